@@ -1,0 +1,41 @@
+"""How Pillarbox is packaged; docs/adr/0001-packaging.md says why."""
+
+from setuptools import setup
+
+setup(
+    name="pillarbox",
+    version="0.1.0",
+    description="A testbed in a box for server-centric data center networks",
+    python_requires=">=3.10",
+    # Named one by one, with an explicit root: an editable install is then a plain path entry
+    # that editors and type checkers can follow.
+    packages=[
+        "topos",
+        "topos.base",
+        "topos.structures",
+        "hosts",
+        "experiments",
+        "experiments.benches",
+        "experiments.drawing",
+    ],
+    package_dir={"": "."},
+    install_requires=[
+        "click>=8.1",
+        "matplotlib>=3.7",
+        "networkx>=3.0",
+        "numpy>=1.24",
+        "pandas>=2.0",
+        "scipy>=1.10",
+    ],
+    extras_require={
+        "test": [
+            "hypothesis>=6.100",
+            "import-linter>=2.1",
+            "mypy>=1.10",
+            "pytest>=8.2",
+            "ruff>=0.6",
+        ],
+        "bench": ["fnss>=0.9.1"],
+    },
+    entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},
+)
