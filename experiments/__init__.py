@@ -1,0 +1,1 @@
+"""What is run, measured and drawn; the command line."""

@@ -1,0 +1,92 @@
+"""The command line: finds subcommands by file name and turns bad input into one line.
+
+A subcommand is imported only when it is called for, so that a quick question has a quick answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from typing import Any, NoReturn
+
+import click
+
+import experiments.commands
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+BAD_INPUT = 2
+
+
+class Commands(click.Group):
+    """The group of all files in experiments/commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all subcommands (``compare_runs.py`` is ``compare-runs``)."""
+        modules = pkgutil.iter_modules(experiments.commands.__path__)
+        return sorted(module.name.replace("_", "-") for module in modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the subcommand of that name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"experiments.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="pillarbox")
+def cli() -> None:
+    """A testbed for server-centric data center networks: DPillar, DCell, BCube and FiConn.
+
+    A network is written as its name and numbers: bcube,4,1 has 4-port switches and level 1.
+    A server is written as dotted digits, most significant first: 1.3.
+    """
+
+
+class Spec(click.ParamType):
+    """A network on the command line."""
+
+    name = "SPEC"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Topology:
+        """Return the network, or fail in one line."""
+        from topos.base.spec import parse
+
+        return value if isinstance(value, Topology) else parse(value)
+
+
+SPEC = Spec()
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line; bad input is one line on stderr and exit code 2."""
+    try:
+        outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)
+        sys.exit(outcome if isinstance(outcome, int) else 0)
+    except TopologyError as error:
+        _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(BAD_INPUT)
+    except click.ClickException as error:
+        usage = getattr(error, "ctx", None)
+        hint = f" ({usage.command_path} --help tells more)" if usage else ""
+        _fail(error.format_message() + hint)
+    except click.Abort:
+        _fail("stopped")
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(sentence: str) -> NoReturn:
+    click.echo(f"pillarbox: {' '.join(sentence.split())}", err=True)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,129 @@
+"""``pillarbox topo``: what a network is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.cli import SPEC
+from topos.base.topology import Bound, Topology
+
+
+@click.command(no_args_is_help=True)
+@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--cables", is_flag=True, help="One JSON line for each switch and direct cable.")
+@click.option("--check", is_flag=True, help="Check the wiring cable by cable, from both ends.")
+@click.option(
+    "--draw",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.svg|.png",
+    help="Draw the network as its paper draws it.",
+)
+def command(
+    topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None
+) -> None:
+    """Describe a network: counts, bounds, addresses.
+
+    \b
+    pillarbox topo bcube,4,1
+    pillarbox topo bcube,8,3,servers=2048 --json
+    pillarbox topo dcell,4,1 --cables
+    pillarbox topo dpillar,8,2 --draw dpillar.svg
+    """
+    if draw is not None:
+        from experiments.drawing import draw_topology
+
+        draw_topology(topology, draw)
+    if check:
+        _check(topology)
+    if cables:
+        for line in cable_lines(topology):
+            click.echo(json.dumps(line))
+    elif as_json:
+        click.echo(json.dumps(described(topology)))
+    elif not check and draw is None:
+        click.echo(summary(topology))
+
+
+def described(topology: Topology) -> dict[str, Any]:
+    """Return the counts and bounds of a network as JSON has them."""
+    return {
+        "spec": topology.spec,
+        "servers": topology.servers,
+        "switches": topology.switches,
+        "ports_per_server": topology.ports,
+        "cables": topology.cables,
+        "diameter_bound": topology.diameter_bound().value,
+        "bisection": topology.bisection().value,
+        "parameters": topology.parameters,
+    }
+
+
+def summary(topology: Topology) -> str:
+    """Return the counts and bounds of a network as text."""
+    first, last = 0, topology.servers - 1
+    rows = [
+        ("servers", f"{topology.servers:,}"),
+        ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
+        ("ports per server", str(topology.ports)),
+        ("cables", f"{topology.cables:,}"),
+        ("diameter", _bound(topology.diameter_bound(), " hops at most")),
+        ("bisection width", _bound(topology.bisection(), " cables")),
+        ("disjoint paths", _bound(topology.disjoint_paths(), "")),
+        ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
+        ("IPv4", _ip_range(topology)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    return "\n".join([f"{topology.title} {topology.spec} ({topology.paper})", "", *lines])
+
+
+def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
+    """Yield each switch with its servers, and each cable that touches no server's switch port."""
+    for switch in range(topology.switches):
+        node = topology.servers + switch
+        plugs = [plug for _, plug in topology.neighbours(node)]
+        servers = [plug for plug in plugs if plug.node < topology.servers]
+        above = [plug.node for plug in plugs if plug.node > node]
+        line: dict[str, Any] = {
+            "switch": topology.node_name(node),
+            "label": topology.switch_label(switch),
+            "servers": [topology.address(plug.node) for plug in servers],
+            "level": min(plug.level for plug in plugs),
+        }
+        if above:
+            line["switches"] = [topology.node_name(upper) for upper in above]
+        yield line
+    for server in range(topology.servers):
+        for _, plug in topology.neighbours(server):
+            if server < plug.node < topology.servers:
+                ends = [topology.address(server), topology.address(plug.node)]
+                yield {"cable": ends, "level": plug.level}
+
+
+def _bound(bound: Bound, unit: str) -> str:
+    return f"{bound.value:,.10g}{unit} = {bound.formula} ({bound.source})".replace("= >", ">")
+
+
+def _ip_range(topology: Topology) -> str:
+    from topos.base.errors import TopologyError
+
+    try:
+        return f"{topology.ip(0)} to {topology.ip(topology.servers - 1)}"
+    except TopologyError as error:
+        return f"none: {error}"
+
+
+def _check(topology: Topology) -> None:
+    from topos.base.check import problems
+
+    found = problems(topology)
+    if found:
+        more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
+        raise click.ClickException(f"{topology.spec} contradicts itself: {found[0]}{more}")
+    click.echo(f"{topology.spec}: {topology.cables} cables checked from both ends, all agree")

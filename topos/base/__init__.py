@@ -1,0 +1,1 @@
+"""What all networks share: the contract, spec texts, addresses, arrays, Mininet."""

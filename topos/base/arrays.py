@@ -1,0 +1,70 @@
+"""Every cable of a network as numpy arrays, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from topos.base.polymorphic import NOTHING
+
+if TYPE_CHECKING:
+    from topos.base.topology import Plug, Topology
+
+# Nodes handled at once: large enough to hide Python's cost, small enough to stay in the cache.
+BLOCK = 1 << 16
+
+
+class CableArrays(NamedTuple):
+    """All cables, one array a column; see `topos.base.topology.Cable` for the meaning."""
+
+    a: NDArray[numpy.unsignedinteger]
+    a_port: NDArray[numpy.unsignedinteger]
+    b: NDArray[numpy.unsignedinteger]
+    b_port: NDArray[numpy.unsignedinteger]
+    level: NDArray[numpy.unsignedinteger]
+
+
+def cable_arrays(topology: Topology) -> CableArrays:
+    """Return every cable once, each column in the smallest type that holds it."""
+    node_type = numpy.min_scalar_type(topology.nodes)
+    port_type = numpy.min_scalar_type(max(topology.ports, topology.switch_ports))
+    types = (node_type, port_type, node_type, port_type, numpy.uint8)
+    arrays = CableArrays(*(numpy.empty(topology.cables, dtype) for dtype in types))
+    filled = 0
+    for block in cable_blocks(topology):
+        end = filled + len(block.a)
+        for whole, part in zip(arrays, block, strict=True):
+            whole[filled:end] = part
+        filled = end
+    if filled != topology.cables:
+        raise AssertionError(f"{topology.spec} counts {topology.cables} cables and wires {filled}")
+    return arrays
+
+
+def cable_blocks(topology: Topology) -> Iterator[CableArrays]:
+    """Yield every cable once, some ten thousand at a time."""
+    for first in range(0, topology.servers, BLOCK):
+        servers = numpy.arange(first, min(first + BLOCK, topology.servers))
+        for port in range(topology.ports):
+            yield _upward(servers, port, topology.server_plug(servers, port))
+    if not topology.switches_interconnect:
+        return
+    for first in range(0, topology.switches, BLOCK):
+        switches = numpy.arange(first, min(first + BLOCK, topology.switches))
+        for port in range(topology.switch_ports):
+            plug = topology.switch_plug(switches, port)
+            yield _upward(switches + topology.servers, port, plug)
+
+
+def _upward(nodes: NDArray[numpy.int64], port: int, plug: Plug) -> CableArrays:
+    """Return the cables that lead from these nodes to a node of higher number."""
+    shape = nodes.shape
+    far = numpy.broadcast_to(plug.node, shape)
+    keep = (far != NOTHING) & (far > nodes)
+    far_port = numpy.broadcast_to(plug.port, shape)
+    level = numpy.broadcast_to(plug.level, shape)
+    ports = numpy.full(int(keep.sum()), port)
+    return CableArrays(nodes[keep], ports, far[keep], far_port[keep], level[keep])

@@ -1,0 +1,126 @@
+"""Cable by cable: does a network keep its contract? For tests and for authors of a new network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy
+
+from topos.base.polymorphic import NOTHING
+from topos.base.topology import Plug, Topology
+
+
+def problems(topology: Topology) -> list[str]:
+    """Return, a sentence each, where the network contradicts itself (empty: nowhere)."""
+    checks = (_cables, _addresses, _vectors, _names)
+    return [problem for check in checks for problem in check(topology)]
+
+
+def _cables(topology: Topology) -> Iterator[str]:
+    """Both ends of every cable name each other, and the counts are those of the cables."""
+    plugs = 0
+    for node in range(topology.nodes):
+        name = topology.node_name(node)
+        for port, plug in topology.neighbours(node):
+            plugs += 1
+            here = f"{name} port {port}"
+            if not 0 <= plug.node < topology.nodes:
+                yield f"{here} leads to node {plug.node}, which does not exist"
+                continue
+            there = f"{topology.node_name(plug.node)} port {plug.port}"
+            if not 0 <= plug.port < topology.ports_of(plug.node):
+                yield f"{here} leads to {there}, which that node does not have"
+            elif topology.plug(plug.node, plug.port) != (node, port, plug.level):
+                yield f"{here} leads to {there}, which does not lead back at the same level"
+            if node >= topology.servers <= plug.node and not topology.switches_interconnect:
+                yield f"{here} leads to a switch, but switches_interconnect is not set"
+    if plugs != 2 * topology.cables:
+        yield f"{topology.cables} cables are counted, {plugs / 2:g} are wired"
+    links = Counter(frozenset([(c.a, c.a_port), (c.b, c.b_port)]) for c in topology.links())
+    if len(links) != topology.cables or max(links.values(), default=1) > 1:
+        yield "links() does not give every cable once"
+    arrays = topology.cable_arrays()
+    rows = {frozenset([(a, p), (b, q)]) for a, p, b, q, _ in zip(*map(_ints, arrays), strict=True)}
+    if rows != set(links):
+        yield "cable_arrays() and links() differ"
+
+
+def _ints(array: numpy.ndarray[tuple[int], numpy.dtype[numpy.unsignedinteger]]) -> list[int]:
+    return [int(value) for value in array]
+
+
+def _addresses(topology: Topology) -> Iterator[str]:
+    """Every server has one address of each kind, and is found again by it."""
+    texts = set()
+    for server in range(topology.servers):
+        text = topology.address(server)
+        texts.add(text)
+        if topology.server(text) != server:
+            yield f"server {server} has the address {text}, which leads to another server"
+        for digit, radix in zip(topology.digits(server), topology.radices(), strict=True):
+            if not 0 <= digit < radix:
+                yield f"server {server} has the address {text}, out of range"
+        if topology.server_of_ip(topology.ip(server)) != server:
+            yield f"server {server} is not found by its IPv4 address {topology.ip(server)}"
+        if topology.server_of_uid(topology.uid(server)) != server:
+            yield f"server {server} is not found by its uid"
+    if len(texts) != topology.servers:
+        yield "two servers have the same address"
+    macs = {topology.mac(*end) for end in _ends(topology)}
+    if len(macs) != 2 * topology.cables:
+        yield "two ports have the same MAC address"
+
+
+def _ends(topology: Topology) -> Iterator[tuple[int, int]]:
+    for node in range(topology.nodes):
+        for port, _ in topology.neighbours(node):
+            yield node, port
+
+
+def _vectors(topology: Topology) -> Iterator[str]:
+    """A question about all servers or switches at once has the answers of single questions."""
+    servers = numpy.arange(topology.servers)
+    digits = topology.digits(servers)
+    if list(zip(*map(_ints, digits), strict=True)) != [topology.digits(int(s)) for s in servers]:
+        yield "digits() of an array and of single servers differ"
+    if _ints(topology.server_at(digits)) != _ints(servers):
+        yield "server_at() of arrays does not undo digits()"
+    addresses = topology.ipv4(servers)
+    if _ints(addresses) != [topology.ipv4(int(s)) for s in servers]:
+        yield "ipv4() of an array and of single servers differ"
+    if _ints(topology.server_of_ipv4(addresses)) != _ints(servers):
+        yield "server_of_ipv4() of an array does not undo ipv4()"
+    for what, count, ports, plugs in (
+        ("server_plug", topology.servers, topology.ports, topology.server_plug),
+        ("switch_plug", topology.switches, topology.switch_ports, topology.switch_plug),
+    ):
+        nodes = numpy.arange(count)
+        for port in range(ports):
+            columns = [numpy.broadcast_to(column, count) for column in plugs(nodes, port)]
+            single = [plugs(node, port) for node in range(count)]
+            if [_known(Plug(*row)) for row in zip(*map(_ints, columns), strict=True)] != [
+                _known(plug) for plug in single
+            ]:
+                yield f"{what}() of an array and of single nodes differ at port {port}"
+
+
+def _known(plug: Plug) -> Plug:
+    """Port and level mean nothing where nothing is plugged in."""
+    return Plug(NOTHING, 0, 0) if plug.node == NOTHING else plug
+
+
+def _names(topology: Topology) -> Iterator[str]:
+    """Names are unique, fit Linux, and lead back."""
+    names = [topology.interface(*end) for end in _ends(topology)]
+    if len(set(names)) != len(names):
+        yield "two interfaces have the same name"
+    for switch in range(topology.switches):
+        if topology.switch(topology.node_name(topology.servers + switch)) != switch:
+            yield f"switch {switch} is not found by its name"
+    labels = {topology.switch_label(switch) for switch in range(topology.switches)}
+    if len(labels) != topology.switches:
+        yield "two switches have the same label"
+    node_positions = topology.layout().positions
+    if set(node_positions) != set(range(topology.nodes)):
+        yield "layout() does not place every node"

@@ -1,0 +1,123 @@
+"""BCube (Guo 2009): servers whose address is an array of digits, one switch port per digit.
+
+A BCube_k of n-port switches has n^(k+1) servers ``a_k ... a_0``. The level-l port of a server is
+cabled to the level-l switch that it shares with the n servers which differ from it in digit l
+alone (section 3.1, Fig. 1)::
+
+    <1,0>    <1,1>    <1,2>    <1,3>      level-1 switches: digit 1 removed
+     |||\\     ...                          port i leads to server i.s
+    0.0 0.1 0.2 0.3   1.0 ...             servers a_1.a_0
+     \\  |   |  /
+       <0,0>          <0,1> ...           level-0 switches: digit 0 removed
+
+A partial BCube (section 5.1) holds the first m BCube_{k-1}s, and *all* n^k level-k switches, so
+that BCubeRouting works as in a full one. Switches are numbered level by level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.base.errors import require
+from topos.base.layout import Box, Layout
+from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
+from topos.base.topology import Bound, Plug, Topology
+
+
+class BCube(Topology):
+    """BCube_k of n-port switches, or the first `servers` of it.
+
+    >>> bcube = BCube(4, 1)
+    >>> bcube.address(13), bcube.server("3.1")
+    ('3.1', 13)
+    >>> BCube(8, 3, servers=2048).switches, BCube(8, 3, servers=2048).cables
+    (1280, 8192)
+    """
+
+    title = "BCube"
+    paper = "Guo 2009"
+    examples = ("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,5,0", "bcube,4,2,servers=32")
+
+    def __init__(self, n: int, k: int, servers: int | None = None) -> None:
+        require(n >= 2, f"BCube needs switches of n >= 2 ports, not {n} (Guo 2009, section 3.1)")
+        require(0 <= k <= 32, f"BCube's level k goes from 0 to 32 (32-bit addresses), not {k}")
+        self.n, self.k = n, k
+        self.block = n**k  # servers of a BCube_{k-1}, and switches of the top level
+        full = n * self.block
+        self.servers = full if servers is None else servers
+        require(
+            0 < self.servers <= full and self.servers % self.block == 0,
+            f"bcube,{n},{k} holds {full} servers; a partial one is made of whole BCube_{k - 1}s: "
+            f"servers= takes a multiple of {self.block} up to {full}, not {self.servers} "
+            "(Guo 2009, section 5.1)",
+        )
+        super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
+        # The levels below the top one are only as wide as the servers that are there.
+        self._lower = self.servers // n if k else 0  # switches of each level below k
+        self.switches = k * self._lower + self.block
+        self.ports = k + 1
+        self.switch_ports = n
+        self.cables = self.servers * self.ports
+        self.check_size()
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Level `port`'s switch is the server's address without that digit, which is its port."""
+        weight = self.n**port
+        switch = port * self._lower + remove_digit(server, weight, self.n)
+        return Plug(self.servers + switch, server // weight % self.n, port)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """Port i of switch <l, s> leads to the server with i put into s at digit l."""
+        level = select(switch < self.k * self._lower, switch // max(self._lower, 1), self.k)
+        weight = self.n**level
+        server = insert_digit(switch - level * self._lower, weight, self.n, port)
+        return Plug(select(server < self.servers, server, NOTHING), level, level)
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """``a_k, ..., a_0``."""
+        return tuple(server // self.n**i % self.n for i in range(self.k, -1, -1))
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """The BCube address ``baddr``, the sum of a_i n^i."""
+        return sum(digit * self.n**i for i, digit in enumerate(reversed(digits)))
+
+    def radices(self) -> tuple[int, ...]:
+        """n values for each digit; a partial BCube has fewer for the first."""
+        return (self.servers // self.block, *[self.n] * self.k)
+
+    def switch_label(self, switch: int) -> str:
+        """``<l,s>`` as in Fig. 1."""
+        level = min(switch // self._lower, self.k) if self._lower else 0
+        rest = switch - level * self._lower
+        digits = [rest // self.n**i % self.n for i in range(self.k - 1, -1, -1)]
+        separator = "" if self.n <= 10 else "."
+        return f"<{level},{separator.join(map(str, digits))}>"
+
+    def diameter_bound(self) -> Bound:
+        """Each hop corrects one digit."""
+        return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 1")
+
+    def bisection(self) -> Bound:
+        """Cut the top level: each of its switches loses the cables of half its servers."""
+        return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
+
+    def disjoint_paths(self) -> Bound:
+        """One for each digit that BuildPathSet starts with."""
+        return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 3")
+
+    def layout(self) -> Layout:
+        """Servers in one row, the levels of switches above it, as in Fig. 1."""
+        positions = {server: (float(server), 0.0) for server in range(self.servers)}
+        width = self.servers
+        for level in range(self.ports):
+            first = level * self._lower
+            count = self.block if level == self.k else self._lower
+            for i in range(count):
+                switch = self.servers + first + i
+                positions[switch] = ((i + 0.5) * width / count - 0.5, 2.5 * (level + 1))
+        cells = range(self.servers // self.n if self.k else 0)
+        return Layout(
+            positions,
+            [Box([*range(c * self.n, (c + 1) * self.n), self.servers + c]) for c in cells],
+        )

@@ -1,0 +1,237 @@
+"""DCell (Guo 2008): complete graphs of complete graphs of servers on mini-switches.
+
+A DCell_0 is n servers on a switch (port 0). A DCell_l is g_l = t_{l-1} + 1 DCell_{l-1}s of t_{l-1}
+servers each, every two of them joined by one cable between level-l ports (port l), by the rule of
+section 3.2, Fig. 2::
+
+    [i, j - 1] -- [j, i]     for all i < j,  numbers of DCell_{l-1} and of a server in it
+
+A server is known by its digits [a_k, ..., a_0] or by its uid = a_0 + sum of a_j t_{j-1}.
+
+A partial DCell grows by whole DCell_1s, top down (section 5, AddDCell): in a DCell_l with l > 2,
+the first t_1 + 1 DCell_1s go each to a new DCell_{l-1}; then the first of these is filled, then
+the second, ...; then further DCell_{l-1}s are filled one by one. So every interim structure is
+complete at each level but for its last member (Theorem 7). Servers of a partial DCell are
+numbered in the order in which they join: nobody is renumbered, or gets another address, when it
+grows. The last DCell_1 may be partial itself, with its lowest servers there. A cable whose
+other end has not joined is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from topos.base.errors import require
+from topos.base.layout import Layout, nested_circles
+from topos.base.polymorphic import NOTHING, Number, select
+from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
+
+
+class DCell(Topology):
+    """DCell_k of n-port switches, or the first `servers` that AddDCell brings in.
+
+    >>> dcell = DCell(4, 1)
+    >>> dcell.servers, dcell.sizes
+    (20, [4, 20])
+    >>> dcell.address(dcell.peers(dcell.server("0.3"), port=1)[0])
+    '4.0'
+    """
+
+    title = "DCell"
+    paper = "Guo 2008"
+    examples = (
+        "dcell,4,1",
+        "dcell,2,2",
+        "dcell,4,2",
+        "dcell,5,0",
+        "dcell,3,2,servers=41",
+        "dcell,2,3,servers=154",
+    )
+
+    def __init__(self, n: int, k: int, servers: int | None = None) -> None:
+        require(n >= 2, f"a DCell_0 has n >= 2 servers, not {n} (Guo 2008, section 3.1)")
+        require(k >= 0, f"DCell's level k is 0 or more, not {k}")
+        self.n, self.k = n, k
+        self.sizes = [n]  # t_0 .. t_k
+        for level in range(1, k + 1):
+            require(
+                self.sizes[-1] <= MOST_SERVERS,
+                f"dcell,{n},{k} has more servers than 32-bit addresses can name; level "
+                f"{level - 2} is the largest for n = {n}",
+            )
+            self.sizes.append(self.sizes[-1] * (self.sizes[-1] + 1))
+        full = self.sizes[k]
+        self.servers = full if servers is None else servers
+        require(
+            0 < self.servers <= full,
+            f"dcell,{n},{k} holds 1 to {full} servers, not {self.servers}",
+        )
+        super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
+        # In a full DCell, and in one of a single DCell_2, joining order is the order of uids.
+        self._in_uid_order = k <= 2 or self.servers == full
+        self.unit = self.sizes[min(1, k)]  # servers of a DCell_1: what AddDCell adds
+        self.switches = -(-self.servers // n)
+        self.ports = k + 1
+        self.switch_ports = n
+        self.check_size()
+        self.cables = self.servers + sum(self._direct_cables(level) for level in range(1, k + 1))
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def uid(self, server: Number) -> Number:
+        """Return the paper's uid of the server."""
+        if self._in_uid_order:
+            return server
+        unit = self._place(server // self.unit, self.k)
+        return unit * self.unit + server % self.unit  # type: ignore[no-any-return]
+
+    def server_of_uid(self, uid: Number) -> Number:
+        """Return when the server with that uid joins: from `servers` on, it has not."""
+        if self._in_uid_order:
+            return uid
+        joined = self._joined(uid // self.unit, self.k)
+        return joined * self.unit + uid % self.unit  # type: ignore[no-any-return]
+
+    def _place(self, joined: Any, level: int) -> Any:
+        """Return where AddDCell puts the DCell_1 that joins as number `joined` (0 is first)."""
+        if level <= 2:
+            return joined
+        size = self.sizes[level - 1] // self.unit  # DCell_1s of a DCell_{level-1}
+        opened = self.unit + 1  # DCell_{level-1}s that are opened before any is filled
+        early = joined < opened
+        filling = joined < opened * size
+        past = joined - opened
+        cell = select(early, joined, select(filling, past // (size - 1), joined // size))
+        inner = select(early, 0, select(filling, 1 + past % (size - 1), joined % size))
+        return cell * size + self._place(inner, level - 1)
+
+    def _joined(self, place: Any, level: int) -> Any:
+        """Return when the DCell_1 at that place joins: the inverse of `_place`."""
+        if level <= 2:
+            return place
+        size = self.sizes[level - 1] // self.unit
+        opened = self.unit + 1
+        cell, inner = place // size, self._joined(place % size, level - 1)
+        filling = select(inner == 0, cell, opened + cell * (size - 1) + inner - 1)
+        return select(cell < opened, filling, cell * size + inner)
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """``a_k, ..., a_0``."""
+        uid = self.uid(server)
+        upper = (uid % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
+        return (*upper, uid % self.n)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """The server whose uid the digits make."""
+        uid: Any = sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
+        return self.server_of_uid(uid)
+
+    def radices(self) -> tuple[int, ...]:
+        """``g_k, ..., g_1, n``."""
+        return (*(self.sizes[i - 1] + 1 for i in range(self.k, 0, -1)), self.n)
+
+    # -- wiring ----------------------------------------------------------------------------------
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Port 0 to the DCell_0's switch, port l as BuildDCells cables level l."""
+        if port == 0:
+            return Plug(self.servers + server // self.n, server % self.n, 0)
+        below, size = self.sizes[port - 1], self.sizes[port]
+        uid = self.uid(server)
+        cell, inner = uid % size // below, uid % below
+        # Server `inner` leads to the inner-th other cell, skipping its own number.
+        other = inner + (inner >= cell)
+        other_inner = cell - (cell > other)
+        far = self.server_of_uid(uid // size * size + other * below + other_inner)
+        return Plug(select(far < self.servers, far, NOTHING), port, port)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """Port i of a DCell_0's switch leads to its i-th server."""
+        server = switch * self.n + port
+        return Plug(select(server < self.servers, server, NOTHING), 0, 0)
+
+    # -- counts of a partial DCell ---------------------------------------------------------------
+
+    def _direct_cables(self, level: int) -> int:
+        """Return how many cables of that level have both ends in the network."""
+        units, rest = divmod(self.servers, self.unit)
+        return self._cables_in(self.k, units, rest, level)
+
+    def _cables_in(self, cell: int, units: int, rest: int, level: int) -> int:
+        """Return the level's cables in a DCell_cell of so many DCell_1s and `rest` more servers."""
+        if cell <= 2:
+            whole, part = divmod(units * self.unit + rest, self.sizes[level])
+            return whole * math.comb(self.sizes[level - 1] + 1, 2) + self._mesh(part, level)
+        size = self.sizes[cell - 1] // self.unit
+        opened = self.unit + 1
+        if level < cell:
+            members = self._members(cell, units, rest)
+            return sum(
+                count * self._cables_in(cell - 1, *member, level) for count, *member in members
+            )
+        if units < opened:
+            return math.comb(units, 2) + min(units, rest)
+        if units < opened * size:
+            return math.comb(opened, 2)
+        whole, part = divmod(units, size)
+        return math.comb(whole, 2) + self._present_below(whole, cell - 1, part, rest)
+
+    def _mesh(self, servers: int, level: int) -> int:
+        """Return the top cables of a DCell_level that holds just its first servers."""
+        whole, part = divmod(servers, self.sizes[level - 1])
+        return math.comb(whole, 2) + min(whole, part)
+
+    def _members(self, cell: int, units: int, rest: int) -> list[tuple[int, int, int]]:
+        """Return (how many, DCell_1s of each, further servers) for the members of a DCell_cell."""
+        size = self.sizes[cell - 1] // self.unit
+        opened = self.unit + 1
+        if units < opened:
+            return [(units, 1, 0), (1, 0, rest)]
+        if units < opened * size:
+            whole, part = divmod(units - opened, size - 1)
+            return [(whole, size, 0), (1, 1 + part, rest), (opened - whole - 1, 1, 0)]
+        whole, part = divmod(units, size)
+        return [(whole, size, 0), (1, part, rest)]
+
+    def _present_below(self, uid: int, cell: int, units: int, rest: int) -> int:
+        """Return how many servers with a lower uid are there in a DCell_cell of so many DCell_1s."""
+        if cell <= 2:
+            return min(uid, units * self.unit + rest)
+        present, size = 0, self.sizes[cell - 1]
+        for count, *member in self._members(cell, units, rest):
+            whole = min(count, uid // size)
+            full_member = self._present_below(size, cell - 1, *member) if whole else 0
+            present += whole * full_member
+            uid -= whole * size
+            if whole < count:
+                return present + self._present_below(uid, cell - 1, *member)
+        return present
+
+    # -- text and bounds -------------------------------------------------------------------------
+
+    def switch_label(self, switch: int) -> str:
+        """``[a_k,...,a_1]``: the prefix of the DCell_0's servers."""
+        prefix = self.digits(switch * self.n)[:-1]
+        return f"[{','.join(map(str, prefix))}]"
+
+    def diameter_bound(self) -> Bound:
+        """DCellRouting's longest path in a full DCell."""
+        return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Guo 2008, section 4.1")
+
+    def bisection(self) -> Bound:
+        """A lower bound, of the full DCell."""
+        if self.k == 0:
+            return Bound(self.servers // 2, "N / 2", "one switch: half of its cables")
+        size = self.sizes[self.k]
+        value = size / (4 * math.log(size, self.n))
+        return Bound(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
+
+    def disjoint_paths(self) -> Bound:
+        """One for each port of a server."""
+        return Bound(self.k + 1, "k + 1", "Liao 2012, Table 2")
+
+    def layout(self) -> Layout:
+        """DCell_0s around a circle, as in Fig. 1; a circle of circles from level 2 on."""
+        return nested_circles(self, self.radices())

@@ -1,0 +1,171 @@
+"""DPillar (Liao 2012): columns of dual-port servers and columns of switches, set in a circle.
+
+An (n, k) DPillar has k columns H_0 .. H_{k-1} of (n/2)^k servers and, between H_i and H_{i+1}, the
+switch column S_i of (n/2)^(k-1) n-port switches (sections 2.1-2.3, Fig. 2)::
+
+    H_0 ---- S_0 ---- H_1 ---- S_1 ---- H_2 ... H_{k-1} ---- S_{k-1} ---- H_0
+        v^0 is free       v^1 is free                v^{k-1} is free
+
+Server (C, v^{k-1}...v^0) reaches S_C, where symbol v^C is free, by its clockwise port 0, and
+S_{C-1}, where v^{C-1} is free, by its counter-clockwise port 1. A switch's first n/2 ports lead to
+the column before it, the others to the column behind it, each in the order of the free symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from topos.base.addressing import NETWORK
+from topos.base.errors import require
+from topos.base.layout import Layout
+from topos.base.polymorphic import Number, insert_digit, remove_digit
+from topos.base.topology import Bound, Plug, Topology
+
+CLOCKWISE, COUNTER_CLOCKWISE = 0, 1
+LOW_BITS = 24  # of an address, below the octet that names the column
+
+
+class DPillar(Topology):
+    """The (n, k) DPillar of n-port switches and k columns.
+
+    >>> dpillar = DPillar(8, 2)
+    >>> dpillar.servers, dpillar.switches
+    (32, 8)
+    >>> [dpillar.address(s) for s in dpillar.peers(dpillar.server("0.3.3"), CLOCKWISE)]
+    ['0.3.0', '0.3.1', '0.3.2', '1.3.0', '1.3.1', '1.3.2', '1.3.3']
+    """
+
+    title = "DPillar"
+    paper = "Liao 2012"
+    examples = ("dpillar,8,2", "dpillar,4,2", "dpillar,6,2", "dpillar,4,3", "dpillar,4,4")
+    # The first octet is 10 + column, so no single /8 covers all servers.
+    ip_prefix_length: ClassVar[int] = 32
+
+    def __init__(self, n: int, k: int) -> None:
+        require(
+            n >= 4 and n % 2 == 0,
+            f"DPillar's switches have an even number n >= 4 of ports, half for each neighbouring "
+            f"column, not {n} (Liao 2012, section 2.1)",
+        )
+        require(
+            2 <= k <= 31,
+            f"DPillar's columns k go from 2 to 31 (32-bit addresses), not {k}: with one column "
+            "both ports of a server would be on the same switch",
+        )
+        super().__init__(n=n, k=k)
+        self.n, self.k = n, k
+        self.half = n // 2  # values of a label symbol
+        self.column_servers = self.half**k
+        self.column_switches = self.half ** (k - 1)
+        self.servers = k * self.column_servers
+        self.switches = k * self.column_switches
+        self.ports = 2
+        self.switch_ports = n
+        self.cables = 2 * self.servers
+        self.symbol_bits = (self.half - 1).bit_length()
+        self.check_size()
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Clockwise to S_C at symbol C, counter-clockwise to S_{C-1} at symbol C-1."""
+        column, label = server // self.column_servers, server % self.column_servers
+        switch_column = (column - port) % self.k
+        weight = self.half**switch_column
+        rest = remove_digit(label, weight, self.half)
+        switch = switch_column * self.column_switches + rest
+        switch_port = port * self.half + label // weight % self.half
+        return Plug(self.servers + switch, switch_port, switch_column)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """The first n/2 ports lead to the clockwise ports of H_i, the others to H_{i+1}."""
+        side, symbol = divmod(port, self.half)
+        switch_column, rest = switch // self.column_switches, switch % self.column_switches
+        label = insert_digit(rest, self.half**switch_column, self.half, symbol)
+        column = (switch_column + side) % self.k
+        return Plug(column * self.column_servers + label, side, switch_column)
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """Column C, then the label ``v^{k-1}, ..., v^0``."""
+        symbols = (server // self.half**i % self.half for i in range(self.k - 1, -1, -1))
+        return (server // self.column_servers, *symbols)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Number servers column by column, in the order of their labels."""
+        column, *symbols = digits
+        label = sum(symbol * self.half**i for i, symbol in enumerate(reversed(symbols)))
+        return column * self.column_servers + label
+
+    def radices(self) -> tuple[int, ...]:
+        """K columns, n/2 values for each symbol."""
+        return (self.k, *[self.half] * self.k)
+
+    # -- addresses of Fig. 5 ---------------------------------------------------------------------
+
+    def check_addressable(self) -> None:
+        """The label and the NIC bit must fit below the column's octet (Fig. 5)."""
+        bits = self.k * self.symbol_bits + 1
+        require(
+            bits <= LOW_BITS,
+            f"{self.spec} needs {bits} bits for label and NIC, and Fig. 5 of Liao 2012 leaves "
+            f"{LOW_BITS}: it can be computed and simulated, not addressed",
+        )
+
+    def ipv4(self, server: Number, nic: int = 0) -> Number:
+        """Column in the top octet, symbols of ceil(log2(n/2)) bits, NIC in the lowest bit (Fig. 5).
+
+        Departs from the paper: the top octet is 10 + column, since 0.x.x.x is no host's address.
+        """
+        self.check_addressable()
+        column, *symbols = self.digits(server)
+        low: Any = 0
+        for symbol in symbols:
+            low = low * 2**self.symbol_bits + symbol
+        return NETWORK + column * 2**LOW_BITS + low * 2 + nic
+
+    def server_of_ipv4(self, ipv4: Number) -> Number:
+        """The server of either NIC's address."""
+        column = ipv4 // 2**LOW_BITS - NETWORK // 2**LOW_BITS
+        low = ipv4 % 2**LOW_BITS // 2
+        size = 2**self.symbol_bits
+        symbols = [low // size**i % size for i in range(self.k - 1, -1, -1)]
+        return self.server_at([column, *symbols])  # type: ignore[no-any-return]
+
+    # -- text and bounds -------------------------------------------------------------------------
+
+    def switch_label(self, switch: int) -> str:
+        """``S1:*0``: the switch column, and the label with a star for the free symbol."""
+        column, rest = divmod(switch, self.column_switches)
+        symbols = [str(rest // self.half**i % self.half) for i in range(self.k - 1)]
+        symbols.insert(column, "*")
+        separator = "" if self.half <= 10 else "."
+        return f"S{column}:{separator.join(reversed(symbols))}"
+
+    def diameter_bound(self) -> Bound:
+        """At most k hops to set the symbols, at most k - 1 to reach the column."""
+        return Bound(2 * self.k - 1, "2k - 1", "Liao 2012, section 3.2")
+
+    def bisection(self) -> Bound:
+        """Cut every switch of one column into halves."""
+        return Bound(self.column_servers, "(n/2)^k", "Liao 2012, Proposition 2.3")
+
+    def disjoint_paths(self) -> Bound:
+        """One for each value of the first symbol set, in one direction."""
+        return Bound(self.half, "n / 2", "Liao 2012, Table 2")
+
+    def layout(self) -> Layout:
+        """Columns side by side with column 0 on both sides, as in Fig. 2."""
+        step = 4.0
+        positions, repeated, wrapped = {}, {}, set()
+        for server in range(self.servers):
+            column, label = divmod(server, self.column_servers)
+            positions[server] = (2 * column * step, -float(label))
+            if column == 0:
+                repeated[server] = (2 * self.k * step, -float(label))
+                wrapped.add((server, self.server_plug(server, COUNTER_CLOCKWISE).node))
+        for switch in range(self.switches):
+            column, rest = divmod(switch, self.column_switches)
+            y = -(rest + 0.5) * self.half + 0.5
+            positions[self.servers + switch] = ((2 * column + 1) * step, y)
+        notes = [((2 * c * step, 1.5), f"H{c % self.k}") for c in range(self.k + 1)]
+        notes += [(((2 * c + 1) * step, 1.5), f"S{c}") for c in range(self.k)]
+        return Layout(positions, repeated=repeated, wrapped=wrapped, notes=notes)

@@ -1,0 +1,166 @@
+"""The fat-tree of Al-Fares, Loukissas and Vahdat (SIGCOMM 2008), of any number of levels.
+
+With n-port switches and L levels (3 in that paper) it holds 2 (n/2)^L servers, and every level
+has as much bandwidth as the servers. A switch of level l is a pair: the digits of the servers
+below it without their last l + 1, and l "up" digits, the choices that lead to it from below::
+
+    server  d_{L-1} ... d_1 d_0                        pod . edge . host for L = 3
+    level l switch  (d_{L-1} ... d_{l+1} ; u_1 ... u_l)
+    its down port i (0 .. n/2-1)  leads to  (d_{L-1} ... d_{l+1} i ; u_1 ... u_{l-1})
+    its up port n/2 + x           leads to  (d_{L-1} ... d_{l+2} ; u_1 ... u_l x)
+
+The top level has no up ports and n down ports. BCube's section 6 uses five levels of 8-port
+switches; the three-level addresses 10.pod.switch.host are those of Al-Fares's section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.base.addressing import NETWORK
+from topos.base.errors import require
+from topos.base.layout import Layout
+from topos.base.polymorphic import Number, select
+from topos.base.topology import Bound, Plug, Topology
+
+LEVELS = 3
+
+
+class FatTree(Topology):
+    """Fat-tree of n-port switches with that many levels of them (3 where none is given).
+
+    >>> fattree = FatTree(4)
+    >>> fattree.servers, fattree.switches, fattree.ip(fattree.server("3.1.1"))
+    (16, 20, '10.3.1.3')
+    >>> FatTree(8, levels=5).servers, FatTree(8, levels=5).switches
+    (2048, 2304)
+    """
+
+    title = "Fat-tree"
+    paper = "Al-Fares 2008"
+    examples = ("fattree,4", "fattree,6", "fattree,4,levels=2", "fattree,4,levels=5")
+    switches_interconnect = True
+
+    def __init__(self, n: int, levels: int | None = None) -> None:
+        require(
+            n >= 4 and n % 2 == 0,
+            f"the fat-tree's switches have an even number n >= 4 of ports, half up and half down, "
+            f"not {n} (Al-Fares 2008, section 3)",
+        )
+        count = LEVELS if levels is None else levels
+        require(2 <= count <= 31, f"the fat-tree has 2 to 31 levels of switches, not {count}")
+        super().__init__(n=n, levels=None if count == LEVELS else count)
+        self.n, self.levels = n, count
+        self.half = n // 2
+        self.servers = 2 * self.half**count
+        self.width = 2 * self.half ** (count - 1)  # switches of each level but the top
+        self.switches = (count - 1) * self.width + self.width // 2
+        self.cables = count * self.servers
+        self.ports = 1
+        self.switch_ports = n
+        self.check_size()
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """The only port leads to the edge switch."""
+        return Plug(self.servers + server // self.half, server % self.half, 0)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """See the module's text; a cable's level is that of the switch on its upper end."""
+        half, last = self.half, self.levels - 1
+        level, index = switch // self.width, switch % self.width
+        ups = half**level  # choices of up digits at this level
+        prefix, up = index // ups, index % ups
+        if port < half:
+            downward: Any = level == level
+            choice = port
+        else:
+            downward = level == last
+            choice = port - half
+        below = (prefix * half + port) * (ups // half) + up // half
+        lower = select(
+            level == 0, index * half + port, self.servers + (level - 1) * self.width + below
+        )
+        lower_port = select(level == 0, 0, half + up % half)
+        # Below the top, the digit that the way up forgets is the pod: it goes from 0 to n - 1.
+        pods = level == last - 1
+        above = select(pods, 0, prefix // half) * (ups * half) + up * half + choice
+        upper = self.servers + (level + 1) * self.width + above
+        upper_port = select(pods, prefix, prefix % half)
+        return Plug(
+            select(downward, lower, upper),
+            select(downward, lower_port, upper_port),
+            select(downward, level, level + 1),
+        )
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """Pod, ..., edge switch, host: n values for the first, n/2 for each other."""
+        return tuple(
+            server // self.half**i % (self.n if i == self.levels - 1 else self.half)
+            for i in range(self.levels - 1, -1, -1)
+        )
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Number servers from left to right."""
+        return sum(digit * self.half**i for i, digit in enumerate(reversed(digits)))
+
+    def radices(self) -> tuple[int, ...]:
+        """``n, n/2, ..., n/2``."""
+        return (self.n, *[self.half] * (self.levels - 1))
+
+    def check_addressable(self) -> None:
+        """10.pod.switch.host needs pods and hosts below 255."""
+        super().check_addressable()
+        require(
+            self.levels != LEVELS or self.n <= 254,
+            f"{self.spec} has more pods than the addresses 10.pod.switch.host can name "
+            "(Al-Fares 2008, section 3.2): it can be computed and simulated, not addressed",
+        )
+
+    def ipv4(self, server: Number) -> Number:
+        """``10.pod.switch.host``, hosts from 2 on (Al-Fares 2008, section 3.2)."""
+        if self.levels != LEVELS:
+            return super().ipv4(server)
+        self.check_addressable()
+        pod, edge, host = self.digits(server)
+        return NETWORK + pod * 65536 + edge * 256 + host + 2
+
+    def server_of_ipv4(self, ipv4: Number) -> Number:
+        """The server at that place of pod, switch and host."""
+        if self.levels != LEVELS:
+            return super().server_of_ipv4(ipv4)
+        low = ipv4 - NETWORK
+        place = [low // 65536, low // 256 % 256, low % 256 - 2]
+        return self.server_at(place)  # type: ignore[no-any-return]
+
+    def switch_label(self, switch: int) -> str:
+        """``edge 0.1``, ``aggregation 0.1`` and ``core 2``, or ``level 3:17``."""
+        level, index = divmod(switch, self.width)
+        if level == self.levels - 1:
+            return f"core {index}"
+        if self.levels == LEVELS:
+            pod, position = divmod(index, self.half)
+            return f"{('edge', 'aggregation')[level]} {pod}.{position}"
+        return f"level {level}:{index}"
+
+    def diameter_bound(self) -> Bound:
+        """No server relays: one hop, through at most 2L - 1 switches."""
+        return Bound(1, "1 (up to 2L - 1 switches)", "the structure")
+
+    def bisection(self) -> Bound:
+        """Full: as wide as half the servers' ports."""
+        return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
+
+    def disjoint_paths(self) -> Bound:
+        """A server has one cable."""
+        return Bound(1, "1", "Liao 2012, Table 2")
+
+    def layout(self) -> Layout:
+        """Servers, and the levels of switches above them."""
+        positions = {server: (float(server), 0.0) for server in range(self.servers)}
+        for switch in range(self.switches):
+            level, index = divmod(switch, self.width)
+            count = self.width if level < self.levels - 1 else self.width // 2
+            x = (index + 0.5) * self.servers / count - 0.5
+            positions[self.servers + switch] = (x, 3.0 * (level + 1))
+        return Layout(positions)

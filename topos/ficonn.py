@@ -1,0 +1,134 @@
+"""FiConn (Li 2009): commodity switches and the backup port that every server has anyway.
+
+A FiConn_0 is n servers on an n-port switch (port 0). Of the servers whose backup port (port 1) is
+still free, half are cabled at each further level, so that a FiConn_k is a full mesh of
+g_k = N_{k-1} / 2^k + 1 FiConn_{k-1}s (section III.A, Algorithm 1)::
+
+    server u of a FiConn_{l-1} is a level-l server  when  u mod 2^l = 2^(l-1) - 1
+    [i, j] -- [i', j']   with i < i',  j = (i' - 1) 2^l + 2^(l-1) - 1,  j' = i 2^l + 2^(l-1) - 1
+
+The other half of the free ports stay free for the next level; at level k, N / 2^k servers have a
+backup port without a cable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.base.errors import require
+from topos.base.layout import Layout, nested_circles
+from topos.base.polymorphic import NOTHING, Number, select
+from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
+
+SWITCH, BACKUP = 0, 1
+
+
+class FiConn(Topology):
+    """FiConn_k of n-port switches.
+
+    >>> ficonn = FiConn(4, 2)
+    >>> ficonn.servers, ficonn.sizes
+    (48, [4, 12, 48])
+    >>> ficonn.address(ficonn.peers(ficonn.server("0.2.1"), BACKUP)[0])
+    '3.0.1'
+    """
+
+    title = "FiConn"
+    paper = "Li 2009"
+    examples = ("ficonn,4,2", "ficonn,4,1", "ficonn,8,1", "ficonn,6,2", "ficonn,10,0")
+
+    def __init__(self, n: int, k: int) -> None:
+        require(
+            n >= 2 and n % 2 == 0,
+            f"FiConn's switches have an even number n of ports, not {n}: half of the servers are "
+            "cabled at the next level (Li 2009, section III.A)",
+        )
+        require(k >= 0, f"FiConn's level k is 0 or more, not {k}")
+        super().__init__(n=n, k=k)
+        self.n, self.k = n, k
+        self.sizes = [n]  # N_0 .. N_k
+        for level in range(1, k + 1):
+            below = self.sizes[-1]
+            require(
+                below <= MOST_SERVERS,
+                f"{self.spec} has more servers than 32-bit addresses can name; level "
+                f"{level - 2} is the largest for n = {n}",
+            )
+            self.sizes.append(below * (below // 2**level + 1))
+        self.servers = self.sizes[k]
+        self.switches = self.servers // n
+        self.ports = 2 if k else 1
+        self.switch_ports = n
+        # Theorem 3: N/4 cables at level 1 and half as many at each level above.
+        self.cables = self.servers + sum(self.servers // 2 ** (i + 1) for i in range(1, k + 1))
+        self.check_size()
+
+    def level(self, server: Number) -> Number:
+        """Return the level of the server's backup cable, 0 where there is none.
+
+        >>> [FiConn(4, 2).level(server) for server in range(4)]
+        [1, 2, 1, 0]
+        """
+        found: Any = 0 * server
+        for level in range(self.k, 0, -1):
+            # N_{level-1} is a multiple of 2^level, so the server's number serves as u_{level-1}.
+            found = select(server % 2**level == 2 ** (level - 1) - 1, level, found)
+        return found  # type: ignore[no-any-return]
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Port 0 to the FiConn_0's switch, the backup port as Algorithm 1 cables it."""
+        if port == SWITCH:
+            return Plug(self.servers + server // self.n, server % self.n, 0)
+        peer: Any = 0 * server + NOTHING
+        level_of = self.level(server)
+        for level in range(1, self.k + 1):
+            step, start = 2**level, 2 ** (level - 1) - 1
+            below, size = self.sizes[level - 1], self.sizes[level]
+            own, j = server % size // below, server % below
+            # The j-th server of sub-FiConn `own` leads to the (j - start) / step-th *other* one.
+            rank = (j - start) // step
+            other = rank + (rank >= own)
+            other_j = (own - (own > other)) * step + start
+            far = server // size * size + other * below + other_j
+            peer = select(level_of == level, far, peer)
+        return Plug(peer, BACKUP, level_of)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """Port i of a FiConn_0's switch leads to its i-th server."""
+        return Plug(switch * self.n + port, SWITCH, 0)
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """``a_k, ..., a_0``."""
+        upper = (server % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
+        return (*upper, server % self.n)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """``u_k = a_0 + sum of a_l N_{l-1}``."""
+        return sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
+
+    def radices(self) -> tuple[int, ...]:
+        """``g_k, ..., g_1, n``."""
+        upper = (self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
+        return (*upper, self.n)
+
+    def switch_label(self, switch: int) -> str:
+        """``[a_k,...,a_1]``: the prefix of the FiConn_0's servers."""
+        prefix = self.digits(switch * self.n)[:-1]
+        return f"[{','.join(map(str, prefix))}]"
+
+    def diameter_bound(self) -> Bound:
+        """TOR's longest path."""
+        return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Li 2009, Theorem 4")
+
+    def bisection(self) -> Bound:
+        """A lower bound."""
+        return Bound(self.servers / (4 * 2**self.k), ">= N / (4 * 2^k)", "Li 2009, Theorem 5")
+
+    def disjoint_paths(self) -> Bound:
+        """Servers without a backup cable have one port in use."""
+        return Bound(1, "1", "Liao 2012, Table 2")
+
+    def layout(self) -> Layout:
+        """FiConn_0s around a circle, those of a FiConn_1 together in a frame, as in Fig. 3."""
+        return nested_circles(self, self.radices())

@@ -1,0 +1,110 @@
+"""The two-level tree that the papers' testbeds are measured against (Guo 2008, 2009).
+
+m leaf switches of n servers each under one root switch. Leaf j's ports 0 .. n-1 lead to its
+servers and port n to port j of the root, which is the last switch. The servers have one port and
+relay nothing: plain learning bridges do all the work. With `servers=` the last leaf is not full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.base.errors import require
+from topos.base.layout import Layout
+from topos.base.polymorphic import NOTHING, Number, select
+from topos.base.topology import Bound, Plug, Topology
+
+HOSTS_LEVEL, ROOT_LEVEL = 0, 1
+
+
+class Tree(Topology):
+    """m leaf switches of n servers under a root.
+
+    >>> tree = Tree(4, 5)
+    >>> tree.servers, tree.switches, tree.cables
+    (20, 6, 25)
+    >>> tree.address(19)
+    '4.3'
+    """
+
+    title = "Two-level tree"
+    paper = "Guo 2008, section 7.3; Guo 2009, section 7.5"
+    examples = ("tree,4,5", "tree,4,4", "tree,3,1", "tree,48,3,servers=100")
+    switches_interconnect = True
+
+    def __init__(self, n: int, m: int, servers: int | None = None) -> None:
+        require(n >= 1, f"a leaf switch of the tree has n >= 1 servers, not {n}")
+        require(m >= 1, f"the tree has m >= 1 leaf switches, not {m}")
+        self.n, self.m = n, m
+        full = n * m
+        self.servers = full if servers is None else servers
+        require(
+            full - n < self.servers <= full,
+            f"tree,{n},{m} holds {full - n + 1} to {full} servers (only its last leaf may be "
+            f"partial), not {self.servers}",
+        )
+        super().__init__(n=n, m=m, servers=None if self.servers == full else servers)
+        self.switches = m + 1
+        self.cables = self.servers + m
+        self.ports = 1
+        self.switch_ports = max(n + 1, m)
+        self.check_size()
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """The only port leads to the leaf."""
+        return Plug(self.servers + server // self.n, server % self.n, HOSTS_LEVEL)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """A leaf's first n ports lead to servers, the next to the root; the root's to the leaves."""
+        root = switch == self.m
+        if port < self.n:
+            server = switch * self.n + port
+            of_leaf = Plug(select(server < self.servers, server, NOTHING), 0, HOSTS_LEVEL)
+        elif port == self.n:
+            of_leaf = Plug(self.servers + self.m, switch, ROOT_LEVEL)
+        else:
+            of_leaf = Plug(NOTHING, 0, ROOT_LEVEL)
+        of_root = Plug(self.servers + port if port < self.m else NOTHING, self.n, ROOT_LEVEL)
+        return Plug(*(select(root, *both) for both in zip(of_root, of_leaf, strict=True)))
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """Leaf, server on the leaf."""
+        return server // self.n, server % self.n
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Number servers leaf by leaf."""
+        leaf, index = digits
+        return leaf * self.n + index
+
+    def radices(self) -> tuple[int, ...]:
+        """``m, n``."""
+        return self.m, self.n
+
+    def switch_label(self, switch: int) -> str:
+        """``root`` or ``leaf 3``."""
+        return "root" if switch == self.m else f"leaf {switch}"
+
+    def diameter_bound(self) -> Bound:
+        """No server relays: one hop, through at most three switches."""
+        return Bound(1, "1 (up to 3 switches)", "the structure")
+
+    def bisection(self) -> Bound:
+        """Cut the uplinks of half the leaves, and half of the middle leaf where m is odd."""
+        if self.m == 1:
+            return Bound(self.servers // 2, "N / 2", "one leaf: half of its cables")
+        half, odd = divmod(self.m, 2)
+        middle = self.servers // 2 - half * self.n if odd else 0
+        return Bound(half + max(middle, 0), "floor(m/2) + (n/2 if m is odd)", "the structure")
+
+    def disjoint_paths(self) -> Bound:
+        """A server has one cable."""
+        return Bound(1, "1", "Guo 2009, Table 1")
+
+    def layout(self) -> Layout:
+        """Servers, leaves above them, the root on top."""
+        positions = {server: (float(server), 0.0) for server in range(self.servers)}
+        for leaf in range(self.m):
+            positions[self.servers + leaf] = ((leaf + 0.5) * self.n - 0.5, 3.0)
+        positions[self.servers + self.m] = (self.servers / 2 - 0.5, 6.0)
+        return Layout(positions)
