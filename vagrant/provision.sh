@@ -1,0 +1,387 @@
+#!/bin/sh
+# Makes this machine able to run Pillarbox, and does nothing where it already is.
+#
+#   vagrant/provision.sh           as root: Debian's packages and the Python environment;
+#                                  without root: the Python environment only
+#   vagrant/provision.sh --ready   print where a ready environment is, or exit 1
+#
+# The Python environment is a venv on Debian's own python3, sealed off from Debian's Python
+# packages except for Mininet, which is linked in. Its stamp is written last, so that a run
+# that was killed is known by its unfinished stamp and begun again. Progress goes to standard
+# output; a failure is one sentence on standard error and a non-zero exit.
+#
+# Environment: PILLARBOX_VENV (where the venv is), PILLARBOX_PYTHON (which python3),
+# PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is).
+# pip is configured as always: PIP_* or pip.conf.
+set -u
+umask 022
+unset PYTHONHOME PYTHONPATH LANGUAGE
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+LC_ALL=C.UTF-8
+export PATH LC_ALL
+
+scripts=$(dirname -- "$(readlink -f -- "$0")")
+checkout=$(dirname -- "$scripts")
+python=${PILLARBOX_PYTHON:-/usr/bin/python3}
+dist_packages=${PILLARBOX_DIST_PACKAGES:-/usr/lib/python3/dist-packages}
+user_id=$(id -u)
+
+# What Mininet's own package does not bring: brctl for its bridges, ethtool for its shaped
+# links, ping and killall for its tests; clang and libbpf's headers make the eBPF programs.
+# None of these starts a service, so that a machine without an init (a chroot) is no special case.
+packages="bridge-utils ca-certificates clang ethtool iperf3 iproute2 iputils-ping kmod
+    libbpf-dev mininet net-tools procps psmisc python3 python3-venv tcpdump"
+commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump"
+
+# ---------------------------------------------------------------- Is this machine ready?
+
+# What a stamp must say: whose interpreter and which checkout the venv was made for (a change
+# means a new venv), then a checksum of what decides its contents (a change means an update).
+wanted_stamp() {
+    readlink -f -- "$python"
+    printf '%s\n' "$checkout"
+    cat -- "$checkout/setup.py" "$scripts/provision.sh" | cksum
+}
+
+venv_places() {
+    if [ -n "${PILLARBOX_VENV:-}" ]; then
+        readlink -m -- "$PILLARBOX_VENV"
+        return
+    fi
+    printf '%s\n' "$checkout/.venv"
+    [ "$user_id" -eq 0 ] || private_venv
+    printf '%s\n' /var/lib/pillarbox/venv
+}
+
+private_venv() {
+    [ -z "${HOME:-}" ] || printf '%s\n' "${XDG_DATA_HOME:-$HOME/.local/share}/pillarbox/venv"
+}
+
+stamp_of() {
+    cat -- "$1/pillarbox.stamp" 2>/dev/null
+}
+
+mininet_linked() {
+    for package in "$1"/lib/python3*/site-packages/mininet; do
+        [ -e "$package" ] && return 0
+    done
+    return 1
+}
+
+missing_commands() {
+    for command in $commands; do
+        command -v "$command" >/dev/null || printf ' %s' "$command"
+    done
+    [ -e /usr/include/bpf/bpf_helpers.h ] || printf ' libbpf-dev'
+}
+
+# Prints the venv that is complete, if there is one.
+ready() {
+    [ "$user_id" -ne 0 ] || [ -z "$(missing_commands)" ] || return 1
+    wanted=$(wanted_stamp)
+    venv_places | while read -r place; do
+        if [ -x "$place/bin/python" ] && [ "$(stamp_of "$place")" = "$wanted" ] &&
+            { [ ! -d "$dist_packages/mininet" ] || mininet_linked "$place"; }; then
+            printf '%s\n' "$place"
+            break
+        fi
+    done | grep .
+}
+
+case ${1:-} in
+    --ready) ready; exit ;;
+    "") ready >/dev/null && exit 0 ;;
+    *) printf 'pillarbox: provision.sh knows no %s; it takes --ready or nothing.\n' "$1" >&2; exit 2 ;;
+esac
+
+# ---------------------------------------------------------------- Saying what is done
+
+say() {
+    printf 'pillarbox: %s\n' "$*"
+}
+
+# One sentence: what is wrong, then the command that mends it.
+fail() {
+    printf 'pillarbox: %s; %s (full log: %s).\n' "$1" "$2" "$log" >&2
+    exit 1
+}
+
+open_log() {
+    log=${PILLARBOX_LOG:-}
+    if [ -z "$log" ]; then
+        if [ "$user_id" -eq 0 ]; then
+            log=/var/log/pillarbox-provision.log
+        else
+            log=${XDG_STATE_HOME:-${HOME:-/nonexistent}/.local/state}/pillarbox/provision.log
+        fi
+    fi
+    mkdir -p -- "$(dirname -- "$log")" 2>/dev/null
+    if ! { : >"$log"; } 2>/dev/null; then
+        log=$(mktemp 2>/dev/null) || log=/dev/null
+    fi
+}
+
+logged() {
+    "$@" >>"$log" 2>&1 </dev/null
+}
+
+in_log() {
+    grep -qE -- "$1" "$log" 2>/dev/null
+}
+
+# Fails with the disk's sentence if a disk was full.
+fail_if_full() {
+    for place in "$@" "${TMPDIR:-/tmp}"; do
+        while [ ! -e "$place" ]; do place=$(dirname -- "$place"); done
+        free_kib=$(df -Pk -- "$place" 2>/dev/null | awk 'NR == 2 { print $4 }')
+        if [ "${free_kib:-999999}" -lt 65536 ]; then
+            fail "the disk that holds $place is full" \
+                "find what fills it with 'du -xh $place | sort -h | tail', then run it again"
+        fi
+    done
+    if in_log 'No space left on device|not have enough free space'; then
+        fail "a disk was full" "find which with 'df -h', free some 2 GB and run it again"
+    fi
+}
+
+unreachable='Temporary failure|Could not resolve|Could not connect|Unable to connect|Failed to fetch'
+unreachable="$unreachable|Network is unreachable|Connection (refused|timed out|failed|reset)"
+unreachable="$unreachable|NewConnectionError|Max retries|ProxyError|ReadTimeout|Name or service"
+
+# ---------------------------------------------------------------- Debian's packages
+
+missing_packages() {
+    for package in $packages; do
+        state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)
+        [ "$state" = installed ] || printf ' %s' "$package"
+    done
+}
+
+# Without the venv's lock (9): a program that a package starts would hold it for ever.
+apt() {
+    logged env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -q -y -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 \
+        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" 9<&-
+}
+
+# apt-get waits for dpkg's lock by itself, but not for that of the package lists.
+update_lists() {
+    tries=0
+    until apt update; do
+        tail -n 5 -- "$log" | grep -q 'lists/lock' || return 1
+        tries=$((tries + 1))
+        [ "$tries" -lt 120 ] || return 1
+        sleep 5
+    done
+}
+
+install_packages() {
+    # shellcheck disable=SC2086 # a list of names
+    apt install --no-install-recommends --fix-broken $missing && return
+    in_log 'dpkg was interrupted|dpkg --configure -a' || return 1
+    logged env DEBIAN_FRONTEND=noninteractive dpkg --configure -a --force-confold
+    # shellcheck disable=SC2086 # a list of names
+    apt install --no-install-recommends --fix-broken $missing
+}
+
+provision_packages() {
+    missing=$(missing_commands)
+    [ -n "$missing" ] || return 0
+    if ! command -v apt-get || ! command -v dpkg-query; then
+        fail "this is not Debian or Ubuntu, and it has no$missing" \
+            "install them by hand, or run Pillarbox in its virtual machine with 'vagrant up'"
+    fi >/dev/null
+    missing=$(missing_packages)
+    if [ -n "$missing" ]; then
+        say "installing Debian's$missing (a few minutes, once)"
+        if ! update_lists || ! install_packages; then explain_apt; fi
+    fi
+    missing=$(missing_commands)
+    [ -z "$missing" ] || fail "the packages are installed, but there is no$missing" \
+        "mend them with 'sudo apt-get install --reinstall mininet bridge-utils clang libbpf-dev'"
+}
+
+explain_apt() {
+    fail_if_full /var/cache/apt /usr
+    if in_log 'Could not get lock|Unable to acquire the dpkg'; then
+        fail "another program keeps apt busy" "see which with 'ps -C apt,apt-get,dpkg,unattended-upgr'"
+    elif in_log "$unreachable"; then
+        fail "apt cannot reach its package servers, so$missing cannot be installed" \
+            "mend the network or apt's sources until 'sudo apt-get update' succeeds"
+    elif in_log 'Unable to locate package|no installation candidate'; then
+        fail "apt's sources do not have all of$missing" \
+            "on Ubuntu, 'sudo add-apt-repository -y universe' adds the rest; Debian 12 has them all in main"
+    fi
+    fail "apt-get could not install$missing" "mend it with 'sudo apt-get install --fix-broken$missing'"
+}
+
+# ---------------------------------------------------------------- The Python environment
+
+# Root works in a checkout of somebody else's as that somebody, so that what it leaves there can
+# be removed by its owner, and the owner's pip configuration is found.
+as_owner() {
+    if [ "$user_id" -ne 0 ] || [ "$owner_id" -eq 0 ]; then
+        "$@"
+        return
+    fi
+    home=$(getent passwd "$owner_id" | cut -d: -f6)
+    env -u TMPDIR -u XDG_CACHE_HOME -u XDG_CONFIG_HOME HOME="${home:-/nonexistent}" \
+        setpriv --reuid="$owner_id" --regid="$owner_gid" --clear-groups -- "$@"
+}
+
+# A synchronised folder may refuse symbolic links, a medium may be read-only, and the venv that
+# is there may be somebody else's.
+can_hold_venv() {
+    as_owner test -w "$checkout" || return 1
+    [ ! -e "$checkout/.venv" ] || as_owner test -w "$checkout/.venv" || return 1
+    probe=$checkout/.venv-probe.$$
+    logged as_owner ln -s . "$probe" && logged as_owner rm -f -- "$probe"
+}
+
+choose_venv() {
+    owner_id=$(stat -c %u -- "$checkout")
+    owner_gid=$(stat -c %g -- "$checkout")
+    logged as_owner true || owner_id=0
+    if [ -z "${PILLARBOX_VENV:-}" ] && can_hold_venv; then
+        venv=$checkout/.venv
+        return
+    fi
+    owner_id=$user_id
+    if [ -n "${PILLARBOX_VENV:-}" ]; then
+        venv=$(readlink -m -- "$PILLARBOX_VENV")
+    elif [ "$user_id" -eq 0 ]; then
+        venv=/var/lib/pillarbox/venv
+    else
+        venv=$(private_venv)
+        [ -n "$venv" ] || fail "$checkout cannot hold the Python environment and HOME is not set" \
+            "name a place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
+    fi
+}
+
+# Held until this script ends, by pip too: should only this script be killed, the next one waits
+# for the pip that it left behind.
+lock_venv() {
+    logged as_owner mkdir -p -- "$(dirname -- "$venv")"
+    { exec 9<"$(dirname -- "$venv")"; } 2>/dev/null || fail "$(dirname -- "$venv") cannot be made" \
+        "name another place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
+    logged flock -n 9 && return
+    say "waiting for another provisioning run"
+    logged flock 9
+}
+
+write_stamp() {
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    as_owner sh -c 'printf "%s\n" "$2" >"$1.new" && mv -f -- "$1.new" "$1"' sh \
+        "$venv/pillarbox.stamp" "$1" 2>>"$log" || explain_venv "$venv cannot be written"
+}
+
+check_python() {
+    logged "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail \
+        "$python is not Python 3.10 or later" \
+        "use Debian 12, Ubuntu 22.04 or later, or name another with 'PILLARBOX_PYTHON=/path/to/python3 ./pillarbox'"
+    logged "$python" -I -c 'import ensurepip, venv' || fail \
+        "Python's venv module is missing" "install it with 'sudo apt-get install python3-venv'"
+}
+
+make_venv() {
+    found=$(stamp_of "$venv")
+    if [ -x "$venv/bin/python" ] && [ "$(printf '%s\n' "$found" | head -n 2)" = "$(wanted_stamp | head -n 2)" ]; then
+        return
+    fi
+    if [ -z "$found" ] && [ -n "$(ls -A -- "$venv" 2>/dev/null)" ]; then
+        fail "$venv is there already and is not Pillarbox's" "move it away with 'mv $venv $venv.old'"
+    fi
+    say "making the Python environment in $venv"
+    found=
+    logged as_owner mkdir -p -- "$venv"
+    write_stamp unfinished
+    logged as_owner find "$venv" -mindepth 1 ! -name pillarbox.stamp -delete
+    logged as_owner "$python" -I -m venv "$venv" || explain_venv "the Python environment cannot be made"
+}
+
+# sudo strips the environment, and with it the certificates that a company's network needs.
+find_certificates() {
+    [ -z "${PIP_CERT:-}" ] || return
+    logged as_owner "$venv/bin/python" -I -m pip config get global.cert && return
+    logged as_owner "$venv/bin/python" -I -m pip config get install.cert && return
+    for bundle in "${REQUESTS_CA_BUNDLE:-}" "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt; do
+        if [ -r "$bundle" ]; then
+            export PIP_CERT="$bundle"
+            return
+        fi
+    done
+}
+
+# Metadata is built in a folder of its own, for the checkout may be read-only; setuptools and
+# packaging are what Mininet imports on a Python without distutils.
+pip_install() {
+    work=$(as_owner mktemp -d 2>>"$log") || return 1
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    logged as_owner sh -c 'printf "[egg_info]\negg_base = %s\n[build]\nbuild_base = %s\n" "$1" "$1" >"$1/extra.cfg"' sh "$work"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    logged as_owner env DIST_EXTRA_CONFIG="$work/extra.cfg" PIP_USER=0 PIP_NO_INPUT=1 \
+        PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c 'cd -- "$1" && exec "$2" -I -m pip install -e ".[test,bench]" packaging setuptools' \
+        sh "$checkout" "$venv/bin/python"
+    code=$?
+    as_owner rm -rf -- "$work"
+    return "$code"
+}
+
+link_mininet() {
+    [ -d "$dist_packages/mininet" ] || return 0
+    for site in "$venv"/lib/python3*/site-packages; do
+        logged as_owner ln -sfn -- "$dist_packages/mininet" "$site/mininet"
+    done
+}
+
+provision_venv() {
+    choose_venv
+    lock_venv
+    make_venv
+    if [ "$found" != "$(wanted_stamp)" ]; then
+        say "installing Python packages in $venv (about a minute, once)"
+        write_stamp unfinished
+        find_certificates
+        if ! pip_install; then
+            # pip fetches before it changes anything: an environment that worked still does.
+            [ -z "$found" ] || write_stamp "$found"
+            explain_pip
+        fi
+        logged as_owner "$venv/bin/python" -I -m compileall -q \
+            "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
+    fi
+    link_mininet
+    if [ "$user_id" -eq 0 ]; then
+        logged "$venv/bin/python" -I -W ignore -c 'import mininet.node' || fail \
+            "Debian's Mininet cannot be imported from $venv" \
+            "mend it with 'sudo apt-get install --reinstall mininet'"
+    fi
+    write_stamp "$(wanted_stamp)"
+}
+
+explain_venv() {
+    fail_if_full "$venv"
+    fail "$1" "name another place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
+}
+
+explain_pip() {
+    fail_if_full "$venv"
+    if in_log 'CERTIFICATE_VERIFY_FAILED|certificate verify failed'; then
+        fail "pip does not trust the certificate of the package index" \
+            "name your network's certificates with 'PIP_CERT=/path/to/bundle.crt ./pillarbox' (after sudo, if you use it)"
+    elif in_log "$unreachable"; then
+        fail "pip cannot reach the package index" \
+            "mend the network, or name your mirror with 'pip config set global.index-url URL'"
+    elif in_log 'No matching distribution|Could not find a version'; then
+        fail "the package index does not have all that is needed" \
+            "see which package it lacks with 'grep ERROR $log'"
+    fi
+    fail "pip could not install the Python packages" "see why with 'grep -A5 ERROR $log'"
+}
+
+open_log
+trap 'fail "provisioning was interrupted" "run it again and it goes on"' HUP INT TERM
+[ "$user_id" -ne 0 ] || provision_packages
+check_python
+provision_venv
+say "ready"
