@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import Box, Layout
+from topos.base.layout import ROW_HEIGHT, Box, Layout, row_height
 from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -107,17 +107,18 @@ class BCube(Topology):
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 3")
 
     def layout(self) -> Layout:
-        """Servers in one row, the levels of switches above it, as in Fig. 1."""
-        positions = {server: (float(server), 0.0) for server in range(self.servers)}
-        width = self.servers
+        """Servers in one row with their BCube_0s' switches, the upper levels above: Fig. 1."""
+        gap = 0.8 if self.k else 0.0  # between BCube_0s
+        layout = Layout({s: (s + s // self.n * gap, 0.0) for s in range(self.servers)})
+        width = layout.positions[self.servers - 1][0]
+        height = row_height(width)
         for level in range(self.ports):
-            first = level * self._lower
             count = self.block if level == self.k else self._lower
+            y = ROW_HEIGHT + height * level
             for i in range(count):
-                switch = self.servers + first + i
-                positions[switch] = ((i + 0.5) * width / count - 0.5, 2.5 * (level + 1))
-        cells = range(self.servers // self.n if self.k else 0)
-        return Layout(
-            positions,
-            [Box([*range(c * self.n, (c + 1) * self.n), self.servers + c]) for c in cells],
-        )
+                x = (i + 0.5) * (width + gap + 1) / count - (gap + 1) / 2
+                layout.positions[self.servers + level * self._lower + i] = (x, y)
+        for cell in range(self._lower):
+            servers = range(cell * self.n, (cell + 1) * self.n)
+            layout.frames.append(Box([*servers, self.servers + cell]))
+        return layout

@@ -217,16 +217,21 @@ class DCell(Topology):
         return f"[{','.join(map(str, prefix))}]"
 
     def diameter_bound(self) -> Bound:
-        """DCellRouting's longest path in a full DCell."""
-        return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Guo 2008, section 4.1")
+        """DCellRouting's longest path, where the DCell is full."""
+        value = 2 ** (self.k + 1) - 1
+        return self._if_full(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
 
     def bisection(self) -> Bound:
-        """A lower bound, of the full DCell."""
+        """A lower bound, where the DCell is full."""
         if self.k == 0:
             return Bound(self.servers // 2, "N / 2", "one switch: half of its cables")
-        size = self.sizes[self.k]
-        value = size / (4 * math.log(size, self.n))
-        return Bound(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
+        value = self.servers / (4 * math.log(self.servers, self.n)) if self.servers > 1 else 0.0
+        return self._if_full(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
+
+    def _if_full(self, value: float, formula: str, source: str) -> Bound:
+        if self.servers == self.sizes[self.k]:
+            return Bound(value, formula, source)
+        return Bound(None, formula, f"{source}, for full DCells only")
 
     def disjoint_paths(self) -> Bound:
         """One for each port of a server."""
@@ -234,4 +239,4 @@ class DCell(Topology):
 
     def layout(self) -> Layout:
         """DCell_0s around a circle, as in Fig. 1; a circle of circles from level 2 on."""
-        return nested_circles(self, self.radices())
+        return nested_circles(self, "DCell")

@@ -153,19 +153,24 @@ class DPillar(Topology):
         return Bound(self.half, "n / 2", "Liao 2012, Table 2")
 
     def layout(self) -> Layout:
-        """Columns side by side with column 0 on both sides, as in Fig. 2."""
-        step = 4.0
-        positions, repeated, wrapped = {}, {}, set()
+        """Columns side by side with column 0 on both sides, labels in them, as in Fig. 2."""
+        step = max(3.0, self.column_servers / 5)
+        layout = Layout({}, styles=("solid",))
+        layout.level_names = tuple(f"H{c}-S{c}-H{(c + 1) % self.k}" for c in range(self.k))
+        separator = "" if self.half <= 10 else "."
         for server in range(self.servers):
             column, label = divmod(server, self.column_servers)
-            positions[server] = (2 * column * step, -float(label))
+            layout.positions[server] = (2 * column * step, -1.05 * label)
+            layout.labels[server] = separator.join(map(str, self.digits(server)[1:]))
             if column == 0:
-                repeated[server] = (2 * self.k * step, -float(label))
-                wrapped.add((server, self.server_plug(server, COUNTER_CLOCKWISE).node))
+                layout.repeated[server] = (2 * self.k * step, -1.05 * label)
+                layout.wrapped.add((server, self.server_plug(server, COUNTER_CLOCKWISE).node))
         for switch in range(self.switches):
             column, rest = divmod(switch, self.column_switches)
-            y = -(rest + 0.5) * self.half + 0.5
-            positions[self.servers + switch] = ((2 * column + 1) * step, y)
-        notes = [((2 * c * step, 1.5), f"H{c % self.k}") for c in range(self.k + 1)]
-        notes += [(((2 * c + 1) * step, 1.5), f"S{c}") for c in range(self.k)]
-        return Layout(positions, repeated=repeated, wrapped=wrapped, notes=notes)
+            y = -1.05 * ((rest + 0.5) * self.half - 0.5)
+            layout.positions[self.servers + switch] = ((2 * column + 1) * step, y)
+        for c in range(self.k + 1):
+            layout.notes.append(((2 * c * step, 1.2), f"H{c % self.k}"))
+        for c in range(self.k):
+            layout.notes.append((((2 * c + 1) * step, 1.2), f"S{c}"))
+        return layout

@@ -20,7 +20,7 @@ from typing import Any
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import Layout
+from topos.base.layout import ROW_HEIGHT, Layout, row_height
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -156,11 +156,14 @@ class FatTree(Topology):
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def layout(self) -> Layout:
-        """Servers, and the levels of switches above them."""
-        positions = {server: (float(server), 0.0) for server in range(self.servers)}
+        """Servers, and the levels of switches above them, the core on top."""
+        gap = 0.35 if self.half > 2 else 0.6  # between edge switches
+        layout = Layout({s: (s + s // self.half * gap, 0.0) for s in range(self.servers)})
+        width = layout.positions[self.servers - 1][0] + gap + 1
         for switch in range(self.switches):
             level, index = divmod(switch, self.width)
             count = self.width if level < self.levels - 1 else self.width // 2
-            x = (index + 0.5) * self.servers / count - 0.5
-            positions[self.servers + switch] = (x, 3.0 * (level + 1))
-        return Layout(positions)
+            x = (index + 0.5) * width / count - (gap + 1) / 2
+            y = ROW_HEIGHT + row_height(width) * level
+            layout.positions[self.servers + switch] = (x, y)
+        return layout

@@ -130,5 +130,7 @@ class FiConn(Topology):
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def layout(self) -> Layout:
-        """FiConn_0s around a circle, those of a FiConn_1 together in a frame, as in Fig. 3."""
-        return nested_circles(self, self.radices())
+        """FiConn_0s around a circle, those of a FiConn_1 in a frame, cables dashed as in Fig. 3."""
+        layout = nested_circles(self, "FiConn")
+        layout.styles = ("dashdot", "solid", "dashed")
+        return layout

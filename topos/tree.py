@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import Layout
+from topos.base.layout import Layout, row_height
 from topos.base.polymorphic import NOTHING, Number, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -103,8 +103,14 @@ class Tree(Topology):
 
     def layout(self) -> Layout:
         """Servers, leaves above them, the root on top."""
-        positions = {server: (float(server), 0.0) for server in range(self.servers)}
+        pitch = max(self.n, 2) + 0.6  # from leaf to leaf
+        layout = Layout({}, level_names=("servers to leaves", "leaves to the root"))
+        for server in range(self.servers):
+            leaf, index = divmod(server, self.n)
+            layout.positions[server] = (leaf * pitch + index - (self.n - 1) / 2, 0.0)
+        height = row_height(self.m * pitch)
         for leaf in range(self.m):
-            positions[self.servers + leaf] = ((leaf + 0.5) * self.n - 0.5, 3.0)
-        positions[self.servers + self.m] = (self.servers / 2 - 0.5, 6.0)
-        return Layout(positions)
+            layout.positions[self.servers + leaf] = (leaf * pitch, row_height(self.n))
+        x = (self.m - 1) * pitch / 2
+        layout.positions[self.servers + self.m] = (x, row_height(self.n) + height)
+        return layout

@@ -72,7 +72,7 @@ def summary(topology: Topology) -> str:
         ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
         ("ports per server", str(topology.ports)),
         ("cables", f"{topology.cables:,}"),
-        ("diameter", _bound(topology.diameter_bound(), " hops at most")),
+        ("diameter", _bound(topology.diameter_bound(), " hops")),
         ("bisection width", _bound(topology.bisection(), " cables")),
         ("disjoint paths", _bound(topology.disjoint_paths(), "")),
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
@@ -107,7 +107,11 @@ def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
 
 
 def _bound(bound: Bound, unit: str) -> str:
-    return f"{bound.value:,.10g}{unit} = {bound.formula} ({bound.source})".replace("= >", ">")
+    if bound.value is None:
+        return f"no bound is proven: {bound.formula} ({bound.source})"
+    sign = "" if bound.formula[0] in "<>" else "= "
+    formula = "" if bound.formula == f"{bound.value:g}" else f" {sign}{bound.formula}"
+    return f"{bound.value:,.6g}{unit}{formula} ({bound.source})"
 
 
 def _ip_range(topology: Topology) -> str:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from topos.base.polymorphic import NOTHING
-
 if TYPE_CHECKING:
     from topos.base.topology import Plug, Topology
 
 # Nodes handled at once: large enough to hide Python's cost, small enough to stay in the cache.
-BLOCK = 1 << 16
+BLOCK = 1 << 15
 
 
 class CableArrays(NamedTuple):
@@ -61,10 +59,9 @@ def cable_blocks(topology: Topology) -> Iterator[CableArrays]:
 
 def _upward(nodes: NDArray[numpy.int64], port: int, plug: Plug) -> CableArrays:
     """Return the cables that lead from these nodes to a node of higher number."""
-    shape = nodes.shape
-    far = numpy.broadcast_to(plug.node, shape)
-    keep = (far != NOTHING) & (far > nodes)
-    far_port = numpy.broadcast_to(plug.port, shape)
-    level = numpy.broadcast_to(plug.level, shape)
-    ports = numpy.full(int(keep.sum()), port)
-    return CableArrays(nodes[keep], ports, far[keep], far_port[keep], level[keep])
+    far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
+    cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)
+    keep = far > nodes  # and so not NOTHING, which is below every node
+    if keep.all():  # as from servers to switches: five copies saved
+        return cables
+    return CableArrays(*(column[keep] for column in cables))

@@ -11,13 +11,23 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+ROW_HEIGHT = 2.6  # of a level of switches, at least
+
 
 @dataclass
 class Box:
-    """A frame around some nodes, such as a cell, with the text that stands above it."""
+    """A rectangular frame around some nodes."""
 
     nodes: list[int]
-    text: str = ""
+
+
+@dataclass
+class Disc:
+    """A round frame, such as that of a cell whose servers surround their switch."""
+
+    centre: Point
+    radius: float
 
 
 @dataclass
@@ -27,63 +37,99 @@ class Layout:
     A node may stand in `repeated` a second time: DPillar's Fig. 2 draws column 0 on both sides,
     and there cables to that side's switches end at the repeated picture (`wrapped`: pairs of
     server and switch whose cable goes to the repeated server).
+
+    `labels` are what is written on servers instead of their addresses. `level_names` and `styles`
+    (solid, dashed, dashdot or dotted) are those of the cables, by level; where there are none, the
+    drawing chooses.
     """
 
     positions: dict[int, Point]
-    boxes: list[Box] = field(default_factory=list)
+    frames: list[Box | Disc] = field(default_factory=list)
     repeated: dict[int, Point] = field(default_factory=dict)
     wrapped: set[tuple[int, int]] = field(default_factory=set)
     notes: list[tuple[Point, str]] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)
+    level_names: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
 
 
 def circle(count: int, radius: float, centre: Point = (0.0, 0.0), turn: float = 0.0) -> list[Point]:
     """Return points on a circle, clockwise from the top (turned by `turn` radians)."""
-    angles = [math.pi / 2 - turn - 2 * math.pi * i / count for i in range(count)]
-    x, y = centre
-    return [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles]
+    return [polar(centre, radius, turn + 2 * math.pi * i / count) for i in range(count)]
 
 
-def nested_circles(topology: Topology, radices: tuple[int, ...]) -> Layout:
-    """Return cells on a circle, each a circle of smaller cells, down to servers around a switch.
+def polar(centre: Point, radius: float, turn: float) -> Point:
+    """Return the point that far from the centre, `turn` radians clockwise from the top."""
+    return centre[0] + radius * math.sin(turn), centre[1] + radius * math.cos(turn)
 
-    `radices` are those of a server's digits, most significant first. The layout is a recursive
-    network's: server and switch positions follow from the digits alone.
+
+def nested_circles(topology: Topology, name: str) -> Layout:
+    """Return cells on a circle, each a circle of smaller cells, down to servers at a switch.
+
+    The layout is a recursive network's: positions follow from the digits of the servers, and a
+    cell of level l is called `name` with that l. Cells of one circle have their servers in an arc
+    towards its centre; where circles are nested, servers stand around their switch.
     """
-    radii = [max(1.2, radices[-1] / 4)]  # of the circle on which each level's cells stand
-    reach = [radii[0] + 0.8]  # how far a cell's drawing reaches from its centre
-    for count in reversed(radices[:-1]):
-        spread = 1.12 * reach[-1] / math.sin(math.pi / count) if count > 1 else 0.0
-        radii.append(spread)
-        reach.append(spread + reach[-1])
+    addresses = [topology.digits(server) for server in range(topology.servers)]
+    radices = [int(max(column)) + 1 for column in zip(*addresses, strict=True)]
+    levels = len(radices) - 1
+    servers = radices[-1]
+    facing = levels == 1 and radices[0] > 1
+    if facing:
+        spread = math.radians(min(200, 55 * (servers - 1)))
+        radius = max(1.45, (servers - 1) * 1.12 / max(spread, 1.0))
+    else:
+        spread = 2 * math.pi * (servers - 1) / servers
+        radius = max(1.3, servers * 1.1 / (2 * math.pi))
+    radii = [radius]  # of the circle on which the members of each level's cell stand
+    reach = [radius + 0.65]  # how far a cell's drawing reaches from its centre
+    for level, count in enumerate(reversed(radices[:-1])):
+        room = reach[-1] + (0.35 if level == 0 else 1.0)
+        radii.append(max(room / math.sin(math.pi / count), 1.25 * room) if count > 1 else 0.0)
+        reach.append(radii[-1] + reach[-1] + 0.25)
 
-    def centre(digits: tuple[int, ...]) -> Point:
-        x = y = 0.0
-        for position, digit in enumerate(digits):
-            level = len(radices) - 1 - position
-            x, y = circle(radices[position], radii[level], (x, y))[digit]
-        return x, y
-
-    positions: dict[int, Point] = {}
-    cells: dict[tuple[int, ...], list[int]] = {}
-    for server in range(topology.servers):
-        digits = topology.digits(server)
-        positions[server] = centre(digits)
-        cells.setdefault(digits[:-1], []).append(server)
-        if len(digits) > 2:
-            cells.setdefault(digits[:-2], []).append(server)
+    layout = Layout({})
+    seen: set[tuple[int, ...]] = set()
+    for server, digits in enumerate(addresses):
+        centre, turn = (0.0, 0.0), 0.0
+        for depth in range(levels):
+            level = levels - depth
+            turn += 2 * math.pi * int(digits[depth]) / radices[depth]
+            outer, centre = centre, polar(centre, radii[level], turn)
+            cell = digits[: depth + 1]
+            if cell in seen:
+                continue
+            seen.add(cell)
+            layout.frames.append(Disc(centre, reach[level - 1]))
+            if level > 1:
+                away = math.atan2(centre[0] - outer[0], centre[1] - outer[1])
+                text = f"{name}{level - 1}".translate(SUBSCRIPTS) + f"[{','.join(map(str, cell))}]"
+                layout.notes.append((polar(centre, reach[level - 1] + 0.55, away), text))
         switch = topology.server_plug(server, 0).node
-        positions.setdefault(switch, centre(digits[:-1]))
-    boxes = [Box(nodes, ".".join(map(str, cell))) for cell, nodes in cells.items() if cell]
-    return Layout(positions, boxes)
+        fraction = int(digits[-1]) / max(servers - 1, 1) - 0.5
+        if facing:
+            # Clockwise as seen from the switch, which stands outside.
+            hub = polar(centre, 0.42 * radius, turn)
+            layout.positions[server] = polar(hub, radius, turn + math.pi + spread * fraction)
+        else:
+            hub = centre
+            layout.positions[server] = polar(hub, radius, turn + spread * (fraction + 0.5))
+        layout.positions.setdefault(switch, hub)
+    return layout
+
+
+def row_height(width: float) -> float:
+    """Return how far apart rows of nodes stand in a drawing so wide, lest cables lie too flat."""
+    return max(ROW_HEIGHT, width / 7)
 
 
 def grid_layout(topology: Topology) -> Layout:
     """Return servers in one row and switches in another: what a network gets that says nothing."""
-    width = max(topology.servers, topology.switches, 1)
+    width = max(topology.servers, 1.6 * topology.switches, 1)
 
     def row(count: int, y: float) -> list[Point]:
         step = width / max(count, 1)
         return [((i + 0.5) * step, y) for i in range(count)]
 
-    points = row(topology.servers, 0.0) + row(topology.switches, max(3.0, width / 6))
+    points = row(topology.servers, 0.0) + row(topology.switches, row_height(width))
     return Layout(dict(enumerate(points)))

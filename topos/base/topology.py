@@ -53,9 +53,12 @@ class Cable(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A number the paper gives for the whole network, with its formula and where it stands."""
+    """A number the paper gives for the whole network, with its formula and where it stands.
 
-    value: float
+    `value` is None where the paper proves none, as for some partial networks.
+    """
+
+    value: float | None
     formula: str
     source: str
 

@@ -1,0 +1,108 @@
+"""Find benches, describe the machine they ran on, and print their rows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import pkgutil
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import experiments.benches
+from topos.base.errors import TopologyError
+
+Row: TypeAlias = dict[str, Any]
+BAD_OUTCOMES = ("missed", "failed")
+
+
+class Bench(NamedTuple):
+    """A bench that was found: what it is called, how it makes rows, and what to say of them."""
+
+    name: str
+    run: Callable[[bool], Iterable[Row]]
+    notes: str
+
+
+def titles() -> dict[str, str]:
+    """Return the name of every bench and the first line of its docstring, without running any."""
+    found = {}
+    for module in pkgutil.iter_modules(experiments.benches.__path__):
+        if not module.ispkg and module.name[0] != "_":
+            spec = module.module_finder.find_spec(module.name, None)
+            text = Path(spec.origin).read_text() if spec and spec.origin else ""
+            title = ast.get_docstring(ast.parse(text)) or ""
+            found[module.name.replace("_", "-")] = title.partition("\n")[0]
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> Bench:
+    """Return the bench of that name, or raise TopologyError."""
+    known = titles()
+    if name not in known:
+        raise TopologyError(f"there is no bench {name!r}: there are {', '.join(known)}")
+    module = importlib.import_module(f"experiments.benches.{name.replace('-', '_')}")
+    return Bench(name, module.run, getattr(module, "NOTES", ""))
+
+
+def machine() -> dict[str, Any]:
+    """Return what a number depends on: a result without it cannot be compared."""
+    import numpy
+
+    return {
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def failed(rows: Iterable[Row]) -> bool:
+    """Tell whether a row missed its goal or has none of the numbers it should have."""
+    return any(str(row.get("outcome", "")).startswith(BAD_OUTCOMES) for row in rows)
+
+
+def groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of each table: those with the same keys, as soon as others follow."""
+    for _, group in groupby(rows, key=tuple):
+        yield list(group)
+
+
+def table(rows: list[Row]) -> str:
+    """Return rows of the same keys as text: numbers to the right, words to the left.
+
+    >>> print(table([{"case": "a", "build_s": 0.25, "ratio": 1.0}, {"case": "bb", "build_s": None,
+    ...     "ratio": 12.0}]))
+    case  build_s  ratio
+    a        0.25      1
+    bb          -     12
+    """
+    columns = []
+    for key in rows[0]:
+        cells = [key, *(_cell(row[key]) for row in rows)]
+        width = max(map(len, cells))
+        words = any(isinstance(row[key], str) for row in rows)
+        columns.append([cell.ljust(width) if words else cell.rjust(width) for cell in cells])
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        # Three digits are more than a machine with other tenants repeats.
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

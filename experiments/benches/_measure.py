@@ -1,0 +1,116 @@
+"""Times taken in turns, and cases that each run in a process of their own.
+
+Two times can be compared only if they were taken at the same time: on a machine with other
+tenants the clock speed of one minute is not that of the next. So `interleaved` goes A B C, A B C,
+..., and `ratios` compares medians of one such run.
+
+Memory can be told only of a process that did nothing else, so `in_child` starts one for each case.
+Its peak is VmHWM, not ``ru_maxrss``: Linux hands the latter down through exec, so that a child of
+a large parent is reported to be as large (tests/experiments/test_bench.py has the proof).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+# What a child process runs; it looks for modules where its parent does.
+CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    f"from {__name__} import child; child(sys.argv[2])"
+)
+
+
+class Result(NamedTuple):
+    """What became of a case: its value and peak memory, or why there is none."""
+
+    value: Any = None
+    peak_mib: float | None = None
+    failure: str = ""
+
+
+def interleaved(
+    cases: dict[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Return the seconds that each case took in each of the rounds.
+
+    What a case returns lives until its time is taken and is thrown away before the next begins,
+    with all earlier garbage. The collector stays on: whoever builds a million objects pays for it.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            gc.collect()
+            start = clock()
+            made = case()
+            seconds[name].append(clock() - start)
+            del made
+    return seconds
+
+
+def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Return the median of each case."""
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def ratios(values: dict[str, float], against: str) -> dict[str, float]:
+    """Return how many times each case's value is that of the case `against`.
+
+    >>> ratios({"ours": 2.0, "theirs": 5.0}, against="ours")
+    {'ours': 1.0, 'theirs': 2.5}
+    """
+    return {name: value / values[against] for name, value in values.items()}
+
+
+def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float) -> Result:
+    """Return what a function of a module returns in a fresh process, and that process's peak.
+
+    Arguments and value travel as JSON. A case that raises, dies or takes too long is a Result
+    with a failure.
+    """
+    call = json.dumps([function.__module__, function.__qualname__, arguments])
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", CHILD, json.dumps(sys.path), call],
+            capture_output=True,
+            text=True,
+            timeout=time_limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Result(failure=f"took longer than {time_limit_s:g} s")
+    if child.returncode < 0:
+        return Result(failure=f"killed by {signal.Signals(-child.returncode).name}")
+    if child.returncode:
+        last = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
+        return Result(failure=last[0])
+    return Result(*json.loads(child.stdout.splitlines()[-1]))
+
+
+def peak_mib() -> float:
+    """Return the most memory this process ever had resident, in MiB."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # not Linux: nothing better than this
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def child(call: str) -> None:
+    """Make the call and print its value and the peak as the last line: what `in_child` reads."""
+    module, name, arguments = json.loads(call)
+    value = getattr(importlib.import_module(module), name)(*arguments)
+    sys.stdout.write("\n" + json.dumps([value, peak_mib()]) + "\n")

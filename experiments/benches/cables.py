@@ -1,0 +1,168 @@
+"""All cables of networks of millions of servers, and of BCube beside FNSS and networkx."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import Any
+
+import topos
+from experiments.benches._frame import Row
+from experiments.benches._measure import in_child, interleaved, medians, ratios
+
+NOTES = """
+build_s: median, network made anew each time. peak_mib: of a process that did only this, with the
+Python interpreter and its imports. In the second table builders took turns in one process, and
+slower_times is against Pillarbox in that run. What is built differs: Pillarbox gives arrays (both
+ends, both ports, level), the others a networkx graph of Python objects. right_switches_percent:
+switches that join just the servers that differ in one digit (Guo 2009, section 3.1).
+"""
+
+LARGE = ("bcube,8,6", "dcell,6,3", "dpillar,48,4", "ficonn,16,3")
+SMALL = ("bcube,4,3", "dcell,4,2")
+BESIDE = ((8, 3, 11), (8, 4, 5))  # n, k, rounds
+BESIDE_SMALL = ((4, 2, 2),)
+MOST_MIB = 1.5e9 / 2**20
+LEAST_TIMES = 30
+TIME_LIMIT_S = 300.0
+OURS = "pillarbox"
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each large network, then one for each builder of each BCube."""
+    for spec in SMALL if quick else LARGE:
+        yield _large(spec, quick)
+    for n, k, rounds in BESIDE_SMALL if quick else BESIDE:
+        yield from _beside(n, k, rounds, quick)
+
+
+# -- every cable -------------------------------------------------------------------------------
+
+
+def _large(spec: str, quick: bool) -> Row:
+    network = topos.parse(spec)
+    result = in_child(build_s, spec, 1 if quick else 5, time_limit_s=TIME_LIMIT_S)
+    row = {"network": spec, "servers": network.servers, "cables": network.cables}
+    row |= {"build_s": result.value, "per_cable_ns": None, "peak_mib": result.peak_mib}
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    row["per_cable_ns"] = result.value / network.cables * 1e9
+    missed = not quick and result.peak_mib is not None and result.peak_mib >= MOST_MIB
+    return row | {"outcome": f"missed: under {MOST_MIB:.0f} MiB wanted" if missed else "ok"}
+
+
+def build_s(spec: str, rounds: int) -> float:
+    """Return the median time of all cables of a network."""
+    cases = {spec: lambda: topos.parse(spec).cable_arrays()}
+    return medians(interleaved(cases, rounds))[spec]
+
+
+# -- beside others -----------------------------------------------------------------------------
+
+
+def _beside(n: int, k: int, rounds: int, quick: bool) -> Iterator[Row]:
+    compared = in_child(compare, n, k, rounds, time_limit_s=TIME_LIMIT_S)
+    for name in BUILDERS:
+        row: Row = {"network": f"bcube,{n},{k}", "builder": name, "cables": None, "build_s": None}
+        row |= {"per_cable_ns": None, "slower_times": None, "peak_mib": None}
+        row |= {"right_switches_percent": None, "outcome": f"failed: {compared.failure}"}
+        if not compared.failure:
+            row |= compared.value[name]
+        if row["outcome"] == "ok":
+            alone = in_child(build, name, n, k, time_limit_s=TIME_LIMIT_S)
+            row["peak_mib"] = alone.peak_mib
+            if alone.failure:
+                row["outcome"] = f"failed: {alone.failure}"
+            elif not quick and name != OURS and row["slower_times"] < LEAST_TIMES:
+                row["outcome"] = f"missed: Pillarbox is to be {LEAST_TIMES} times as fast"
+        yield row
+
+
+def compare(n: int, k: int, rounds: int) -> dict[str, Row]:
+    """Let all builders that are installed build that BCube in turns; return columns of each."""
+    rows: dict[str, Row] = {}
+    cases = {}
+    for name, builder in BUILDERS.items():
+        try:
+            made = builder(n, k)  # once untimed: imports and first touch of memory
+        except ImportError as error:
+            rows[name] = {"outcome": f"skipped: {error}: pip install 'pillarbox[bench]'"}
+            continue
+        links = list(_links(made))
+        right = _right_switches(n, k, links) / ((k + 1) * n**k)
+        rows[name] = {"cables": len(links), "right_switches_percent": right * 100, "outcome": "ok"}
+        cases[name] = lambda builder=builder: builder(n, k)
+        del made, links
+    times = medians(interleaved(cases, rounds))
+    per_cable = {name: time / rows[name]["cables"] for name, time in times.items()}
+    for name, ratio in ratios(per_cable, OURS).items():
+        rows[name] |= {"build_s": times[name], "per_cable_ns": per_cable[name] * 1e9}
+        rows[name]["slower_times"] = ratio
+    return rows
+
+
+def build(name: str, n: int, k: int) -> None:
+    """Build that BCube once, for its peak of memory."""
+    BUILDERS[name](n, k)
+
+
+def _links(made: Any) -> Iterable[tuple[int, int]]:
+    """Return the links of arrays or of a graph, each server first."""
+    if hasattr(made, "edges"):
+        return (tuple(sorted(edge)) for edge in made.edges)  # servers have the lower numbers
+    return zip(made.a.tolist(), made.b.tolist(), strict=True)
+
+
+def _right_switches(n: int, k: int, links: Iterable[tuple[int, int]]) -> int:
+    """Return how many switches of BCube are there, by their servers: their numbers are free."""
+    switches: dict[int, list[int]] = {}
+    for server, switch in links:
+        switches.setdefault(switch, []).append(server)
+    found = Counter(frozenset(servers) for servers in switches.values())
+    wanted = Counter[frozenset[int]]()
+    for level in range(k + 1):
+        # Counted as the paper writes it, all digits but one held fast.
+        for rest in product(range(n), repeat=k):
+            first = sum(d * n ** (i + (i >= level)) for i, d in enumerate(rest))
+            wanted[frozenset(first + d * n**level for d in range(n))] += 1
+    return (wanted & found).total()
+
+
+# -- the builders ------------------------------------------------------------------------------
+
+
+def _pillarbox(n: int, k: int) -> Any:
+    return topos.network("bcube")(n, k).cable_arrays()
+
+
+def _fnss(n: int, k: int) -> Any:
+    from fnss.topologies.datacenter import bcube_topology
+
+    return bcube_topology(n, k)
+
+
+def networkx_loop(n: int, k: int) -> Any:
+    """Return BCube as a networkx graph, made edge by edge as one would write it in an afternoon.
+
+    Without attributes, which FNSS gives its nodes and edges and which take time.
+    """
+    import networkx
+
+    graph = networkx.Graph()
+    switch = n ** (k + 1)
+    for level in range(k + 1):
+        weight = n**level
+        for high in range(0, n ** (k + 1), n * weight):
+            for low in range(weight):
+                for digit in range(n):
+                    graph.add_edge(high + digit * weight + low, switch)
+                switch += 1
+    return graph
+
+
+BUILDERS: dict[str, Callable[[int, int], Any]] = {
+    OURS: _pillarbox,
+    "fnss": _fnss,
+    "networkx loop": networkx_loop,
+}

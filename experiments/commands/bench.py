@@ -1,0 +1,47 @@
+"""``pillarbox bench``: how fast, how large, beside what."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+@click.option("--quick", is_flag=True, help="Sizes of a second or two, without goals.")
+def command(name: str | None, as_json: bool, quick: bool) -> int:
+    """Run a benchmark, or list those there are.
+
+    Exit code 1 says that a case failed or missed its goal.
+
+    \b
+    pillarbox bench
+    pillarbox bench cables
+    pillarbox bench cables --json > cables.json
+    """
+    from experiments.benches import _frame as frame
+
+    if name is None:
+        found = frame.titles()
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            width = max(map(len, found))
+            click.echo("\n".join(f"{bench:<{width}}  {title}" for bench, title in found.items()))
+        return 0
+    bench = frame.find(name)
+    machine = frame.machine()
+    if as_json:
+        rows = list(bench.run(quick))
+        click.echo(json.dumps({"bench": name, "quick": quick, "machine": machine, "rows": rows}))
+        return int(frame.failed(rows))
+    click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
+    failed = False
+    for rows in frame.groups(bench.run(quick)):
+        failed |= frame.failed(rows)
+        click.echo(f"\n{frame.table(rows)}")
+    if bench.notes:
+        click.echo(f"\n{bench.notes.strip()}")
+    return int(failed)

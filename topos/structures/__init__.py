@@ -1,0 +1,13 @@
+"""Interconnection structures that the papers only tabulate: no addresses, no switches, no routing.
+
+>>> from topos import structures
+>>> structures.parse("hypercube,6").nodes
+64
+>>> structures.names()[:3]
+['butterfly', 'debruijn', 'fattree']
+"""
+
+from topos.structures.base import Claim, Structure, Tabulated
+from topos.structures.registry import names, parse
+
+__all__ = ["Claim", "Structure", "Tabulated", "names", "parse"]

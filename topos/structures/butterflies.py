@@ -1,0 +1,186 @@
+"""Butterfly, wrapped butterfly and de Bruijn graph (Guo 2008, Table 3; Liao 2012, section 2.6)."""
+
+from __future__ import annotations
+
+import math
+
+from topos.base.polymorphic import NOTHING, Number, select
+from topos.structures.base import Claim, Structure, check_numbers
+
+LIAO = "Liao 2012, section 2.6"
+LEIGHTON = "Leighton 1992, section 3.2"
+
+
+class Butterfly(Structure):
+    """(l + 1) columns of 2^l rows; column c leads to c + 1 straight on and with bit c changed.
+
+    >>> Butterfly(2).nodes, Butterfly(2).edge_count
+    (12, 16)
+    """
+
+    title = "butterfly"
+    parameters = ("l",)
+    example = "butterfly,4"
+    slots = 2
+    degree = 4
+
+    def __init__(self, l: int) -> None:  # noqa: E741 - the paper's symbol
+        check_numbers(self.title, l=(l, 1))
+        self.l = l
+        self.rows: int = 2 ** min(l, 64)
+        self.nodes = (l + 1) * self.rows
+        self.check_size()
+        self.edge_count = 2 * l * self.rows
+        self.degree = 4 if l > 1 else 2
+
+    def link(self, node: Number, slot: int) -> Number:
+        """A node owns the straight (0) and the cross (1) edge to the next column."""
+        last = node // self.rows == self.l
+        far = _next_column(node, self.rows, self.l + 1, slot)
+        return select(last, NOTHING, far)  # type: ignore[no-any-return]
+
+    def diameter(self) -> int:
+        """From the first column to the last and back."""
+        return 2 * self.l
+
+    def degree_claim(self) -> Claim:
+        """``4``."""
+        return Claim(4, "4")
+
+    def diameter_claim(self) -> Claim:
+        """``2l``."""
+        return Claim(2 * self.l, "2l")
+
+    def bisection_claim(self) -> Claim:
+        """``N / (l + 1)``: the size of a column; for large l it is about 0.83 of that.
+
+        Bornstein et al. 1998 (Liao 2012's reference [8]): 2 (sqrt(2) - 1) 2^l + o(2^l).
+        """
+        return Claim(self.rows, "N / (l + 1)")
+
+    def bottleneck_claim(self) -> Claim:
+        """An order."""
+        return Claim(None, "O(N l)")
+
+
+class WrappedButterfly(Structure):
+    """k columns of 2^k rows in a circle, DPillar's ancestor.
+
+    Two columns would be joined twice by their straight edges, so k >= 3.
+
+    >>> WrappedButterfly(3).nodes, WrappedButterfly(3).diameter(), WrappedButterfly(3).bisection()
+    (24, 4, 8)
+    """
+
+    title = "wrapped butterfly"
+    parameters = ("k",)
+    example = "wrappedbutterfly,4"
+    slots = 2
+    degree = 4
+
+    def __init__(self, k: int) -> None:
+        check_numbers(self.title, k=(k, 3))
+        self.k = k
+        self.rows: int = 2 ** min(k, 64)
+        self.nodes = k * self.rows
+        self.check_size()
+        self.edge_count = 2 * self.nodes
+
+    def link(self, node: Number, slot: int) -> Number:
+        """A node owns the straight (0) and the cross (1) edge to the next column."""
+        return _next_column(node, self.rows, self.k, slot)
+
+    def diameter(self) -> int:
+        """All k bits are met in k steps; up to k / 2 more lead to the column."""
+        return self.k * 3 // 2
+
+    def bisection(self) -> int:
+        """The size of a column, exactly (Bornstein et al. 1998, Liao 2012's reference [8])."""
+        return self.rows
+
+    def degree_claim(self) -> Claim:
+        """``4``."""
+        return Claim(4, "4", LIAO)
+
+    def diameter_claim(self) -> Claim:
+        """Linear in k; the constant is not Liao's."""
+        return Claim(self.diameter(), "floor(3k / 2)", LEIGHTON)
+
+    def bisection_claim(self) -> Claim:
+        """``2^k``."""
+        return Claim(self.rows, "2^k", LIAO)
+
+    def bottleneck_claim(self) -> Claim:
+        """An order, as the butterfly's."""
+        return Claim(None, "O(N k)", LEIGHTON)
+
+
+class DeBruijn(Structure):
+    """Words of `length` letters out of d; an edge drops the first letter and appends one.
+
+    Edges are directed ("the links in de Bruijn are asymmetric"); the d loops at words of a single
+    letter are no cables and left out.
+
+    >>> list(DeBruijn(2, 2).edges())
+    [(0, 1), (1, 2), (1, 3), (2, 0), (2, 1), (3, 2)]
+    """
+
+    title = "de Bruijn graph"
+    parameters = ("d", "length")
+    example = "debruijn,4,3"
+    directed = True
+
+    def __init__(self, d: int, length: int) -> None:
+        check_numbers(self.title, d=(d, 2), length=(length, 1))
+        self.d = self.degree = self.slots = d
+        self.length = length
+        self.nodes = d ** min(length, 64)
+        self.check_size()
+        self.edge_count = self.nodes * d - d
+
+    def link(self, node: Number, slot: int) -> Number:
+        """The word shifted by one letter."""
+        far = (node * self.d + slot) % self.nodes
+        return select(far == node, NOTHING, far)  # type: ignore[no-any-return]
+
+    def diameter(self) -> int:
+        """All letters are replaced."""
+        return self.length
+
+    def degree_claim(self) -> Claim:
+        """``d``."""
+        return Claim(self.d, "d")
+
+    def diameter_claim(self) -> Claim:
+        """``log_d N``."""
+        return Claim(self.length, "log_d N")
+
+    def bisection_claim(self) -> Claim:
+        """An asymptotic value."""
+        return Claim(2 * self.d * self.nodes / self.length, "2 d N / log_d N")
+
+    def bottleneck_claim(self) -> Claim:
+        """An order."""
+        return Claim(None, "O(N log_d N)")
+
+
+def _next_column(node: Number, rows: int, columns: int, slot: int) -> Number:
+    """Return the node in the next column of the same row, or (slot 1) with that bit changed."""
+    column, row = node // rows, node % rows
+    if slot:
+        bit = 2**column
+        row = row + bit - 2 * (row // bit % 2) * bit
+    return (column + 1) % columns * rows + row
+
+
+def wrapped_columns(nodes: float) -> float:
+    """Return the (real) k with k 2^k = nodes: how long a wrapped butterfly of that size is.
+
+    >>> round(wrapped_columns(24), 6)
+    3.0
+    """
+    low, high = 0.0, max(1.0, math.log2(nodes))
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * 2**middle < nodes else (low, middle)
+    return high

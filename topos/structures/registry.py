@@ -1,0 +1,51 @@
+"""Structures by name: ``torus,8`` is the class whose example begins with ``torus``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from topos.base.errors import TopologyError, require
+from topos.structures import butterflies, grids, trees
+from topos.structures.base import Tabulated
+
+
+def classes() -> dict[str, type[Tabulated]]:
+    """Return every tabulated structure under its name in specs."""
+    found = {
+        value.example.partition(",")[0]: value
+        for module in (grids, butterflies, trees)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Tabulated) and value.example
+    }
+    return dict(sorted(found.items()))
+
+
+def names() -> list[str]:
+    """Return the names of all structures, in alphabetical order."""
+    return list(classes())
+
+
+def parse(spec: str) -> Tabulated:
+    """Return the structure that the spec describes, or raise TopologyError.
+
+    >>> parse("debruijn,4,3").nodes
+    64
+    """
+    name, *words = (word.strip() for word in spec.split(","))
+    known = classes()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise TopologyError(f"there is no structure {name!r}: {hint}")
+    make: Callable[..., Any] = known[name]
+    parameters = known[name].parameters
+    require(
+        len(words) == len(parameters)
+        and all(w.isascii() and w.isdecimal() and len(w) <= 18 for w in words),
+        f"{spec!r} is not understood: write {','.join([name, *parameters])} with whole numbers, "
+        f"for example {known[name].example}",
+    )
+    structure: Tabulated = make(*map(int, words))
+    return structure
