@@ -131,7 +131,7 @@ class DeBruijn(Structure):
     directed = True
 
     def __init__(self, d: int, length: int) -> None:
-        check_numbers(self.title, d=(d, 2), length=(length, 1))
+        check_numbers(self.title, d=(d, 2), length=(length, 2))
         self.d = self.degree = self.slots = d
         self.length = length
         self.nodes = d ** min(length, 64)
