@@ -16,6 +16,8 @@ setup(
         "hosts",
         "experiments",
         "experiments.benches",
+        "experiments.commands",
+        "experiments.comparison",
         "experiments.drawing",
     ],
     package_dir={"": "."},

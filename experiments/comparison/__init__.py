@@ -1,0 +1,1 @@
+"""What the papers' tables compare: sizes, paths, cuts, money, power and wires."""
