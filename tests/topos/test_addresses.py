@@ -1,0 +1,153 @@
+"""Addresses both ways, for single servers anywhere in networks of millions and for arrays."""
+
+import ipaddress
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos
+
+LARGE = [
+    "dpillar,48,4",
+    "dpillar,6,5",
+    "dcell,6,3",
+    "dcell,4,3,servers=100001",
+    "dcell,2,4,servers=3000001",
+    "bcube,8,6",
+    "bcube,8,3,servers=2048",
+    "ficonn,16,3",
+    "fattree,48",
+    "fattree,8,levels=5",
+    "tree,48,43,servers=2048",
+]
+
+
+@given(st.data())
+@pytest.mark.parametrize("spec", LARGE)
+def test_a_server_is_found_by_each_of_its_addresses(spec: str, data: st.DataObject) -> None:
+    topology = topos.parse(spec)
+    server = data.draw(st.integers(0, topology.servers - 1))
+    assert topology.server(topology.address(server)) == server
+    assert topology.server_of_ip(topology.ip(server)) == server
+    assert topology.server_of_uid(topology.uid(server)) == server
+    for port in range(topology.ports):
+        plug = topology.server_plug(server, port)
+        if plug.node >= 0:
+            assert topology.plug(plug.node, plug.port) == (server, port, plug.level)
+
+
+@given(st.data())
+@pytest.mark.parametrize("spec", LARGE)
+def test_arrays_say_what_single_questions_say(spec: str, data: st.DataObject) -> None:
+    topology = topos.parse(spec)
+    drawn = data.draw(st.lists(st.integers(0, topology.servers - 1), min_size=1, max_size=20))
+    servers = numpy.array(drawn)
+    assert topology.ipv4(servers).tolist() == [topology.ipv4(server) for server in drawn]
+    assert topology.server_at(topology.digits(servers)).tolist() == drawn
+    for port in range(topology.ports):
+        plug = topology.server_plug(servers, port)
+        nodes = numpy.broadcast_to(plug.node, servers.shape).tolist()
+        assert nodes == [topology.server_plug(server, port).node for server in drawn]
+
+
+@pytest.mark.parametrize("spec", LARGE)
+def test_addresses_are_usable_unicast_addresses(spec: str) -> None:
+    topology = topos.parse(spec)
+    for server in (0, topology.servers // 2, topology.servers - 1):
+        ip = ipaddress.ip_address(topology.ip(server))
+        assert not (ip.is_multicast or ip.is_loopback or ip.is_unspecified or ip.is_reserved)
+        first = int(topology.mac(server, topology.ports - 1).split(":")[0], 16)
+        assert first & 0b11 == 0b10  # local and unicast
+
+
+def test_dpillar_addresses_are_the_bits_of_figure_5() -> None:
+    dpillar = topos.parse("dpillar,48,4")
+    server = dpillar.server("3.23.0.1.2")
+    # Section 5.1: 4 * ceil(log2(48) - 1) + 1 = 21 bits for label and NIC.
+    assert dpillar.k * dpillar.symbol_bits + 1 == 21
+    bits = f"{dpillar.ipv4(server, nic=1):032b}"
+    assert bits == f"{10 + 3:08b}" + "000" + "10111" + "00000" + "00001" + "00010" + "1"
+    assert dpillar.server_of_ipv4(dpillar.ipv4(server, nic=1)) == server
+
+
+def test_departs_from_the_paper_first_octet_is_ten_plus_column() -> None:
+    assert topos.parse("dpillar,8,2").ip(0) == "10.0.0.0"
+    assert topos.parse("dpillar,8,2").ip(31).startswith("11.")
+
+
+def test_fattree_addresses_are_those_of_al_fares() -> None:
+    fattree = topos.parse("fattree,4")
+    assert [fattree.ip(server) for server in (0, 1, 2, 15)] == [
+        "10.0.0.2",
+        "10.0.0.3",
+        "10.0.1.2",
+        "10.3.1.3",
+    ]
+
+
+@pytest.mark.parametrize("spec", ["dpillar,48,5", "dcell,3,4,servers=16777215", "fattree,256"])
+def test_network_without_enough_addresses_is_still_a_network(spec: str) -> None:
+    topology = topos.parse(spec)
+    assert topology.address(topology.servers - 1)
+    with pytest.raises(topos.TopologyError, match="simulated, not addressed"):
+        topology.ip(0)
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("4.0", "from 0 to 3"),
+        ("0", "2 dotted"),
+        ("0.0.0", "2 dotted"),
+        ("a.0", "2 dotted"),
+        ("-1.0", "2 dotted"),
+        ("", "2 dotted"),
+        ("0.٣", "2 dotted"),
+    ],
+)
+def test_bad_address_is_refused(address: str, says: str) -> None:
+    with pytest.raises(topos.TopologyError, match=says):
+        topos.parse("bcube,4,1").server(address)
+
+
+def test_address_of_a_server_that_has_not_joined_is_refused() -> None:
+    with pytest.raises(topos.TopologyError, match="holds only 12 servers"):
+        topos.parse("dcell,4,1,servers=12").server("4.3")
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.0", "10.0.0.17", "9.255.255.255", "11.0.0.1", "x", "1.2.3"])
+def test_foreign_ip_is_refused(ip: str) -> None:
+    with pytest.raises(topos.TopologyError):
+        topos.parse("bcube,4,1").server_of_ip(ip)
+
+
+def test_ip_whose_bits_name_no_label_is_refused() -> None:
+    dpillar = topos.parse("dpillar,6,2")  # symbols 0 to 2 in two bits: 3 is nobody's
+    with pytest.raises(topos.TopologyError):
+        dpillar.server_of_ip("10.0.0.30")
+
+
+@given(st.data())
+def test_growing_a_dcell_keeps_every_address(data: st.DataObject) -> None:
+    small = data.draw(st.integers(1, 24_000))
+    large = data.draw(st.integers(small, 24_491))
+    before = topos.parse(f"dcell,3,3,servers={small}")
+    after = topos.parse(f"dcell,3,3,servers={large}")
+    server = data.draw(st.integers(0, small - 1))
+    assert before.address(server) == after.address(server)
+    assert before.ip(server) == after.ip(server)
+
+
+def test_names_fit_linux() -> None:
+    dpillar = topos.parse("dpillar,48,4")
+    assert len(dpillar.interface(dpillar.servers - 1, 1)) <= 15
+    with pytest.raises(topos.TopologyError, match="15 characters"):
+        topos.parse("tree,1000,900000").interface(899_999_999, 10)
+
+
+@pytest.mark.parametrize("name", ["s8", "h0", "0", "s", "s-1", "s²", ""])
+def test_bad_switch_is_refused(name: str) -> None:
+    with pytest.raises(topos.TopologyError, match="s0 to s7"):
+        topos.parse("bcube,4,1").switch(name)
