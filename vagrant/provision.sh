@@ -29,7 +29,7 @@ user_id=$(id -u)
 # What Mininet's own package does not bring: brctl for its bridges, ethtool for its shaped
 # links, ping and killall for its tests; clang and libbpf's headers make the eBPF programs.
 # None of these starts a service, so that a machine without an init (a chroot) is no special case.
-packages="bridge-utils ca-certificates clang ethtool iperf3 iproute2 iputils-ping kmod
+packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
     libbpf-dev mininet net-tools procps psmisc python3 python3-venv tcpdump"
 commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump"
 
@@ -116,7 +116,8 @@ open_log() {
         fi
     fi
     mkdir -p -- "$(dirname -- "$log")" 2>/dev/null
-    if ! { : >"$log"; } 2>/dev/null; then
+    # Not ":", a special builtin: a failed redirection of one ends a POSIX shell.
+    if ! { true >"$log"; } 2>/dev/null; then
         log=$(mktemp 2>/dev/null) || log=/dev/null
     fi
 }
@@ -150,11 +151,24 @@ unreachable="$unreachable|NewConnectionError|Max retries|ProxyError|ReadTimeout|
 
 # ---------------------------------------------------------------- Debian's packages
 
+installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
 missing_packages() {
     for package in $packages; do
-        state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)
-        [ "$state" = installed ] || printf ' %s' "$package"
+        installed "$package" || printf ' %s' "$package"
     done
+}
+
+# python3-venv brings ca-certificates, which rewrites the machine's bundle: what somebody put
+# there by hand (a company's own authority, say) is kept among the local certificates.
+keep_certificates() {
+    bundle=/etc/ssl/certs/ca-certificates.crt
+    if [ -s "$bundle" ] && ! installed ca-certificates; then
+        logged mkdir -p /usr/local/share/ca-certificates
+        logged cp -- "$bundle" /usr/local/share/ca-certificates/kept-by-pillarbox.crt
+    fi
 }
 
 # Without the venv's lock (9): a program that a package starts would hold it for ever.
@@ -185,15 +199,16 @@ install_packages() {
 }
 
 provision_packages() {
-    missing=$(missing_commands)
-    [ -n "$missing" ] || return 0
     if ! command -v apt-get || ! command -v dpkg-query; then
+        missing=$(missing_commands)
+        [ -n "$missing" ] || return 0
         fail "this is not Debian or Ubuntu, and it has no$missing" \
             "install them by hand, or run Pillarbox in its virtual machine with 'vagrant up'"
     fi >/dev/null
     missing=$(missing_packages)
     if [ -n "$missing" ]; then
         say "installing Debian's$missing (a few minutes, once)"
+        keep_certificates
         if ! update_lists || ! install_packages; then explain_apt; fi
     fi
     missing=$(missing_commands)
@@ -261,9 +276,10 @@ choose_venv() {
 # Held until this script ends, by pip too: should only this script be killed, the next one waits
 # for the pip that it left behind.
 lock_venv() {
-    logged as_owner mkdir -p -- "$(dirname -- "$venv")"
-    { exec 9<"$(dirname -- "$venv")"; } 2>/dev/null || fail "$(dirname -- "$venv") cannot be made" \
-        "name another place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
+    parent=$(dirname -- "$venv")
+    logged as_owner mkdir -p -- "$parent"
+    [ -r "$parent" ] || explain_venv "$parent cannot be made"
+    exec 9<"$parent"
     logged flock -n 9 && return
     say "waiting for another provisioning run"
     logged flock 9
@@ -276,6 +292,8 @@ write_stamp() {
 }
 
 check_python() {
+    [ -x "$python" ] || fail "there is no $python" \
+        "install it with 'sudo apt-get install python3 python3-venv'"
     logged "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail \
         "$python is not Python 3.10 or later" \
         "use Debian 12, Ubuntu 22.04 or later, or name another with 'PILLARBOX_PYTHON=/path/to/python3 ./pillarbox'"
