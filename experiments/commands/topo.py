@@ -13,7 +13,7 @@ from experiments.cli import SPEC
 from topos.base.topology import Bound, Topology
 
 
-@click.command(no_args_is_help=True)
+@click.command()
 @click.argument("topology", metavar="SPEC", type=SPEC)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--cables", is_flag=True, help="One JSON line for each switch and direct cable.")
