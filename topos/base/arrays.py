@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ BLOCK = 1 << 15
 class CableArrays(NamedTuple):
     """All cables, one array a column; see `topos.base.topology.Cable` for the meaning."""
 
-    a: NDArray[numpy.unsignedinteger]
-    a_port: NDArray[numpy.unsignedinteger]
-    b: NDArray[numpy.unsignedinteger]
-    b_port: NDArray[numpy.unsignedinteger]
-    level: NDArray[numpy.unsignedinteger]
+    a: NDArray[numpy.integer[Any]]
+    a_port: NDArray[numpy.integer[Any]]
+    b: NDArray[numpy.integer[Any]]
+    b_port: NDArray[numpy.integer[Any]]
+    level: NDArray[numpy.integer[Any]]
 
 
 def cable_arrays(topology: Topology) -> CableArrays:
