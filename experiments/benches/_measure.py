@@ -20,10 +20,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
 
 # What a child process runs; it looks for modules where its parent does.
 CHILD = (
@@ -41,7 +40,7 @@ class Result(NamedTuple):
 
 
 def interleaved(
-    cases: dict[str, Callable[[], object]],
+    cases: Mapping[str, Callable[[], object]],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:

@@ -10,9 +10,9 @@ import click
 @click.command()
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-@click.option("--quick", is_flag=True, help="Sizes of a second or two, without goals.")
+@click.option("--quick", is_flag=True, help="Small sizes, done in two seconds.")
 def command(name: str | None, as_json: bool, quick: bool) -> int:
-    """Run a benchmark, or list those there are.
+    r"""Run a benchmark, or list those there are.
 
     Exit code 1 says that a case failed or missed its goal.
 
