@@ -6,7 +6,6 @@ A subcommand is imported only when it is called for, so that a quick question ha
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import sys
 from typing import Any, NoReturn
@@ -81,10 +80,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(error.format_message() + hint)
     except click.Abort:
         _fail("stopped")
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _fail(sentence: str) -> NoReturn:

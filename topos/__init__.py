@@ -25,7 +25,16 @@ _HOME = {
     "Plug": "topos.base.topology",
     "Topology": "topos.base.topology",
 }
-__all__ = [*_HOME]
+__all__ = [
+    "Bound",
+    "Cable",
+    "Plug",
+    "Topology",
+    "TopologyError",
+    "kinds",
+    "network",
+    "parse",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,11 +6,11 @@ here, and the package ``topos`` must not be bound to its own name.
 """
 
 import inspect
-import os
 import sys
+from pathlib import Path
 
 HERE = inspect.currentframe().f_code.co_filename  # type: ignore[union-attr]
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(HERE))))
+sys.path.insert(0, str(Path(HERE).resolve().parents[1]))
 
 from topos.base.emulated import mininet_constructor  # noqa: E402
 from topos.base.spec import kinds  # noqa: E402

@@ -120,7 +120,7 @@ class DCell(Topology):
     def digits(self, server: Number) -> tuple[Number, ...]:
         """``a_k, ..., a_0``."""
         uid = self.uid(server)
-        upper = (uid % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
+        upper: list[Any] = [uid % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)]
         return (*upper, uid % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
@@ -168,9 +168,7 @@ class DCell(Topology):
         opened = self.unit + 1
         if level < cell:
             members = self._members(cell, units, rest)
-            return sum(
-                count * self._cables_in(cell - 1, *member, level) for count, *member in members
-            )
+            return sum(many * self._cables_in(cell - 1, u, r, level) for many, u, r in members)
         if units < opened:
             return math.comb(units, 2) + min(units, rest)
         if units < opened * size:
@@ -196,17 +194,16 @@ class DCell(Topology):
         return [(whole, size, 0), (1, part, rest)]
 
     def _present_below(self, uid: int, cell: int, units: int, rest: int) -> int:
-        """Return how many servers with a lower uid are there in a DCell_cell of so many DCell_1s."""
+        """Return how many servers of lower uid a DCell_cell of so many DCell_1s has."""
         if cell <= 2:
             return min(uid, units * self.unit + rest)
         present, size = 0, self.sizes[cell - 1]
-        for count, *member in self._members(cell, units, rest):
-            whole = min(count, uid // size)
-            full_member = self._present_below(size, cell - 1, *member) if whole else 0
-            present += whole * full_member
-            uid -= whole * size
-            if whole < count:
-                return present + self._present_below(uid, cell - 1, *member)
+        for many, of_each, more in self._members(cell, units, rest):
+            passed = min(many, uid // size)
+            present += passed * (of_each * self.unit + more)
+            uid -= passed * size
+            if passed < many:
+                return present + self._present_below(uid, cell - 1, of_each, more)
         return present
 
     # -- text and bounds -------------------------------------------------------------------------

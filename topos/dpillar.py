@@ -86,7 +86,7 @@ class DPillar(Topology):
 
     def digits(self, server: Number) -> tuple[Number, ...]:
         """Column C, then the label ``v^{k-1}, ..., v^0``."""
-        symbols = (server // self.half**i % self.half for i in range(self.k - 1, -1, -1))
+        symbols: list[Any] = [server // self.half**i % self.half for i in range(self.k - 1, -1, -1)]
         return (server // self.column_servers, *symbols)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
@@ -110,7 +110,7 @@ class DPillar(Topology):
             f"{LOW_BITS}: it can be computed and simulated, not addressed",
         )
 
-    def ipv4(self, server: Number, nic: int = 0) -> Number:
+    def ipv4(self, server: Number, nic: int = 0) -> Any:
         """Column in the top octet, symbols of ceil(log2(n/2)) bits, NIC in the lowest bit (Fig. 5).
 
         Departs from the paper: the top octet is 10 + column, since 0.x.x.x is no host's address.
@@ -122,13 +122,13 @@ class DPillar(Topology):
             low = low * 2**self.symbol_bits + symbol
         return NETWORK + column * 2**LOW_BITS + low * 2 + nic
 
-    def server_of_ipv4(self, ipv4: Number) -> Number:
+    def server_of_ipv4(self, ipv4: Number) -> Any:
         """The server of either NIC's address."""
         column = ipv4 // 2**LOW_BITS - NETWORK // 2**LOW_BITS
         low = ipv4 % 2**LOW_BITS // 2
         size = 2**self.symbol_bits
-        symbols = [low // size**i % size for i in range(self.k - 1, -1, -1)]
-        return self.server_at([column, *symbols])  # type: ignore[no-any-return]
+        symbols: list[Any] = [low // size**i % size for i in range(self.k - 1, -1, -1)]
+        return self.server_at([column, *symbols])
 
     # -- text and bounds -------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class DPillar(Topology):
 
     def layout(self) -> Layout:
         """Columns side by side with column 0 on both sides, labels in them, as in Fig. 2."""
-        step = max(3.0, self.column_servers / 5)
+        step = max(3.0, self.column_servers / 3.5)
         layout = Layout({}, styles=("solid",))
         layout.level_names = tuple(f"H{c}-S{c}-H{(c + 1) % self.k}" for c in range(self.k))
         separator = "" if self.half <= 10 else "."

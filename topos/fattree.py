@@ -164,6 +164,8 @@ class FatTree(Topology):
             level, index = divmod(switch, self.width)
             count = self.width if level < self.levels - 1 else self.width // 2
             x = (index + 0.5) * width / count - (gap + 1) / 2
-            y = ROW_HEIGHT + row_height(width) * level
+            y = ROW_HEIGHT + row_height(1.5 * width) * level
             layout.positions[self.servers + switch] = (x, y)
+        if self.levels == LEVELS:
+            layout.level_names = ("servers to edge", "edge to aggregation", "aggregation to core")
         return layout

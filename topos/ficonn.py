@@ -100,7 +100,9 @@ class FiConn(Topology):
 
     def digits(self, server: Number) -> tuple[Number, ...]:
         """``a_k, ..., a_0``."""
-        upper = (server % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
+        upper: list[Any] = [
+            server % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)
+        ]
         return (*upper, server % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:

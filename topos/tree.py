@@ -56,7 +56,7 @@ class Tree(Topology):
         return Plug(self.servers + server // self.n, server % self.n, HOSTS_LEVEL)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """A leaf's first n ports lead to servers, the next to the root; the root's to the leaves."""
+        """A leaf's ports lead to its n servers, then to the root; the root's to the leaves."""
         root = switch == self.m
         if port < self.n:
             server = switch * self.n + port

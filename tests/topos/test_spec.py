@@ -1,5 +1,7 @@
 """Specs, and what is refused: always one sentence that says what would be right."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,9 +60,8 @@ def test_bad_spec_is_refused_in_one_sentence(spec: str, says: str) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_escapes_as_another_error(text: str) -> None:
-    with pytest.raises(topos.TopologyError):
+    with contextlib.suppress(topos.TopologyError):
         topos.parse(text)
-        raise topos.TopologyError("this text happens to be a network")
 
 
 @given(st.sampled_from(topos.kinds()), st.lists(st.integers(-3, 60), max_size=4))

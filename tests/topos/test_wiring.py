@@ -74,7 +74,8 @@ def test_dcell_figure_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "servers"), [(4, 1, 7), (3, 2, 41), (2, 3, 154), (2, 3, 20), (2, 3, 1000), (2, 3, 45)]
+    ("n", "k", "servers"),
+    [(4, 1, 7), (3, 2, 41), (2, 3, 154), (2, 3, 20), (2, 3, 1000), (2, 3, 45)],
 )
 def test_partial_dcell_is_the_full_one_without_the_missing(n: int, k: int, servers: int) -> None:
     switches, direct = build_dcells((), n, k)

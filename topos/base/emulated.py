@@ -15,7 +15,7 @@ from topos.base.topology import Topology
 MOST_EMULATED = 100_000
 
 
-class EmulatedTopo(Topo):  # type: ignore[misc]  # Mininet has no types
+class EmulatedTopo(Topo):
     """The graph of a network with its host names, addresses, ports and MACs.
 
     Hosts are ``h0 ...``, switches ``s0 ...``; ports are numbered as the network numbers them, so

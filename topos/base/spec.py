@@ -35,10 +35,16 @@ def network(kind: str) -> type[Topology]:
         raise TopologyError(f"there is no network {kind!r}: {hint}")
     module = importlib.import_module(f"topos.{kind}")
     for found in vars(module).values():
-        if inspect.isclass(found) and issubclass(found, Topology):
-            if found.__module__ == module.__name__ and not inspect.isabstract(found):
-                return found
-    raise TopologyError(f"{module.__file__} defines no complete Topology; docs/extending.md has one")
+        if (
+            inspect.isclass(found)
+            and issubclass(found, Topology)
+            and found.__module__ == module.__name__
+            and not inspect.isabstract(found)
+        ):
+            return found
+    raise TopologyError(
+        f"{module.__file__} defines no complete Topology; docs/extending.md has one"
+    )
 
 
 def parse(spec: str) -> Topology:
