@@ -1,0 +1,111 @@
+"""``pillarbox compare``: networks side by side, and the papers' tables beside our own values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from experiments.cli import SPEC
+from topos.base.topology import Topology
+
+MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
+
+
+@click.command(no_args_is_help=True)
+@click.argument("topologies", metavar="SPEC...", nargs=-1, type=SPEC)
+@click.option("--papers", is_flag=True, help="Recompute the papers' own tables instead.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of text.")
+@click.option("--exact/--no-exact", default=True, help="Search for exact values where small.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Time for each network's exact bisection width.",
+)
+@click.option(
+    "--prices",
+    "list_name",
+    type=click.Choice(["liao2012", "guo2009"]),
+    default="liao2012",
+    show_default=True,
+    help="Price list: Liao 2012, Table 1 or Guo 2009, Table 2.",
+)
+@click.option("--switch-price", **MANY, help="Dollars for a switch of that many ports.")
+@click.option("--nic-price", **MANY, help="Dollars for a network card of that many ports.")
+@click.option("--switch-power", **MANY, help="Watts of a switch of that many ports.")
+@click.option("--nic-power", **MANY, help="Watts of a network card of that many ports.")
+@click.option("--cable-price", type=click.FloatRange(min=0), help="Dollars for a cable.")
+@click.option("--server-price", type=click.FloatRange(min=0), help="Dollars for a server.")
+@click.option("--server-power", type=click.FloatRange(min=0), help="Watts of a server.")
+def command(
+    topologies: tuple[Topology, ...],
+    papers: bool,
+    as_json: bool,
+    exact: bool,
+    seconds: float,
+    list_name: str,
+    **given: Any,
+) -> None:
+    """Compare networks: size, paths, bisection, cost, power.
+
+    \b
+    pillarbox compare bcube,4,1 dcell,4,1 dpillar,8,2 ficonn,4,2
+    pillarbox compare bcube,8,3,servers=2048 fattree,8,levels=5 --prices guo2009 --json
+    pillarbox compare fattree,64 --switch-price 64=2000 --no-exact
+    pillarbox compare --papers
+    """
+    if papers:
+        if topologies:
+            raise click.UsageError("--papers compares its own networks: leave out the SPECs")
+        _papers(as_json, seconds)
+        return
+    if not topologies:
+        raise click.UsageError("name at least one network, or --papers")
+    from experiments.comparison import measure, text
+
+    prices = _prices(list_name, given)
+    measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
+    if as_json:
+        click.echo(json.dumps([measure.as_json(column) for column in measured], indent=2))
+        return
+    click.echo(text.table(measure.rows(measured)))
+    click.echo("\n" + text.paragraphs(measure.notes(measured, prices)))
+
+
+def _prices(list_name: str, given: dict[str, Any]) -> Any:
+    """Return the price list with the options' entries put in."""
+    from experiments.comparison import prices
+
+    found = prices.LISTS[list_name]
+    for option, name in (
+        ("switch_price", "switch_usd"),
+        ("nic_price", "nic_usd"),
+        ("switch_power", "switch_w"),
+        ("nic_power", "nic_w"),
+    ):
+        words = f"--{option.replace('_', '-')}"
+        table = prices.with_entries(getattr(found, name), given[option], words)
+        changed: Any = {name: table}
+        found = replace(found, **changed)
+    for option, name in (
+        ("cable_price", "cable_usd"),
+        ("server_price", "server_usd"),
+        ("server_power", "server_w"),
+    ):
+        if given[option] is not None:
+            found = replace(found, **{name: given[option]})
+    return found
+
+
+def _papers(as_json: bool, seconds: float) -> None:
+    from experiments.comparison import papers
+
+    tables = papers.tables(seconds)
+    if as_json:
+        click.echo(json.dumps([papers.as_json(table) for table in tables], indent=2))
+    else:
+        click.echo("\n\n".join(papers.as_text(table) for table in tables))

@@ -1,0 +1,144 @@
+"""What a network costs and draws, at the papers' list prices or at the user's.
+
+Two lists: Liao 2012, Table 1 (four switches and the cable; servers have two ports on board) and
+Guo 2009, Table 2 (two switches, network cards, servers, and power). A device has the smallest
+listed number of ports that suffices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+ANY_SIZE = 2**32  # ports of a device whose price the user gave without a size
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Unit prices in dollars and powers in watts, by number of ports."""
+
+    source: str
+    switch_usd: dict[int, float]
+    nic_usd: dict[int, float]
+    cable_usd: float = 0.0
+    server_usd: float = 2000.0
+    switch_w: dict[int, float] = field(default_factory=dict)
+    nic_w: dict[int, float] = field(default_factory=dict)
+    server_w: float = 200.0
+
+
+GUO = PriceList(
+    source="Guo 2009, Table 2",
+    switch_usd={8: 40.0, 48: 1250.0},
+    nic_usd={1: 5.0, 4: 20.0},
+    switch_w={8: 4.5, 48: 103.0},
+    nic_w={1: 5.0, 4: 10.0},
+)
+# Two ports are on board of every server (Liao 2012, section 2.5). What Liao does not price is
+# Guo's.
+LIAO = replace(
+    GUO,
+    source="Liao 2012, Table 1",
+    switch_usd={8: 50.0, 16: 150.0, 24: 180.0, 48: 600.0},
+    nic_usd={2: 0.0, 4: 20.0},
+    cable_usd=1.0,
+)
+LISTS = {"liao2012": LIAO, "guo2009": GUO}
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Costs in dollars and power in watts; None where no listed device fits."""
+
+    switches_usd: float | None
+    cables_usd: float
+    nics_usd: float | None
+    servers_usd: float
+    switches_w: float | None
+    nics_w: float | None
+    servers_w: float
+    remarks: list[str]
+
+    @property
+    def network_usd(self) -> float | None:
+        """Switches and cables, as Liao 2012 counts."""
+        return _sum(self.switches_usd, self.cables_usd)
+
+    @property
+    def total_usd(self) -> float | None:
+        """Switches, cables, network cards and servers."""
+        return _sum(self.switches_usd, self.cables_usd, self.nics_usd, self.servers_usd)
+
+    @property
+    def total_w(self) -> float | None:
+        """Switches, network cards and servers."""
+        return _sum(self.switches_w, self.nics_w, self.servers_w)
+
+
+def _sum(*parts: float | None) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def bill(topology: Topology, prices: PriceList) -> Bill:
+    """Return what the network costs and draws."""
+    remarks: list[str] = []
+
+    def unit(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
+        fitting = [size for size in table if size >= ports]
+        if not fitting:
+            largest = f"ends at {max(table)}" if table else "is empty"
+            remarks.append(
+                f"the list of {what} {largest} and {ports} ports are needed: give "
+                f"{option} {ports}=NUMBER"
+            )
+            return None
+        if min(fitting) > ports:
+            used = "any size" if min(fitting) == ANY_SIZE else f"{min(fitting)} ports"
+            remarks.append(f"{what} for {used} are used for {ports} ports")
+        return table[min(fitting)]
+
+    def times(count: int, each: float | None) -> float | None:
+        return None if each is None else count * each
+
+    card, wide = topology.ports, topology.switch_ports
+    return Bill(
+        times(topology.switches, unit(prices.switch_usd, wide, "switch prices", "--switch-price")),
+        topology.cables * prices.cable_usd,
+        times(topology.servers, unit(prices.nic_usd, card, "NIC prices", "--nic-price")),
+        topology.servers * prices.server_usd,
+        times(topology.switches, unit(prices.switch_w, wide, "switch powers", "--switch-power")),
+        times(topology.servers, unit(prices.nic_w, card, "NIC powers", "--nic-power")),
+        topology.servers * prices.server_w,
+        remarks,
+    )
+
+
+def with_entries(
+    table: dict[int, float], entries: tuple[str, ...], option: str
+) -> dict[int, float]:
+    """Return the table with ``PORTS=NUMBER`` entries put in; a bare ``NUMBER`` is for any size.
+
+    >>> with_entries({8: 40.0}, ("64=900",), "--switch-price")
+    {8: 40.0, 64: 900.0}
+    """
+    for entry in entries:
+        ports, equals, number = entry.rpartition("=")
+        value = _number(number)
+        require(
+            value is not None and (not equals or (ports.isascii() and ports.isdecimal())),
+            f"{option} {entry}: write PORTS=NUMBER such as 64=900, or NUMBER alone for all sizes",
+        )
+        assert value is not None
+        table = {**table, int(ports): value} if equals else {ANY_SIZE: value}
+    return table
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
