@@ -12,9 +12,14 @@ from topos.base.layout import Point
 Floats = NDArray[np.float64]
 
 CLEARANCE = 0.09  # between a cable and a node that it does not touch, in units of the layout
-# How far the middle of a cable may be shifted, as shares of its length, in order of preference.
-BENDS = (0.0, *(sign * bend for bend in (0.05, 0.1, 0.16, 0.23, 0.31, 0.4) for sign in (1, -1)))
+# How far a curve's two control points may be shifted sideways, as shares of the cable's length.
+SHIFTS = (0.0, 0.04, -0.04, 0.09, -0.09, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36)
+SHIFT_COST = 0.12  # of a curve beside a straight line, by length and square of the shifts
 SAMPLES = 33
+
+_T = np.linspace(0.0, 1.0, SAMPLES)[:, None]
+_WEIGHTS = np.hstack([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3])
+_PAIRS = np.array([(a, b) for a in SHIFTS for b in SHIFTS])
 
 
 @dataclass
@@ -24,37 +29,43 @@ class Obstacles:
     centres: Floats  # (count, 2)
     halves: Floats  # (count, 2), half width and half height
     radii: Floats  # (count,), by which the rectangle is widened
+    low: Floats  # corners of the picture, which no cable should leave
+    high: Floats
 
-    def depth(self, points: Floats, ends: tuple[int, int]) -> float:
-        """Return how deep the points come into any obstacle but the cable's two ends."""
-        low, high = points.min(axis=0), points.max(axis=0)
+    def depths(self, curves: Floats, ends: tuple[int, int]) -> Floats:
+        """Return how much of each curve (curves, samples, 2) lies under others than its ends."""
+        low, high = curves.min(axis=(0, 1)), curves.max(axis=(0, 1))
         reach = self.halves + self.radii[:, None] + CLEARANCE
         near = ((self.centres + reach > low) & (self.centres - reach < high)).all(axis=1)
         near[list(ends)] = False
-        if not near.any():
-            return 0.0
-        away = np.abs(points[:, None] - self.centres[near]) - self.halves[near]
-        distance = np.hypot(*np.moveaxis(np.maximum(away, 0.0), 2, 0)) - self.radii[near]
-        return float(np.maximum(CLEARANCE - distance, 0.0).max(axis=0).sum())
+        outside = np.maximum(self.low - curves, 0.0) + np.maximum(curves - self.high, 0.0)
+        depth = outside.sum(axis=2)
+        for centre, half, radius in zip(
+            self.centres[near], self.halves[near], self.radii[near], strict=True
+        ):
+            away = np.maximum(np.abs(curves - centre) - half, 0.0)
+            distance = np.hypot(away[..., 0], away[..., 1]) - radius
+            # A cable that is hidden counts as such, however little its middle is covered.
+            depth += np.where(distance < CLEARANCE, CLEARANCE - distance + 0.15, 0.0)
+        return depth.mean(axis=1)
 
 
-def bent(start: Point, end: Point, bend: float) -> Point:
-    """Return the control point of the curve whose middle is shifted by that share of its length."""
-    (x0, y0), (x1, y1) = start, end
-    return (x0 + x1) / 2 - 2 * bend * (y1 - y0), (y0 + y1) / 2 + 2 * bend * (x1 - x0)
-
-
-def control_point(obstacles: Obstacles, ends: tuple[int, int]) -> Point | None:
-    """Return the control point of a cable's curve, or None where it can be straight."""
-    start, end = (tuple(obstacles.centres[i].tolist()) for i in ends)
-    t = np.linspace(0.0, 1.0, SAMPLES)[:, None]
-    best, least = 0.0, np.inf
-    for bend in BENDS:
-        control = np.array(bent(start, end, bend))
-        points = (1 - t) ** 2 * np.array(start) + 2 * t * (1 - t) * control + t**2 * np.array(end)
-        depth = obstacles.depth(points, ends)
-        if depth < least - 1e-9:
-            best, least = bend, depth
-        if depth == 0.0:
-            break
-    return bent(start, end, best) if best else None
+def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:
+    """Return the two control points of a cable's curve, or None where it can be straight."""
+    start, end = obstacles.centres[ends[0]], obstacles.centres[ends[1]]
+    along = end - start
+    if obstacles.depths((start + _T * along)[None], ends)[0] == 0.0:
+        return None
+    aside = np.array([-along[1], along[0]])
+    first = start + along / 3 + _PAIRS[:, :1] * aside
+    second = start + along * 2 / 3 + _PAIRS[:, 1:] * aside
+    corners = np.stack(
+        [np.broadcast_to(start, first.shape), first, second, np.broadcast_to(end, first.shape)],
+        axis=1,
+    )
+    cost = obstacles.depths(_WEIGHTS @ corners, ends) + SHIFT_COST * (_PAIRS**2).sum(axis=1)
+    best = int(cost.argmin())
+    if not _PAIRS[best].any():
+        return None
+    (x1, y1), (x2, y2) = first[best].tolist(), second[best].tolist()
+    return (x1, y1), (x2, y2)

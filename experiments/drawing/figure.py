@@ -7,7 +7,7 @@ anything is rendered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,19 +15,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, FancyBboxPatch, PathPatch, Rectangle
+from matplotlib.patches import Circle, FancyBboxPatch, Patch, PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from experiments.drawing.curves import Obstacles, control_point
+from experiments.drawing.curves import Obstacles, control_points
 from topos.base.layout import Disc, Layout, Point
 from topos.base.topology import Cable, Topology
 
 # Okabe and Ito's colours, which the colour-blind tell apart; yellow left out, too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
 STYLES = ("solid", "dashed", "dashdot", "dotted")
-DASHES = {
-    "solid": "solid",
+Dashes = tuple[float, Sequence[float] | None]
+DASHES: dict[str, Dashes] = {
+    "solid": (0, None),
     "dashed": (0, (5, 2)),
     "dashdot": (0, (6, 1.5, 1.2, 1.5)),
     "dotted": (0, (1.5, 1.5)),
@@ -109,7 +110,10 @@ class Picture:
 
     def _corners(self, centres: list[Point]) -> np.ndarray:
         """Return points between which everything lies."""
-        points = [*centres, *(point for point, _ in self.layout.notes)]
+        points = [*centres]
+        for (x, y), text in self.layout.notes:
+            half = 0.13 * len(text)
+            points += [(x - half, y), (x + half, y)]
         for frame in self.layout.frames:
             if isinstance(frame, Disc):
                 x, y = frame.centre
@@ -157,7 +161,14 @@ class Picture:
             centres = [*centres, point]
             halves.append((self.units(text_width(text, NOTE)) / 2, self.units(NOTE) / 2))
             radii.append(0.0)
-        return Obstacles(np.array(centres), np.array(halves, float), np.array(radii))
+        edge = 0.3  # of the margin, which stays free
+        return Obstacles(
+            np.array(centres),
+            np.array(halves, float),
+            np.array(radii),
+            self.low + edge,
+            self.high - edge,
+        )
 
     # -- shapes --------------------------------------------------------------------------------
 
@@ -165,7 +176,7 @@ class Picture:
         """Draw the frames, outer ones first as the layout has them, and the notes."""
         for frame in self.layout.frames:
             if isinstance(frame, Disc):
-                shape = Circle(frame.centre, frame.radius)
+                shape: Patch = Circle(frame.centre, frame.radius)
             else:
                 points = np.array([self.layout.positions[node] for node in frame.nodes])
                 (x, y), (right, top) = points.min(axis=0) - 0.62, points.max(axis=0) + 0.62
@@ -183,13 +194,14 @@ class Picture:
         self.levels.add(int(cable.level))
         ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
         start, end = (self.places[place][1] for place in ends)
-        control = control_point(self.obstacles, ends)
-        if control is None:
+        controls = control_points(self.obstacles, ends)
+        if controls is None:
             curve = Curve([start, end])
         else:
-            curve = Curve([start, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
-        interfaces = topology.interface(cable.a, cable.a_port), topology.interface(
-            cable.b, cable.b_port
+            curve = Curve([start, *controls, end], [Curve.MOVETO, *[Curve.CURVE4] * 3])
+        interfaces = (
+            topology.interface(cable.a, cable.a_port),
+            topology.interface(cable.b, cable.b_port),
         )
         style = cable_style(layout, cable.level)
         patch = PathPatch(
@@ -209,7 +221,7 @@ class Picture:
         for i, (node, (x, y)) in enumerate(self.places):
             again = "again-" if i >= len(self.layout.positions) else ""
             if self.is_server(node):
-                shape = Circle((x, y), SERVER_RADIUS, facecolor=SERVER_FILL)
+                shape: Patch = Circle((x, y), SERVER_RADIUS, facecolor=SERVER_FILL)
                 label = self.layout.labels.get(node) or self.topology.address(node)
                 room = 2 * SERVER_RADIUS * 0.84
             else:
@@ -271,7 +283,7 @@ class Picture:
         size, line, gap = LABEL, 26.0, 16.0  # points
         widths = [line + 5 + text_width(name, size) + gap for _, name in entries]
         x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
-        y = self.low[1] + 0.2
+        y = self.low[1] - 0.1
         for (level, name), width in zip(entries, widths, strict=True):
             sample = Line2D(
                 [x, x + self.units(line)],
@@ -283,7 +295,7 @@ class Picture:
             self.axes.add_line(sample)
             self.axes.text(x + self.units(line + 5), y, name, size=size, color=INK, va="center")
             x += self.units(width)
-        self.low[1] -= self.units(1.2 * size) - 0.2
+        self.low[1] -= self.units(1.2 * size) + 0.1
         self._widen(sum(widths))
 
     def finished(self) -> Figure:
@@ -296,7 +308,7 @@ class Picture:
         return self.figure
 
 
-def cable_style(layout: Layout, level: int) -> str | tuple[int, tuple[float, ...]]:
+def cable_style(layout: Layout, level: int) -> Dashes:
     """Return matplotlib's line style for the cables of a level."""
     styles = layout.styles or STYLES
     return DASHES[styles[level % len(styles)]]

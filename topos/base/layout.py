@@ -89,33 +89,81 @@ def nested_circles(topology: Topology, name: str) -> Layout:
         reach.append(radii[-1] + reach[-1] + 0.25)
 
     layout = Layout({})
-    seen: set[tuple[int, ...]] = set()
-    for server, digits in enumerate(addresses):
-        centre, turn = (0.0, 0.0), 0.0
-        for depth in range(levels):
-            level = levels - depth
-            turn += 2 * math.pi * int(digits[depth]) / radices[depth]
-            outer, centre = centre, polar(centre, radii[level], turn)
-            cell = digits[: depth + 1]
-            if cell in seen:
+    cells: dict[tuple[int, ...], tuple[Point, float]] = {(): ((0.0, 0.0), 0.0)}
+    for digits in addresses:
+        for depth in range(1, levels + 1):
+            cell, level = digits[:depth], levels - depth
+            if cell in cells:
                 continue
-            seen.add(cell)
-            layout.frames.append(Disc(centre, reach[level - 1]))
-            if level > 1:
-                away = math.atan2(centre[0] - outer[0], centre[1] - outer[1])
-                text = f"{name}{level - 1}".translate(SUBSCRIPTS) + f"[{','.join(map(str, cell))}]"
-                layout.notes.append((polar(centre, reach[level - 1] + 0.55, away), text))
-        switch = topology.server_plug(server, 0).node
-        fraction = int(digits[-1]) / max(servers - 1, 1) - 0.5
+            outer, turn = cells[cell[:-1]]
+            turn += 2 * math.pi * int(cell[-1]) / radices[depth - 1]
+            centre = polar(outer, radii[level + 1], turn)
+            cells[cell] = centre, turn
+            layout.frames.append(Disc(centre, reach[level]))
+            if level > 0:
+                away = direction(outer, centre)
+                text = f"{name}{level}".translate(SUBSCRIPTS) + f"[{','.join(map(str, cell))}]"
+                distance = reach[level] + 0.55 + 0.13 * len(text) * abs(math.sin(away))
+                layout.notes.append((polar(centre, distance, away), text))
+    members: dict[tuple[int, ...], list[int]] = {}
+    for server, digits in enumerate(addresses):
+        members.setdefault(digits[:-1], []).append(server)
+    for cell, group in members.items():
+        centre, turn = cells[cell]
+        # Where each server would like to stand: towards the cells that it is cabled to.
+        wishes: list[float | None] = []
+        for server in group:
+            peers = [plug.node for _, plug in topology.neighbours(server)]
+            centres = [cells[addresses[p][:-1]][0] for p in peers if p < topology.servers]
+            turns = [direction(centre, far) for far in centres]
+            x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
+            wishes.append(math.atan2(x, y) if turns else None)
         if facing:
-            # Clockwise as seen from the switch, which stands outside.
-            hub = polar(centre, 0.42 * radius, turn)
-            layout.positions[server] = polar(hub, radius, turn + math.pi + spread * fraction)
+            # The switch stands outside, and the servers on the side of the other cells.
+            centre = polar(centre, 0.42 * radius, turn)
+            slots = [
+                turn + math.pi + spread * (i / max(servers - 1, 1) - 0.5) for i in range(len(group))
+            ]
         else:
-            hub = centre
-            layout.positions[server] = polar(hub, radius, turn + spread * (fraction + 0.5))
-        layout.positions.setdefault(switch, hub)
+            slots = [turn + 2 * math.pi * i / servers for i in range(len(group))]
+        layout.positions[topology.server_plug(group[0], 0).node] = centre
+        for server, slot in zip(group, _assigned(slots, wishes, facing), strict=True):
+            layout.positions[server] = polar(centre, radius, slot)
     return layout
+
+
+def direction(start: Point, end: Point) -> float:
+    """Return in which direction a point lies, clockwise from the top."""
+    return math.atan2(end[0] - start[0], end[1] - start[1])
+
+
+def _assigned(slots: list[float], wishes: list[float | None], facing: bool) -> list[float]:
+    """Return a slot for each server, near its wish; who has no wish keeps its own.
+
+    Unless the servers are `facing` one way, their slots make a full circle, which may be turned.
+    """
+    wanting = [i for i, wish in enumerate(wishes) if wish is not None]
+    free = [slots[i] for i in wanting]
+    middle = sum(slots) / len(slots)
+
+    def turned(i: int) -> float:
+        return math.remainder((wishes[i] or 0.0) - middle, 2 * math.pi)
+
+    order = sorted(wanting, key=turned)
+    phase = 0.0
+    if not facing and order:
+        # The circle may also turn as a whole: the better a turn suits all, the longer their sum.
+        best = -1.0
+        for first in range(len(order)):
+            turning = order[first:] + order[:first]
+            turns = [(wishes[i] or 0.0) - slot for i, slot in zip(turning, free, strict=True)]
+            x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
+            if math.hypot(x, y) > best + 1e-9:
+                best, phase, order = math.hypot(x, y), math.atan2(x, y), turning
+    result = [slot + phase for slot in slots]
+    for i, slot in zip(order, free, strict=True):
+        result[i] = slot + phase
+    return result
 
 
 def row_height(width: float) -> float:

@@ -1,0 +1,197 @@
+"""Drawings: every cable and server there once, nothing on top of anything, the same each time."""
+
+import os
+import re
+import stat
+from itertools import combinations
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import topos
+from experiments.drawing import draw_topology
+from experiments.drawing.curves import Obstacles, control_points
+from experiments.drawing.figure import SERVER_RADIUS, topology_figure
+from topos.base.errors import TopologyError
+from topos.base.layout import grid_layout
+from topos.tree import Tree
+
+EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
+SMALL = [spec for spec in EXAMPLES if topos.parse(spec).servers <= 100]
+# Straight cables would pass under other nodes in the first three.
+SHOWN = ["bcube,4,1", "fattree,4", "dpillar,8,2", "dcell,4,1", "ficonn,4,2", "tree,4,5"]
+
+
+def svg(topology, directory, **options):
+    path = directory / "drawing.svg"
+    draw_topology(topology, path, **options)
+    return path.read_text()
+
+
+def cable_id(topology, cable):
+    ends = topology.interface(cable.a, cable.a_port), topology.interface(cable.b, cable.b_port)
+    return "cable-" + "-".join(ends)
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_every_cable_is_one_path(spec, tmp_path):
+    topology = topos.parse(spec)
+    drawn = re.findall(r'<g id="(cable-[^"]*)">\s*<path ', svg(topology, tmp_path))
+    assert sorted(drawn) == sorted(cable_id(topology, cable) for cable in topology.links())
+    assert len(drawn) == topology.cables
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_every_server_and_its_label_are_there_once(spec, tmp_path):
+    topology = topos.parse(spec)
+    text = svg(topology, tmp_path)
+    labels = topology.layout().labels
+    for server in range(topology.servers):
+        assert text.count(f'<g id="h{server}">') == 1
+        label = labels.get(server, topology.address(server))
+        written = re.findall(rf'<g id="label-h{server}">.*?<text[^>]*>([^<]*)</text>', text, re.S)
+        assert written == [label]
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_servers_and_switches_do_not_touch(spec):
+    layout = topos.parse(spec).layout()
+    points = np.array([*layout.positions.values(), *layout.repeated.values()])
+    away = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    np.fill_diagonal(away, np.inf)
+    assert away.min() > 2 * SERVER_RADIUS
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_texts_do_not_overlap_and_none_is_cut_off(spec):
+    figure = topology_figure(topos.parse(spec))
+    canvas = FigureCanvasAgg(figure)
+    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in figure.axes[0].texts]
+    for (one, first), (other, second) in combinations(boxes, 2):
+        apart = (
+            first.x1 <= second.x0
+            or second.x1 <= first.x0
+            or first.y1 <= second.y0
+            or second.y1 <= first.y0
+        )
+        assert apart, f"{one.get_text()!r} lies on {other.get_text()!r}"
+    for text, box in boxes:
+        inside = box.x0 >= 0 and box.y0 >= 0
+        inside = inside and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+        assert inside, f"{text.get_text()!r} is cut off"
+
+
+@pytest.mark.parametrize("spec", SHOWN)
+def test_no_cable_passes_under_another_server(spec):
+    topology = topos.parse(spec)
+    layout = topology.layout()
+    names = {cable_id(topology, cable): cable for cable in topology.links()}
+    for patch in topology_figure(topology).axes[0].patches:
+        cable = names.get(patch.get_gid() or "")
+        if cable is None:
+            continue
+        curve = patch.get_path().interpolated(1).to_polygons(closed_only=False)[0]
+        for server in set(range(topology.servers)) - {cable.a, cable.b}:
+            distance = np.hypot(*(curve - np.array(layout.positions[server])).T)
+            assert distance.min() > SERVER_RADIUS
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".SVG"])
+def test_two_runs_give_the_same_bytes(suffix, tmp_path):
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    for path in (first, second):
+        draw_topology(topos.parse("dpillar,4,2"), path)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
+
+
+def test_caption_tells_name_spec_and_counts(tmp_path):
+    topology = topos.parse("bcube,4,1")
+    text = svg(topology, tmp_path)
+    assert "BCube  bcube,4,1" in text
+    assert "16 servers, 8 switches, 32 cables" in text
+    assert "bcube,4,1" not in svg(topology, tmp_path, title=False)
+
+
+def test_dpillars_column_0_stands_on_both_sides(tmp_path):
+    topology = topos.parse("dpillar,4,3")
+    text = svg(topology, tmp_path)
+    assert len(re.findall(r'<g id="again-h\d+">', text)) == topology.column_servers
+
+
+def test_network_without_own_layout_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(Tree, "layout", grid_layout)
+    topology = topos.parse("tree,4,5")
+    assert len(re.findall('<g id="cable-', svg(topology, tmp_path))) == topology.cables
+
+
+def test_report_chooses_widths_and_colours():
+    topology = topos.parse("dcell,4,1")
+    figure = topology_figure(
+        topology,
+        width_of=lambda cable: 1.0 + cable.level,
+        colour_of=lambda cable: "#ff0000" if cable.a == 0 else "#0000ff",
+    )
+    patches = {patch.get_gid(): patch for patch in figure.axes[0].patches}
+    for cable in topology.links():
+        patch = patches[cable_id(topology, cable)]
+        assert patch.get_linewidth() == 1.0 + cable.level
+        assert patch.get_edgecolor()[:3] == ((1, 0, 0) if cable.a == 0 else (0, 0, 1))
+
+
+@pytest.mark.parametrize("between", [(2.0, 0.0), (7.0, 0.0)])
+def test_cable_bends_around_what_stands_between(between):
+    def obstacles(middle):
+        return Obstacles(
+            np.array([(0.0, 0.0), (10.0, 0.0), middle]),
+            np.zeros((3, 2)),
+            np.full(3, SERVER_RADIUS),
+            np.array((-1.0, -3.0)),
+            np.array((11.0, 3.0)),
+        )
+
+    assert control_points(obstacles(between), (0, 1)) is not None
+    assert control_points(obstacles((between[0], 2.0)), (0, 1)) is None
+
+
+def test_file_is_readable_as_the_umask_says_and_nothing_is_left_beside(tmp_path):
+    path = tmp_path / "tree.svg"
+    path.write_text("old")
+    before = os.umask(0o022)
+    try:
+        draw_topology(topos.parse("tree,3,1"), path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "sentence"),
+    [
+        ("tree,3,1", "tree.pdf", r"\.svg or a \.png file"),
+        ("tree,3,1", "tree", r"\.svg or a \.png file"),
+        ("tree,3,1", "absent/tree.svg", "directory that exists"),
+        ("tree,3,1", "directory.svg", "cannot be written"),
+        ("bcube,8,3", "bcube.svg", "4096 servers.*choose smaller parameters"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(spec, name, sentence, tmp_path):
+    (tmp_path / "directory.svg").mkdir()
+    with pytest.raises(TopologyError, match=sentence):
+        draw_topology(topos.parse(spec), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["directory.svg"]
+
+
+def test_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def full(path, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(TopologyError, match="No space left"):
+        draw_topology(topos.parse("tree,3,1"), tmp_path / "tree.svg")
+    assert not list(tmp_path.iterdir())
