@@ -111,7 +111,7 @@ class BCube(Topology):
         gap = 0.8 if self.k else 0.0  # between BCube_0s
         layout = Layout({s: (s + s // self.n * gap, 0.0) for s in range(self.servers)})
         width = layout.positions[self.servers - 1][0]
-        height = row_height(width)
+        height = row_height(1.5 * width)
         for level in range(self.ports):
             count = self.block if level == self.k else self._lower
             y = ROW_HEIGHT + height * level

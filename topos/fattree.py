@@ -160,12 +160,16 @@ class FatTree(Topology):
         gap = 0.35 if self.half > 2 else 0.6  # between edge switches
         layout = Layout({s: (s + s // self.half * gap, 0.0) for s in range(self.servers)})
         width = layout.positions[self.servers - 1][0] + gap + 1
+        heights = [ROW_HEIGHT]
+        for level in range(1, self.levels):
+            # The higher a level, the more servers its cables span, up to all at the core.
+            span = width if level == self.levels - 1 else self.half**level * (self.half + gap)
+            heights.append(heights[-1] + row_height(1.5 * span))
         for switch in range(self.switches):
             level, index = divmod(switch, self.width)
             count = self.width if level < self.levels - 1 else self.width // 2
             x = (index + 0.5) * width / count - (gap + 1) / 2
-            y = ROW_HEIGHT + row_height(1.5 * width) * level
-            layout.positions[self.servers + switch] = (x, y)
+            layout.positions[self.servers + switch] = (x, heights[level])
         if self.levels == LEVELS:
             layout.level_names = ("servers to edge", "edge to aggregation", "aggregation to core")
         return layout

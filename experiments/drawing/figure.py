@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,9 +27,9 @@ from topos.base.topology import Cable, Topology
 # Okabe and Ito's colours, which the colour-blind tell apart; yellow left out, too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
 STYLES = ("solid", "dashed", "dashdot", "dotted")
-Dashes = tuple[float, Sequence[float] | None]
+Dashes = Literal["solid"] | tuple[float, Sequence[float]]
 DASHES: dict[str, Dashes] = {
-    "solid": (0, None),
+    "solid": "solid",
     "dashed": (0, (5, 2)),
     "dashdot": (0, (6, 1.5, 1.2, 1.5)),
     "dotted": (0, (1.5, 1.5)),
@@ -102,6 +103,9 @@ class Picture:
         corners = self._corners(centres)
         self.low, self.high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
         self.inches = min(INCHES, MOST_INCHES / float((self.high - self.low).max()))
+        # What stands around a large drawing is to be read when the whole is looked at.
+        sides = (self.high - self.low) * self.inches
+        self.magnified = float(np.clip(sides.max() / 14, 1.0, 2.4))
         self.switch_widths = self._switch_widths()
         self.obstacles = self._obstacles(centres)
         self.figure = Figure()
@@ -255,8 +259,8 @@ class Picture:
                 (topology.cables, "cables", "cable"),
             )
         ]
-        self._above(", ".join(counts), CAPTION - 2, "normal")
-        self._above(f"{topology.title}  {topology.spec}", CAPTION, "bold")
+        self._above(", ".join(counts), (CAPTION - 2) * self.magnified, "normal")
+        self._above(f"{topology.title}  {topology.spec}", CAPTION * self.magnified, "bold")
 
     def _above(self, text: str, size: float, weight: str) -> None:
         """Write a centred line above all there is, and make room for it."""
@@ -280,10 +284,10 @@ class Picture:
             (level, names[level] if level < len(names) else f"level {level}")
             for level in sorted(self.levels)
         ]
-        size, line, gap = LABEL, 26.0, 16.0  # points
+        size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # points
         widths = [line + 5 + text_width(name, size) + gap for _, name in entries]
         x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
-        y = self.low[1] - 0.1
+        y = self.low[1] - 0.1 * self.magnified
         for (level, name), width in zip(entries, widths, strict=True):
             sample = Line2D(
                 [x, x + self.units(line)],
@@ -295,7 +299,7 @@ class Picture:
             self.axes.add_line(sample)
             self.axes.text(x + self.units(line + 5), y, name, size=size, color=INK, va="center")
             x += self.units(width)
-        self.low[1] -= self.units(1.2 * size) + 0.1
+        self.low[1] = y - self.units(1.2 * size)
         self._widen(sum(widths))
 
     def finished(self) -> Figure:
