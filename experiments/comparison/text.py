@@ -43,3 +43,17 @@ def paragraphs(sentences: list[str], width: int = WIDTH - 20) -> str:
     return "\n".join(
         textwrap.fill(sentence, width, subsequent_indent="  ") for sentence in sentences
     )
+
+
+def listing(rows: list[tuple[str, list[str]]], width: int = WIDTH) -> str:
+    """Return rows whose columns are as wide as their text; the last one takes what is left."""
+    cells = [[name, *rest] for name, rest in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]) - 1)]
+    left = max(20, width - sum(widths) - len(GAP) * len(widths))
+    lines: list[str] = []
+    for *first, last in cells:
+        start = GAP.join(cell.ljust(w) for cell, w in zip(first, widths, strict=True)) + GAP
+        parts = textwrap.wrap(last, left) or [""]
+        lines.append((start + parts[0]).rstrip())
+        lines += [" " * len(start) + part for part in parts[1:]]
+    return "\n".join(lines)
