@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
+from topos.base.errors import TopologyError
+
 if TYPE_CHECKING:
     from topos.base.topology import Plug, Topology
 
@@ -31,14 +33,17 @@ def cable_arrays(topology: Topology) -> CableArrays:
     port_type = numpy.min_scalar_type(max(topology.ports, topology.switch_ports))
     types = (node_type, port_type, node_type, port_type, numpy.uint8)
     arrays = CableArrays(*(numpy.empty(topology.cables, dtype) for dtype in types))
-    filled = 0
+    filled = end = 0
     for block in cable_blocks(topology):
         end = filled + len(block.a)
+        if end > topology.cables:
+            break
         for whole, part in zip(arrays, block, strict=True):
             whole[filled:end] = part
         filled = end
-    if filled != topology.cables:
-        raise AssertionError(f"{topology.spec} counts {topology.cables} cables and wires {filled}")
+    if end != topology.cables:  # a wrong network, whose author reads the sentence
+        wired = f"{end} or more" if end > topology.cables else f"{end}"
+        raise TopologyError(f"{topology.spec} counts {topology.cables} cables and wires {wired}")
     return arrays
 
 
