@@ -15,7 +15,7 @@ CLEARANCE = 0.09  # between a cable and a node that it does not touch, in units 
 # How far a curve's two control points may be shifted sideways, as shares of the cable's length.
 SHIFTS = (0.0, 0.04, -0.04, 0.09, -0.09, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36)
 SHIFT_COST = 0.12  # of a curve beside a straight line, by length and square of the shifts
-SAMPLES = 33
+SAMPLES = 97  # a long cable could slip past a node between fewer
 
 _T = np.linspace(0.0, 1.0, SAMPLES)[:, None]
 _WEIGHTS = np.hstack([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3])
@@ -46,7 +46,7 @@ class Obstacles:
             away = np.maximum(np.abs(curves - centre) - half, 0.0)
             distance = np.hypot(away[..., 0], away[..., 1]) - radius
             # A cable that is hidden counts as such, however little its middle is covered.
-            depth += np.where(distance < CLEARANCE, CLEARANCE - distance + 0.15, 0.0)
+            depth += np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
         return depth.mean(axis=1)
 
 
