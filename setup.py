@@ -14,6 +14,7 @@ setup(
         "topos.base",
         "topos.structures",
         "hosts",
+        "hosts.base",
         "experiments",
         "experiments.benches",
         "experiments.commands",

@@ -43,7 +43,7 @@ class BCube(Topology):
         require(n >= 2, f"BCube needs switches of n >= 2 ports, not {n} (Guo 2009, section 3.1)")
         require(0 <= k <= 32, f"BCube's level k goes from 0 to 32 (32-bit addresses), not {k}")
         self.n, self.k = n, k
-        self.block = n**k  # servers of a BCube_{k-1}, and switches of the top level
+        self.block: int = n**k  # servers of a BCube_{k-1}, and switches of the top level
         full = n * self.block
         self.servers = full if servers is None else servers
         require(

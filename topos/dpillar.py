@@ -56,8 +56,8 @@ class DPillar(Topology):
         super().__init__(n=n, k=k)
         self.n, self.k = n, k
         self.half = n // 2  # values of a label symbol
-        self.column_servers = self.half**k
-        self.column_switches = self.half ** (k - 1)
+        self.column_servers: int = self.half**k
+        self.column_switches: int = self.half ** (k - 1)
         self.servers = k * self.column_servers
         self.switches = k * self.column_switches
         self.ports = 2

@@ -35,7 +35,7 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
     return numpy.where(condition, yes, no)
 
 
-def remove_digit(number: Any, weight: int, base: int) -> Any:
+def remove_digit(number: Any, weight: Any, base: int) -> Any:
     """Return the number without the digit of that weight (the digits above move down).
 
     >>> remove_digit(4321, weight=10, base=10)
@@ -44,7 +44,7 @@ def remove_digit(number: Any, weight: int, base: int) -> Any:
     return number // (weight * base) * weight + number % weight
 
 
-def insert_digit(number: Any, weight: int, base: int, digit: Any) -> Any:
+def insert_digit(number: Any, weight: Any, base: int, digit: Any) -> Any:
     """Return the number with one more digit put in at that weight (the digits above move up).
 
     >>> insert_digit(431, weight=10, base=10, digit=2)

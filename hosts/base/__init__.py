@@ -1,0 +1,1 @@
+"""What the routing of all networks shares."""
