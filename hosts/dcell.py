@@ -8,6 +8,7 @@ the first cable towards ... the destination.
 
 from __future__ import annotations
 
+from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step
 from topos.dcell import DCell
 
@@ -90,3 +91,6 @@ def group_sizes(dcell: DCell) -> list[int]:
         beyond = dcell.servers // dcell.sizes[level]  # DCell_levels, the product of the g above
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]
+
+
+ALGORITHMS = {"dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path)}

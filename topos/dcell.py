@@ -211,7 +211,7 @@ class DCell(Topology):
     def switch_label(self, switch: int) -> str:
         """``[a_k,...,a_1]``: the prefix of the DCell_0's servers."""
         prefix = self.digits(switch * self.n)[:-1]
-        return f"[{','.join(map(str, prefix))}]"
+        return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
         """DCellRouting's longest path, where the DCell is full."""

@@ -6,7 +6,7 @@ switches, and the port tells which of them is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,19 +63,31 @@ class Path:
         return Path(self.source, self.steps[start:end])
 
 
-def way(topology: Topology, server: int, step: Step) -> list[int]:
+def way(
+    topology: Topology,
+    server: int,
+    step: Step,
+    failed_nodes: Set[int] = frozenset(),
+    failed_links: Set[frozenset[int]] = frozenset(),
+) -> list[int]:
     """Return the switches that one hop goes through, or raise ValueError where there is no way.
 
-    Between servers of a network in which switches interconnect, the way is a shortest one.
+    Where switches interconnect it is a shortest way, around those that have failed.
     """
+
+    def works(a: int, b: int) -> bool:
+        return b not in failed_nodes and frozenset((a, b)) not in failed_links
+
     first = topology.server_plug(server, step.port).node
+    if first == NOTHING or not works(server, first):
+        raise ValueError(f"port {step.port} of server {server} leads nowhere")
     if first == step.peer:
         return []
-    if first == NOTHING or first < topology.servers:
-        raise ValueError(f"port {step.port} of server {server} does not lead to {step.peer}")
     came_from = {first: NOTHING}
-    for switch in (queue := [first]):
+    for switch in (queue := [first] if first >= topology.servers else []):
         for _, plug in topology.neighbours(switch):
+            if not works(switch, plug.node):
+                continue
             if plug.node == step.peer:
                 found = [switch]
                 while came_from[found[-1]] != NOTHING:

@@ -1,0 +1,84 @@
+"""``pillarbox path``: the way of a packet, hop by hop."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from experiments.cli import SPEC
+from hosts.base.algorithms import algorithms, choose, route
+from hosts.base.failures import Failures, parse_failures
+from hosts.base.path import Path, way
+from topos.base.topology import Topology
+
+DROPPED = 1
+
+
+@click.command()
+@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.argument("source", metavar="SRC")
+@click.argument("destination", metavar="DST")
+@click.option(
+    "--algorithm",
+    metavar="NAME",
+    help="Such as sp-cw, mp, dcell, bcube, tor, shortest; the network's own by default.",
+)
+@click.option("--all", "several", is_flag=True, help="The whole set of disjoint paths.")
+@click.option("--direction", type=click.Choice(["cw", "ccw"]), help="DPillar's direction.")
+@click.option(
+    "--fail",
+    multiple=True,
+    metavar="WHAT",
+    help="server:ADDR, switch:NAME, link:ADDR-ADDR or link:ADDR-SWITCH; repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help='{"paths": [[ADDR, ...], ...]}')
+@click.pass_context
+def command(
+    ctx: click.Context,
+    topology: Topology,
+    source: str,
+    destination: str,
+    algorithm: str | None,
+    several: bool,
+    direction: str | None,
+    fail: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print the path from one server to another: servers, ports, switches.
+
+    A packet that is dropped is told with the reason, and ends with exit code 1.
+
+    \b
+    pillarbox path dcell,4,1 0.0 4.3
+    pillarbox path dpillar,8,2 0.0.0 0.3.3 --all --direction ccw
+    pillarbox path bcube,4,1 0.0 2.3 --fail switch:s4 --algorithm shortest
+    """
+    ends = topology.server(source), topology.server(destination)
+    failures = parse_failures(topology, fail)
+    name = choose(topology, algorithm, several, direction == "ccw")
+    routed = route(topology, name, *ends, failures, several=several)
+    if as_json:
+        paths = [[topology.address(server) for server in path.servers] for path in routed.paths]
+        dropped = {"dropped": routed.dropped} if routed.dropped else {}
+        click.echo(json.dumps({"paths": paths, **dropped}))
+    elif routed.dropped:
+        click.echo(f"dropped: {routed.dropped}")
+    else:
+        click.echo(f"{topology.spec}, {algorithms(topology)[name].about}")
+        for path in routed.paths:
+            click.echo("\n" + told(topology, path, failures))
+    ctx.exit(DROPPED if routed.dropped else 0)
+
+
+def told(topology: Topology, path: Path, failures: Failures) -> str:
+    """Return the path as text, a line for each hop."""
+    lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
+    for server, step in zip(path.servers, path.steps, strict=False):
+        switches = [
+            f"{topology.node_name(node)} {topology.switch_label(node - topology.servers)}"
+            for node in way(topology, server, step, failures.nodes, failures.links)
+        ]
+        over = f" over {', '.join(switches)}" if switches else ""
+        lines.append(f"  port {step.port}{over} to {topology.address(step.peer)}")
+    return "\n".join(lines)

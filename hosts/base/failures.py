@@ -1,0 +1,99 @@
+"""What has failed in a network: servers, switches, cables, and links between servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hosts.base.path import Path, Step, way
+from topos.base.errors import TopologyError, require
+from topos.base.topology import Topology
+
+Pair = frozenset[int]
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failed nodes (servers and switches), and failed links by the two nodes at their ends.
+
+    A link between two servers is their direct cable or, where they only share a switch, the way
+    between them over any switch: other servers on that switch still reach both.
+    """
+
+    nodes: frozenset[int] = frozenset()
+    links: frozenset[Pair] = frozenset()
+
+    def of_hop(self, topology: Topology, server: int, step: Step) -> tuple[int, ...] | None:
+        """Return the node, or the two nodes of the link, that stops this hop; None if none does.
+
+        A link that a partial network does not have is one that has failed (Guo 2008, section 5).
+        """
+        try:
+            passed = [server, *_switches(topology, server, step, self), step.peer]
+        except ValueError:
+            return server, step.peer
+        for node in passed:
+            if node in self.nodes:
+                return (node,)
+        for ends in [*pairwise(passed), (server, step.peer)]:
+            if frozenset(ends) in self.links:
+                return ends
+        return None
+
+    def first_on(self, topology: Topology, path: Path) -> tuple[int, ...] | None:
+        """Return what stops a packet on the path, None if nothing does."""
+        if path.source in self.nodes:
+            return (path.source,)
+        for server, step in zip(path.servers, path.steps, strict=False):
+            stopped = self.of_hop(topology, server, step)
+            if stopped:
+                return stopped
+        return None
+
+
+NONE = Failures()
+
+
+def _switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
+    """Return the switches of a hop, around the failed ones where switches have several ways."""
+    try:
+        return way(topology, server, step, failures.nodes, failures.links)
+    except ValueError:
+        return way(topology, server, step)
+
+
+def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
+    """Return the failures written as ``server:0.3``, ``switch:s2``, ``link:0.3-4.0``.
+
+    An end of a link may be a switch. Raises TopologyError for what is not in the network.
+    """
+    nodes, links = set(), set()
+    for text in texts:
+        kind, _, name = text.partition(":")
+        if kind == "server":
+            nodes.add(topology.server(name))
+        elif kind == "switch":
+            nodes.add(topology.servers + topology.switch(name))
+        elif kind == "link":
+            links.add(_parse_link(topology, name))
+        else:
+            raise TopologyError(
+                f"{text!r} is no failure: write server:ADDR, switch:NAME or link:ADDR-ADDR"
+            )
+    return Failures(frozenset(nodes), frozenset(links))
+
+
+def _parse_link(topology: Topology, name: str) -> Pair:
+    a, dash, b = name.partition("-")
+    require(bool(dash), f"{name!r} is no link: write its two ends as ADDR-ADDR or ADDR-SWITCH")
+    ends = [_node(topology, end) for end in (a, b)]
+    around = {plug.node for _, plug in topology.neighbours(ends[0])}
+    if ends[0] < topology.servers and ends[1] < topology.servers:
+        around.update(p for port in range(topology.ports) for p in topology.peers(ends[0], port))
+    require(ends[1] in around, f"there is no link between {a} and {b} in {topology.spec}")
+    return frozenset(ends)
+
+
+def _node(topology: Topology, name: str) -> int:
+    return topology.servers + topology.switch(name) if name[:1] == "s" else topology.server(name)
