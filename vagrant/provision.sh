@@ -102,7 +102,7 @@ say() {
 
 # One sentence: what is wrong, then the command that mends it.
 fail() {
-    printf 'pillarbox: %s; %s (full log: %s).\n' "$1" "$2" "$log" >&2
+    printf 'pillarbox: %s; %s (full log: %s).\n' "$1" "$2" "$log" >&3
     exit 1
 }
 
@@ -122,8 +122,10 @@ open_log() {
     fi
 }
 
+# In a subshell, so that a signal finds this shell's own descriptors in their places; without
+# the one for sentences, which whoever reads them would else wait for as long as a program runs.
 logged() {
-    "$@" >>"$log" 2>&1 </dev/null
+    ("$@") >>"$log" 2>&1 </dev/null 3>&-
 }
 
 in_log() {
@@ -398,7 +400,9 @@ explain_pip() {
 }
 
 open_log
-trap 'fail "provisioning was interrupted" "run it again and it goes on"' HUP INT TERM
+# What shells and tools say by themselves is for the log; standard error gets one sentence.
+exec 3>&2 2>>"$log"
+trap 'fail "provisioning was interrupted" "it goes on with the next '"'./pillarbox'"'"' HUP INT TERM
 [ "$user_id" -ne 0 ] || provision_packages
 check_python
 provision_venv

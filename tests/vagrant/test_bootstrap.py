@@ -1,0 +1,344 @@
+"""The bootstrap, on a machine that is made up: its own PATH, its own apt-get, its own Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPTS = ["pillarbox", "vagrant/provision.sh"]
+
+# All that the scripts may ask of a machine without root, apart from the shell's builtins.
+# fmt: off
+TOOLS = [
+    "awk", "cat", "cksum", "cp", "cut", "df", "dirname", "env", "find", "flock", "getent",
+    "grep", "head", "id", "ln", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "setpriv",
+    "sh", "stat", "tail",
+]
+# fmt: on
+
+FAKE_PYTHON = r"""#!/bin/sh
+# Stands for /usr/bin/python3 and for the python of the venv that it makes.
+case "$*" in
+    *"-m venv "*)
+        for venv; do :; done
+        mkdir -p "$venv/bin" "$venv/lib/python3.11/site-packages"
+        cp "$0" "$venv/bin/python"
+        ;;
+    *"-m pip install "*)
+        echo "$PWD" >>"$MACHINE/pip-runs"
+        echo "$PIP_SAYS"
+        [ -z "$PIP_KILLS" ] || kill -9 0
+        [ -z "$PIP_SAYS" ] || exit 1
+        ;;
+    *"-m pip config "*) exit 1 ;;
+    *version_info*) [ -z "$PYTHON_OLD" ] ;;
+    *ensurepip*) [ -z "$VENV_MISSING" ] ;;
+    */bin/pillarbox*)
+        printf '%s\n' "$PWD"
+        shift
+        printf '<%s>' "$@"
+        ;;
+esac
+"""
+
+FAKE_APT = r"""#!/bin/sh
+echo "$*" >>"$MACHINE/apt-runs"
+echo "$APT_SAYS"
+exit 100
+"""
+
+
+@dataclass
+class Machine:
+    """A machine with a checkout, and nothing on PATH but what its folder `bin` holds."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def checkout(self) -> Path:
+        return self.folder / "a checkout"
+
+    @property
+    def venv(self) -> Path:
+        return self.checkout / ".venv"
+
+    @property
+    def stamp(self) -> list[str]:
+        return (self.venv / "pillarbox.stamp").read_text().splitlines()
+
+    @property
+    def pip_runs(self) -> int:
+        runs = self.folder / "pip-runs"
+        return len(runs.read_text().splitlines()) if runs.exists() else 0
+
+    def program(self, name: str, text: str) -> Path:
+        path = self.folder / "bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": str(self.folder / "bin"),
+            "HOME": str(self.folder / "home"),
+            "MACHINE": str(self.folder),
+            "PILLARBOX_PYTHON": str(self.folder / "bin" / "python3"),
+            "PILLARBOX_DIST_PACKAGES": str(self.folder / "dist-packages"),
+            "PILLARBOX_LOG": str(self.folder / "log"),
+            **self.settings,
+        }
+
+    def start(self, *command: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=cwd or self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *command: str | Path, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.start(*command, cwd=cwd)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def provision(self) -> subprocess.CompletedProcess[str]:
+        return self.run("sh", self.checkout / "vagrant/provision.sh")
+
+    def pillarbox(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self.checkout / "pillarbox", *arguments)
+
+    def become_root(self) -> None:
+        self.program("id", "#!/bin/sh\necho 0\n")
+
+    def everything(self) -> dict[str, tuple[int, int]]:
+        """Return when each file was changed, and how long it is."""
+        paths = sorted(self.folder.rglob("*"))
+        return {str(p): (p.lstat().st_mtime_ns, p.lstat().st_size) for p in paths}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path)
+    for name in ["bin", "home", "dist-packages"]:
+        (tmp_path / name).mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, f"{tool} is needed to run these tests"
+        (tmp_path / "bin" / tool).symlink_to(found)
+    made.program("python3", FAKE_PYTHON)
+    made.program("id", "#!/bin/sh\necho 1000\n")
+    for name in ["setup.py", *SCRIPTS]:
+        target = made.checkout / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, target)
+    return made
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_are_posix_shell(name: str) -> None:
+    subprocess.run(["sh", "-n", CHECKOUT / name], check=True)
+    assert (CHECKOUT / name).read_text().startswith("#!/bin/sh\n")
+    assert os.access(CHECKOUT / name, os.X_OK)
+
+
+def test_ci_calls_the_command_that_users_call() -> None:
+    subprocess.run(["bash", "-n", CHECKOUT / ".ci/run"], check=True)
+    assert "exec sudo ./pillarbox test\n" in (CHECKOUT / ".ci/run").read_text()
+
+
+def test_first_run_provisions_and_keeps_standard_output_for_the_command(machine: Machine) -> None:
+    ran = machine.pillarbox("topo", "bcube,4,1", "two words")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == f"{machine.folder}\n<topo><bcube,4,1><two words>"
+    assert machine.stamp[1] == str(machine.checkout)
+    assert machine.pip_runs == 1
+
+
+def test_working_directory_stays_the_users_through_links(machine: Machine) -> None:
+    elsewhere = machine.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "first").symlink_to(machine.checkout / "pillarbox")
+    (elsewhere / "second").symlink_to("first")
+    ran = machine.run("./second", "topo", cwd=elsewhere)
+    assert ran.stdout == f"{elsewhere}\n<topo>"
+
+
+def test_second_run_changes_nothing(machine: Machine) -> None:
+    machine.provision()
+    before = machine.everything()
+    assert machine.provision().stdout == ""
+    machine.pillarbox("topo")
+    assert machine.everything() == before
+
+
+def test_what_is_ready_starts_fast(machine: Machine) -> None:
+    machine.provision()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        machine.pillarbox("topo")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+def test_killed_run_is_begun_again(machine: Machine) -> None:
+    machine.settings["PIP_KILLS"] = "yes"
+    assert machine.provision().returncode == -9
+    assert machine.stamp == ["unfinished"]
+    half_made = machine.venv / "lib" / "half-made"
+    half_made.touch()
+    machine.settings.clear()
+    assert machine.provision().returncode == 0
+    assert machine.stamp[1] == str(machine.checkout)
+    assert not half_made.exists()
+
+
+def test_two_at_once_provision_once(machine: Machine) -> None:
+    script = machine.checkout / "vagrant/provision.sh"
+    both = [machine.start("sh", script) for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert machine.pip_runs == 1
+
+
+def test_changed_requirements_update_the_environment(machine: Machine) -> None:
+    machine.provision()
+    kept = machine.venv / "lib" / "kept"
+    kept.touch()
+    with (machine.checkout / "setup.py").open("a") as setup:
+        setup.write("# one more\n")
+    assert machine.provision().returncode == 0
+    assert machine.pip_runs == 2
+    assert kept.exists()
+
+
+def test_failed_update_leaves_the_environment_as_it_was(machine: Machine) -> None:
+    machine.provision()
+    before = machine.stamp
+    with (machine.checkout / "setup.py").open("a") as setup:
+        setup.write("# one more\n")
+    machine.settings["PIP_SAYS"] = "Temporary failure in name resolution"
+    assert machine.provision().returncode == 1
+    assert machine.stamp == before
+
+
+def test_moved_checkout_gets_an_environment_of_its_own(machine: Machine) -> None:
+    machine.provision()
+    moved = machine.checkout.rename(machine.folder / "moved")
+    assert machine.run(moved / "pillarbox").returncode == 0
+    stamp = (moved / ".venv" / "pillarbox.stamp").read_text().splitlines()
+    assert stamp[1] == str(moved)
+
+
+def test_mininet_that_comes_later_is_linked(machine: Machine) -> None:
+    machine.provision()
+    mininet = machine.folder / "dist-packages" / "mininet"
+    mininet.mkdir()
+    assert machine.provision().returncode == 0
+    link = machine.venv / "lib/python3.11/site-packages/mininet"
+    assert link.resolve() == mininet
+    assert machine.pip_runs == 1
+
+
+def test_place_can_be_chosen(machine: Machine) -> None:
+    machine.settings["PILLARBOX_VENV"] = "chosen/venv"
+    assert machine.pillarbox("topo").returncode == 0
+    assert (machine.folder / "chosen/venv/pillarbox.stamp").exists()
+    assert not machine.venv.exists()
+
+
+def test_folder_without_links_is_left_alone(machine: Machine) -> None:
+    link = shutil.which("ln")
+    machine.program("ln", f'#!/bin/sh\ncase "$*" in *probe*) exit 1 ;; esac\nexec {link} "$@"\n')
+    assert machine.pillarbox("topo").returncode == 0
+    assert (machine.folder / "home/.local/share/pillarbox/venv/pillarbox.stamp").exists()
+    assert not machine.venv.exists()
+
+
+def assert_one_sentence(ran: subprocess.CompletedProcess[str], log: Path, *words: str) -> None:
+    assert ran.returncode not in (0, None)
+    form = rf"pillarbox: [^\n]+; [^\n]*'[^\n]+'[^\n]* \(full log: {re.escape(str(log))}\)\.\n"
+    assert re.fullmatch(form, ran.stderr), ran.stderr
+    assert log.exists()
+    for word in words:
+        assert word in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "said", "words"),
+    [
+        ("PYTHON_OLD", "yes", ["Python 3.10", "PILLARBOX_PYTHON="]),
+        ("VENV_MISSING", "yes", ["sudo apt-get install python3-venv"]),
+        ("PIP_SAYS", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", ["PIP_CERT="]),
+        ("PIP_SAYS", "NewConnectionError: Temporary failure", ["reach", "global.index-url"]),
+        ("PIP_SAYS", "ERROR: No matching distribution found for numpy", ["index", "grep ERROR"]),
+        ("PIP_SAYS", "OSError: [Errno 28] No space left on device", ["full", "df -h"]),
+        ("PIP_SAYS", "something never seen before", ["could not install", "grep"]),
+        ("PILLARBOX_PYTHON", "/no/such/python3", ["/no/such/python3", "apt-get install"]),
+        ("PILLARBOX_VENV", "/dev/null/venv", ["/dev/null", "PILLARBOX_VENV="]),
+    ],
+)
+def test_failure_is_one_sentence(
+    machine: Machine, setting: str, said: str, words: list[str]
+) -> None:
+    machine.settings[setting] = said
+    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("E: Unable to locate package mininet", ["mininet", "add-apt-repository -y universe"]),
+        ("Temporary failure resolving the mirror", ["cannot reach", "sudo apt-get update"]),
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend", ["busy", "ps -C"]),
+        ("E: You don't have enough free space: No space left on device", ["full"]),
+        ("E: something never seen before", ["sudo apt-get install --fix-broken mininet"]),
+    ],
+)
+def test_failure_of_apt_is_one_sentence(machine: Machine, said: str, words: list[str]) -> None:
+    machine.become_root()
+    machine.program("apt-get", FAKE_APT)
+    machine.program(
+        "dpkg-query", '#!/bin/sh\ncase "$*" in *mininet) exit 1 ;; esac\necho installed\n'
+    )
+    machine.settings["APT_SAYS"] = said
+    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
+    assert not machine.venv.exists()
+
+
+def test_other_distributions_are_told_so(machine: Machine) -> None:
+    machine.become_root()
+    assert_one_sentence(machine.provision(), machine.folder / "log", "not Debian", "vagrant up")
+
+
+def test_foreign_environment_is_not_touched(machine: Machine) -> None:
+    machine.venv.mkdir()
+    (machine.venv / "mine").touch()
+    assert_one_sentence(machine.provision(), machine.folder / "log", "is not Pillarbox's", "mv ")
+    assert (machine.venv / "mine").exists()
+
+
+def test_interruption_is_one_sentence(machine: Machine) -> None:
+    text = FAKE_PYTHON.replace("kill -9 0", "trap '' TERM; kill -TERM 0")
+    machine.program("python3", text)
+    machine.settings["PIP_KILLS"] = "yes"
+    assert_one_sentence(machine.provision(), machine.folder / "log", "interrupted", "goes on")
+    assert machine.stamp == ["unfinished"]
