@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from topos.base.errors import require
 from topos.base.topology import Topology
 
+MOST_PACKED = 1 << 21
 IntRow = NDArray[numpy.int64]
 
 
@@ -84,6 +85,11 @@ def pack(topology: Topology, room: Room) -> Packing:
         not topology.switches_interconnect,
         f"packaging does not apply to {topology.spec}: it places each switch with its servers "
         "(Guo 2009, section 5.2), and here switches are cabled to switches",
+    )
+    require(
+        topology.servers <= MOST_PACKED,
+        f"{topology.spec} has {topology.servers} servers; packaging counts every cable, and takes "
+        f"up to {MOST_PACKED}",
     )
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)

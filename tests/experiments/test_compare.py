@@ -265,6 +265,12 @@ def test_contrast_with_the_wrapped_butterfly():
     assert measure.contrast(topos.parse("dcell,3,2,servers=41")).bisection_ratio is None
 
 
+def test_the_largest_networks_are_compared_by_formula():
+    found = json.loads(run("bcube,4,15", "dpillar,48,5", "--json").output)
+    assert [network["diameter_bound_hops"]["value"] for network in found] == [16, 9]
+    assert [network["bisection_upper_cables"] for network in found] == [None, None]
+
+
 # -- the papers' tables --------------------------------------------------------------------------
 
 

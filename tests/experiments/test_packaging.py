@@ -76,6 +76,11 @@ def test_networks_whose_switches_join_switches_are_refused():
         pack(topos.parse("fattree,4"), Room())
 
 
+def test_a_network_beyond_counting_is_refused():
+    with pytest.raises(TopologyError, match="takes up to"):
+        pack(topos.parse("dpillar,48,5"), Room())
+
+
 def test_text_says_the_papers_figures_and_ours():
     shown = run(CONTAINER).output
     assert "at most 768 = 256 + 512" in shown

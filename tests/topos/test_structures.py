@@ -189,7 +189,7 @@ def test_every_example_is_found_by_its_name():
         ("wrappedbutterfly,2", "k >= 3"),
         ("debruijn,1,4", "d >= 2"),
         ("debruijn,2", "write debruijn,d,length"),
-        ("hypercube,33", "beyond"),
+        ("hypercube,41", "beyond"),
         ("hypercube,999999999999999999", "beyond"),
         ("butterfly,999999999999999999", "beyond"),
     ],

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from topos.base.polymorphic import IntArray
 
 GUO = "Guo 2008, Table 3"
-# Enough for every table; beyond it a list of edges no longer fits a computer's memory.
-MOST_NODES = 2**32
+# Enough to stand beside any network of 2^32 servers, and far from the end of 64-bit numbers.
+MOST_NODES = 2**40
 
 
 class Claim(NamedTuple):
@@ -74,8 +74,8 @@ class Structure(Tabulated):
         """Refuse what no table could hold."""
         require(
             self.nodes <= MOST_NODES,
-            f"a {self.title} of {self.nodes} nodes is beyond the {MOST_NODES} of 32-bit numbers; "
-            "choose smaller parameters",
+            f"a {self.title} of {self.nodes} nodes is beyond the {MOST_NODES} that are "
+            "supported; choose smaller parameters",
         )
 
     @abstractmethod
