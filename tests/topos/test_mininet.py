@@ -12,7 +12,13 @@ import topos
 ROOT = Path(topos.__file__).parents[1]
 # A pid namespace whose first process dies with the test: nothing of Mininet outlives it.
 SANDBOX = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-PREPARE = 'mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /tmp && exec "$@"'
+# Mininet removes files from /tmp when it fails, so it gets its own; the checkout may lie below the
+# real one, so it is seen at /mnt.
+PREPARE = """
+mount -t sysfs sysfs /sys && mount --bind "$1" /mnt && mount -t tmpfs tmpfs /tmp && cd /mnt || exit
+shift
+exec "$@"
+"""
 
 
 def mn(*arguments: str, commands: str = "") -> subprocess.CompletedProcess[str]:
@@ -20,10 +26,9 @@ def mn(*arguments: str, commands: str = "") -> subprocess.CompletedProcess[str]:
     program = shutil.which("mn") or "/usr/bin/mn"
     return subprocess.run(
         [
-            *(*SANDBOX, "sh", "-c", PREPARE, "sh"),
+            *(*SANDBOX, "sh", "-c", PREPARE, "sh", str(ROOT)),
             *(program, "--custom", "topos/custom.py", "--controller", "none", *arguments),
         ],
-        cwd=ROOT,
         input=commands,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
