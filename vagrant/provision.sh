@@ -290,7 +290,7 @@ lock_venv() {
 write_stamp() {
     # shellcheck disable=SC2016 # expanded by the inner shell
     as_owner sh -c 'printf "%s\n" "$2" >"$1.new" && mv -f -- "$1.new" "$1"' sh \
-        "$venv/pillarbox.stamp" "$1" 2>>"$log" || explain_venv "$venv cannot be written"
+        "$venv/pillarbox.stamp" "$1" || explain_venv "$venv cannot be written"
 }
 
 check_python() {
@@ -335,7 +335,7 @@ find_certificates() {
 # Metadata is built in a folder of its own, for the checkout may be read-only; setuptools and
 # packaging are what Mininet imports on a Python without distutils.
 pip_install() {
-    work=$(as_owner mktemp -d 2>>"$log") || return 1
+    work=$(as_owner mktemp -d) || return 1
     # shellcheck disable=SC2016 # expanded by the inner shell
     logged as_owner sh -c 'printf "[egg_info]\negg_base = %s\n[build]\nbuild_base = %s\n" "$1" "$1" >"$1/extra.cfg"' sh "$work"
     # shellcheck disable=SC2016 # expanded by the inner shell
