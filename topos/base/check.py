@@ -8,14 +8,21 @@ from typing import Any
 
 import numpy
 
+from topos.base.errors import TopologyError
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Plug, Topology
 
 
 def problems(topology: Topology) -> list[str]:
     """Return, a sentence each, where the network contradicts itself (empty: nowhere)."""
-    checks = (_cables, _addresses, _vectors, _names)
-    return [problem for check in checks for problem in check(topology)]
+    found: list[str] = []
+    for check in (_cables, _single_answers, _addresses, _vectors, _names):
+        try:
+            found.extend(check(topology))
+        except TopologyError as error:
+            # A network's own refusal is a problem too; the other checks still have their say.
+            found.append(f"it refuses what is its own: {error}")
+    return found
 
 
 def _cables(topology: Topology) -> Iterator[str]:
@@ -45,6 +52,33 @@ def _cables(topology: Topology) -> Iterator[str]:
     rows = {frozenset([(a, p), (b, q)]) for a, p, b, q, _ in zip(*map(_ints, arrays), strict=True)}
     if rows != set(links):
         yield "cable_arrays() and links() differ"
+
+
+def _single_answers(topology: Topology) -> Iterator[str]:
+    """What is asked about one server is answered in plain whole numbers, and bounds are there."""
+    for server in range(topology.servers):
+        answers = [*topology.digits(server), topology.uid(server), topology.ipv4(server)]
+        for port in range(topology.ports):
+            plug = topology.server_plug(server, port)
+            answers += plug
+            peers = topology.peers(server, port)
+            answers += peers
+            if _nearest(topology, server, plug.node) - set(peers):
+                yield f"h{server} port {port} leads to {plug.node}, but its peers are {peers}"
+        if any(type(answer) is not int for answer in answers):
+            yield f"an answer about h{server} is not a plain int: {answers}"
+            return
+    for bound in (topology.diameter_bound(), topology.bisection(), topology.disjoint_paths()):
+        if bound.value is not None and bound.value < 0:
+            yield f"the bound {bound.formula} is negative"
+
+
+def _nearest(topology: Topology, server: int, far: int) -> set[int]:
+    """Return the servers at the other end of a cable: one, or those on that switch."""
+    if far < topology.servers:
+        return {far} - {NOTHING}
+    around = {plug.node for _, plug in topology.neighbours(far)}
+    return {node for node in around if node < topology.servers} - {server}
 
 
 def _ints(array: Any) -> list[int]:
@@ -92,6 +126,9 @@ def _vectors(topology: Topology) -> Iterator[str]:
         yield "ipv4() of an array and of single servers differ"
     if _ints(topology.server_of_ipv4(addresses)) != _ints(servers):
         yield "server_of_ipv4() of an array does not undo ipv4()"
+    uids = topology.uid(servers)
+    if _ints(uids) != [topology.uid(int(s)) for s in servers]:
+        yield "uid() of an array and of single servers differ"
     for what, count, ports, plugs in (
         ("server_plug", topology.servers, topology.ports, topology.server_plug),
         ("switch_plug", topology.switches, topology.switch_ports, topology.switch_plug),
