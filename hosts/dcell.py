@@ -8,17 +8,10 @@ the first cable towards ... the destination.
 
 from __future__ import annotations
 
+from hosts.base import recursive
 from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step
 from topos.dcell import DCell
-
-
-def split_level(dcell: DCell, a: int, b: int) -> int:
-    """Return the level of the smallest DCell that holds both uids (0: one switch)."""
-    for level, size in enumerate(dcell.sizes):
-        if a // size == b // size:
-            return level
-    raise ValueError(f"{a} and {b} are not in one DCell_{dcell.k}")
 
 
 def link_between(dcell: DCell, a: int, b: int, level: int) -> tuple[int, int]:
@@ -40,15 +33,12 @@ def link_between(dcell: DCell, a: int, b: int, level: int) -> tuple[int, int]:
 
 def next_step(dcell: DCell, server: int, destination: int) -> Step:
     """Return DCellRouting's next hop alone, in O(k) and without the rest of the path."""
-    here, target = dcell.uid(server), dcell.uid(destination)
-    while True:
-        level = split_level(dcell, here, target)
-        if level == 0:
-            return Step(0, dcell.server_of_uid(target))
-        near, far = link_between(dcell, here, target, level)
-        if near == here:
-            return Step(level, dcell.server_of_uid(far))
-        target = near
+
+    def link(a: int, b: int, level: int) -> tuple[int, int]:
+        return link_between(dcell, a, b, level)
+
+    port, uid = recursive.next_step(dcell.sizes, link, dcell.uid(server), dcell.uid(destination))
+    return Step(port, dcell.server_of_uid(uid))
 
 
 def path(dcell: DCell, source: int, destination: int) -> Path:
@@ -68,7 +58,7 @@ def path(dcell: DCell, source: int, destination: int) -> Path:
 def _hops(dcell: DCell, a: int, b: int) -> list[tuple[int, int]]:
     if a == b:
         return []
-    level = split_level(dcell, a, b)
+    level = recursive.common_level(dcell.sizes, a, b)
     if level == 0:
         return [(0, b)]
     near, far = link_between(dcell, a, b, level)

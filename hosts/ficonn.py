@@ -6,17 +6,10 @@ it, and on. A server computes its next hop alone.
 
 from __future__ import annotations
 
+from hosts.base import recursive
 from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step, walked
 from topos.ficonn import BACKUP, SWITCH, FiConn
-
-
-def common_level(ficonn: FiConn, a: int, b: int) -> int:
-    """Return the lowest level of a FiConn that holds both servers (lowestCommonLevel)."""
-    for level, size in enumerate(ficonn.sizes):
-        if a // size == b // size:
-            return level
-    raise ValueError(f"{a} and {b} are not in one FiConn_{ficonn.k}")
 
 
 def link_between(ficonn: FiConn, a: int, b: int, level: int) -> tuple[int, int]:
@@ -32,15 +25,12 @@ def link_between(ficonn: FiConn, a: int, b: int, level: int) -> tuple[int, int]:
 
 def tor_step(ficonn: FiConn, server: int, destination: int) -> Step:
     """Return TOR's next hop (Algorithm 2)."""
-    target = destination
-    while True:
-        level = common_level(ficonn, server, target)
-        if level == 0:
-            return Step(SWITCH, target)
-        near, far = link_between(ficonn, server, target, level)
-        if near == server:
-            return Step(BACKUP, far)
-        target = near
+
+    def link(a: int, b: int, level: int) -> tuple[int, int]:
+        return link_between(ficonn, a, b, level)
+
+    level, peer = recursive.next_step(ficonn.sizes, link, server, destination)
+    return Step(BACKUP if level else SWITCH, peer)
 
 
 def tor_path(ficonn: FiConn, source: int, destination: int) -> Path:
