@@ -65,7 +65,9 @@ def test_stock_mininet_wires_what_the_network_says(spec: str) -> None:
 
 @pytest.mark.root
 def test_stock_mininet_hosts_have_their_addresses() -> None:
-    ran = mn("--topo", "dcell,4,1", "--switch", "lxbr", commands="h19 ip -br -color=never addr\nexit\n")
+    ran = mn(
+        "--topo", "dcell,4,1", "--switch", "lxbr", commands="h19 ip -br -color=never addr\nexit\n"
+    )
     assert "10.0.0.20/8" in ran.stdout, ran.stdout
 
 
