@@ -63,9 +63,8 @@ class BCube(Topology):
 
     def server_plug(self, server: Number, port: int) -> Plug:
         """Level `port`'s switch is the server's address without that digit, which is its port."""
-        weight = self.n**port
-        switch = port * self._lower + remove_digit(server, weight, self.n)
-        return Plug(self.servers + switch, server // weight % self.n, port)
+        rest, digit = remove_digit(server, self.n**port, self.n)
+        return Plug(self.servers + port * self._lower + rest, digit, port)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
         """Port i of switch <l, s> leads to the server with i put into s at digit l."""

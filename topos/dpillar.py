@@ -71,9 +71,9 @@ class DPillar(Topology):
         column, label = server // self.column_servers, server % self.column_servers
         switch_column = (column - port) % self.k
         weight = self.half**switch_column
-        rest = remove_digit(label, weight, self.half)
+        rest, symbol = remove_digit(label, weight, self.half)
         switch = switch_column * self.column_switches + rest
-        switch_port = port * self.half + label // weight % self.half
+        switch_port = port * self.half + symbol
         return Plug(self.servers + switch, switch_port, switch_column)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:

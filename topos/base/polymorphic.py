@@ -35,13 +35,16 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
     return numpy.where(condition, yes, no)
 
 
-def remove_digit(number: Any, weight: Any, base: int) -> Any:
-    """Return the number without the digit of that weight (the digits above move down).
+def remove_digit(number: Any, weight: Any, base: int) -> tuple[Any, Any]:
+    """Return the number without the digit of that weight (those above move down), and the digit.
 
     >>> remove_digit(4321, weight=10, base=10)
-    431
+    (431, 2)
     """
-    return number // (weight * base) * weight + number % weight
+    # Remainders by multiplication: numpy divides an array by a number fast, but not its %.
+    from_digit = number // weight
+    above = from_digit // base
+    return above * weight + (number - from_digit * weight), from_digit - above * base
 
 
 def insert_digit(number: Any, weight: Any, base: int, digit: Any) -> Any:
