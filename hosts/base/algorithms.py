@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import hosts
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
+from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
 from topos.base.errors import TopologyError
 from topos.base.topology import Topology
@@ -30,6 +31,10 @@ class Algorithm(NamedTuple):
     path: Callable[[Any, int, int], Path] | None = None
     path_set: Callable[[Any, int, int], list[Path]] | None = None
     opposite: str = ""  # the same algorithm in the other direction
+    # The paths that its servers take once they have learned of the failures; for routing that
+    # goes around them. The last argument asks for the whole set of disjoint paths.
+    around: Callable[[Any, int, int, Failures, bool], Routed] | None = None
+    router: type[Router] | None = None  # what a live server runs
 
 
 class Routed(NamedTuple):
@@ -86,6 +91,8 @@ def route(
         found = shortest_path(topology, source, destination, failures)
         return Routed([found]) if found else Routed([], "no path is left")
     algorithm = algorithms(topology)[name]
+    if algorithm.around:
+        return algorithm.around(topology, source, destination, failures, several)
     if algorithm.path_set and (several or not algorithm.path):
         paths = algorithm.path_set(topology, source, destination)
         working = [path for path in paths if not failures.first_on(topology, path)]

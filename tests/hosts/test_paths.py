@@ -6,8 +6,11 @@ from collections import Counter
 import pytest
 
 import topos
-from hosts import bcube, dcell, dpillar, ficonn
 from hosts.base.path import Path, Step, disjoint, way
+from hosts.bcube import paths as bcube
+from hosts.dcell import paths as dcell
+from hosts.dpillar import paths as dpillar
+from hosts.ficonn import paths as ficonn
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 DPILLARS = [

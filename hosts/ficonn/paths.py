@@ -7,7 +7,6 @@ it, and on. A server computes its next hop alone.
 from __future__ import annotations
 
 from hosts.base import recursive
-from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step, walked
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
@@ -46,6 +45,3 @@ def tor_path(ficonn: FiConn, source: int, destination: int) -> Path:
         return tor_step(ficonn, at, to)
 
     return walked(source, destination, step, limit=2 ** (ficonn.k + 1) - 1)
-
-
-ALGORITHMS = {"tor": Algorithm("traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path)}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step, walked
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
@@ -149,27 +148,3 @@ def shared_switches(dpillar: DPillar, source: int, destination: int, port: int) 
 def _symbol(dpillar: DPillar, server: int, position: int) -> int:
     weight: int = dpillar.half**position
     return server % dpillar.column_servers // weight % dpillar.half
-
-
-ALGORITHMS = {
-    "sp-cw": Algorithm(
-        "DPillarSP, clockwise (Liao 2012, Algorithm 1)",
-        lambda dpillar, s, d: sp_path(dpillar, s, d, CLOCKWISE),
-        opposite="sp-ccw",
-    ),
-    "sp-ccw": Algorithm(
-        "DPillarSP, counter-clockwise",
-        lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
-        opposite="sp-ccw",
-    ),
-    "mp": Algorithm(
-        "DPillarMP, clockwise (Liao 2012, Algorithm 2)",
-        path_set=lambda dpillar, s, d: mp_paths(dpillar, s, d, CLOCKWISE),
-        opposite="mp-ccw",
-    ),
-    "mp-ccw": Algorithm(
-        "DPillarMP, counter-clockwise",
-        path_set=lambda dpillar, s, d: mp_paths(dpillar, s, d, COUNTER_CLOCKWISE),
-        opposite="mp-ccw",
-    ),
-}

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step
 from topos.bcube import BCube
 
@@ -163,6 +162,3 @@ def _spanning_tree(bcube: BCube, source: int, level: int) -> list[Edge]:
         if server != source and digit(bcube, server, level) == digit(bcube, source, level)
     )
     return edges + [Edge(turned(server, level, -1), server, level) for server in same_digit]
-
-
-ALGORITHMS = {"bcube": Algorithm("BCubeRouting (Guo 2009, Fig. 2)", path, path_set)}

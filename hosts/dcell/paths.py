@@ -9,7 +9,6 @@ the first cable towards ... the destination.
 from __future__ import annotations
 
 from hosts.base import recursive
-from hosts.base.algorithms import Algorithm
 from hosts.base.path import Path, Step
 from topos.dcell import DCell
 
@@ -81,6 +80,3 @@ def group_sizes(dcell: DCell) -> list[int]:
         beyond = dcell.servers // dcell.sizes[level]  # DCell_levels, the product of the g above
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]
-
-
-ALGORITHMS = {"dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path)}

@@ -1,0 +1,85 @@
+"""Tables that cannot grow without end: what was not used for longest makes room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Bounded(Generic[Key, Value]):
+    """A dict of at most `limit` entries that forgets the least recently used, and what is idle.
+
+    >>> table = Bounded(limit=2, idle_s=10.0)
+    >>> for now, name in enumerate("abac"):
+    ...     table.put(name, name.upper(), now)
+    >>> sorted(table), table.evicted, sorted(table.expire(now=13.5)), len(table)
+    (['a', 'c'], 1, [('a', 'A'), ('c', 'C')], 0)
+    """
+
+    def __init__(self, limit: int, idle_s: float = float("inf")) -> None:
+        self.limit, self.idle_s, self.evicted = limit, idle_s, 0
+        self._entries: OrderedDict[Key, tuple[Value, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    def put(self, key: Key, value: Value, now: float) -> Key | None:
+        """Set an entry that was used now; return the key that had to go for it, if any."""
+        self._entries[key] = (value, now)
+        self._entries.move_to_end(key)
+        if len(self._entries) <= self.limit:
+            return None
+        self.evicted += 1
+        return self._entries.popitem(last=False)[0]
+
+    def use(self, key: Key, now: float) -> Value | None:
+        """Return the entry and remember that it was used now; None if there is none."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        self._entries[key] = (found[0], now)
+        self._entries.move_to_end(key)
+        return found[0]
+
+    def get(self, key: Key) -> Value | None:
+        """Return the entry without using it; None if there is none."""
+        found = self._entries.get(key)
+        return found[0] if found is not None else None
+
+    def pop(self, key: Key) -> Value | None:
+        """Forget an entry and return it; None if there is none."""
+        found = self._entries.pop(key, None)
+        return found[0] if found is not None else None
+
+    def values(self) -> list[Value]:
+        """Return all entries, least recently used first."""
+        return [value for value, _ in self._entries.values()]
+
+    def items(self) -> list[tuple[Key, Value]]:
+        """Return keys and entries, least recently used first."""
+        return [(key, value) for key, (value, _) in self._entries.items()]
+
+    def expire(self, now: float) -> list[tuple[Key, Value]]:
+        """Forget, and return, what was not used for `idle_s`."""
+        gone = []
+        while self._entries:
+            key, (value, used) = next(iter(self._entries.items()))
+            if now - used < self.idle_s:
+                break
+            del self._entries[key]
+            gone.append((key, value))
+        return gone
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()

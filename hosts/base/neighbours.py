@@ -1,0 +1,99 @@
+"""Which neighbours can be reached: heart-beats, a timeout, and what the cable itself tells.
+
+A server sends a heart-beat out of every port at each interval, to all servers that the port
+reaches. Who was not heard for a timeout is down. A loss of carrier takes down all neighbours of
+that port at once (Guo 2008, section 7.1); when it returns, each is up as soon as it is heard.
+
+A heart-beat also lists whom its sender hears on that port. A neighbour that I hear, and that does
+not hear me, is down for both: a link of these networks carries packets both ways or not at all.
+
+At first every neighbour counts as heard, so that a network works from its first moment; what is
+not there is noticed one timeout later.
+"""
+
+from __future__ import annotations
+
+from hosts.base.path import Step
+from hosts.base.timers import Timers
+from hosts.wire.messages import HeartBeat
+from topos.base.topology import Topology
+
+
+class Neighbours:
+    """The state of every link of one server. Links are named by their `Step`: port and peer."""
+
+    def __init__(self, topology: Topology, server: int, timers: Timers, now: float) -> None:
+        self.server = server
+        self.timeout_s = timers.neighbour_timeout_s
+        self.peers = [topology.peers(server, port) for port in range(topology.ports)]
+        self._uid = topology.uid(server)
+        self._server_of_uid = topology.server_of_uid
+        self._uid_of = topology.uid
+        self._carrier = [True] * topology.ports
+        steps = [Step(port, peer) for port, peers in enumerate(self.peers) for peer in peers]
+        self._heard = dict.fromkeys(steps, now)
+        self._deaf: set[Step] = set()  # those who do not hear me
+        self._up = set(steps)
+
+    def works(self, step: Step) -> bool:
+        """Tell whether packets can go that way, as far as is known."""
+        return step in self._up
+
+    @property
+    def up(self) -> frozenset[Step]:
+        """Every link that works."""
+        return frozenset(self._up)
+
+    def heart_beat(self, port: int, now: float) -> HeartBeat | None:
+        """Return what to send out of that port, None where nobody is."""
+        if not self.peers[port] or not self._carrier[port]:
+            return None
+        heard = (peer for peer in self.peers[port] if self._is_heard(Step(port, peer), now))
+        return HeartBeat(port, tuple(self._uid_of(peer) for peer in heard))
+
+    def hear(self, port: int, uid: int, message: HeartBeat, now: float) -> Step | None:
+        """Take in a heart-beat; return its link if its state changed."""
+        step = Step(port, self._server_of_uid(uid))
+        if step not in self._heard or not self._carrier[port]:
+            return None
+        self._heard[step] = now
+        if self._uid in message.heard:
+            self._deaf.discard(step)
+        else:
+            self._deaf.add(step)
+        return self._judge(step, now)
+
+    def set_carrier(self, port: int, up: bool, now: float) -> list[Step]:
+        """Take in what the port's driver tells of its cable; return the links that changed."""
+        self._carrier[port] = up
+        if not up:
+            for peer in self.peers[port]:
+                self._heard[Step(port, peer)] = -self.timeout_s
+        return [step for peer in self.peers[port] if (step := self._judge(Step(port, peer), now))]
+
+    def carrier(self, port: int) -> bool:
+        """Tell whether the port's cable is plugged in and live."""
+        return self._carrier[port]
+
+    def time_out(self, now: float) -> list[Step]:
+        """Return the links that went down because nothing was heard."""
+        return [step for step in sorted(self._up) if self._judge(step, now)]
+
+    @property
+    def next_timeout(self) -> float:
+        """When the next link goes down if nothing more is heard."""
+        return min((self._heard[step] for step in self._up), default=float("inf")) + self.timeout_s
+
+    def _is_heard(self, step: Step, now: float) -> bool:
+        return self._carrier[step.port] and now < self._heard[step] + self.timeout_s
+
+    def _judge(self, step: Step, now: float) -> Step | None:
+        """Bring the link's state up to date; return it if that changed."""
+        up = self._is_heard(step, now) and step not in self._deaf
+        if up == (step in self._up):
+            return None
+        if up:
+            self._up.add(step)
+        else:
+            self._up.remove(step)
+        return step

@@ -1,0 +1,137 @@
+"""Rounds of probes over several paths to one destination, and the choice among them.
+
+The source sends a probe along every path. Each relay lowers the probe's available bandwidth to
+that of its own ports; the destination sends it back. What is not answered in time has failed
+(Guo 2009, section 4.2; Liao 2012, section 4.5). How a probe travels is the network's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from hosts.base.path import Path
+
+# Paths whose bandwidth is within this share of the best count as equally good: then the shorter
+# one is better (it uses fewer links), and the one in use better than another (no oscillation).
+NEARLY_BEST = 0.9
+
+
+class State(Enum):
+    """What is known of a path."""
+
+    UNTRIED = "untried"
+    WORKING = "working"
+    FAILED = "failed"
+
+
+@dataclass
+class Candidate:
+    """A path that a flow could take."""
+
+    path: Path
+    state: State = State.UNTRIED
+    available_bps: float = 0.0
+    waiting: bool = False  # for the answer to a probe of the present round
+
+
+class Probing:
+    """The candidate paths of one flow, or of all flows to one destination.
+
+    >>> paths = [Path(0, ()), Path(1, ())]
+    >>> probing = Probing(paths)
+    >>> probing.begin(), probing.answer(1, 0, 1e9), probing.answer(1, 1, 5e9), probing.finished
+    ([0, 1], True, True, True)
+    >>> probing.choose(), probing.current
+    (True, 1)
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.candidates = [Candidate(path) for path in paths]
+        self.current: int | None = 0 if self.candidates else None
+        self.round = 0
+
+    @property
+    def current_path(self) -> Path | None:
+        """The path in use; None when none is known to work."""
+        return None if self.current is None else self.candidates[self.current].path
+
+    @property
+    def finished(self) -> bool:
+        """Whether every probe of the round was answered or given up."""
+        return not any(candidate.waiting for candidate in self.candidates)
+
+    def begin(self, paths: Iterable[Path] | None = None) -> list[int]:
+        """Begin a round, with other paths if they are given; return which are to be probed.
+
+        A path that stays a candidate keeps what is known of it; the one in use stays in use.
+        """
+        if paths is not None:
+            known = {candidate.path: candidate for candidate in self.candidates}
+            used = self.current_path
+            self.candidates = [known.get(path) or Candidate(path) for path in paths]
+            places = [i for i, one in enumerate(self.candidates) if one.path == used]
+            self.current = places[0] if places else None
+        self.round += 1
+        for candidate in self.candidates:
+            candidate.waiting = True
+        return list(range(len(self.candidates)))
+
+    def add(self, path: Path) -> int:
+        """Add a candidate in the middle of a round; return its number, to be probed."""
+        self.candidates.append(Candidate(path, waiting=True))
+        return len(self.candidates) - 1
+
+    def answer(self, round_: int, index: int, available_bps: float) -> bool:
+        """Take in the answer to a probe; False if it answers no probe of this round."""
+        if round_ != self.round or not 0 <= index < len(self.candidates):
+            return False
+        candidate = self.candidates[index]
+        if not candidate.waiting:
+            return False
+        candidate.state = State.WORKING
+        candidate.available_bps = available_bps
+        candidate.waiting = False
+        return True
+
+    def fail(self, index: int) -> None:
+        """Note that a path has failed."""
+        self.candidates[index].state = State.FAILED
+        self.candidates[index].waiting = False
+
+    def fail_where(self, broken: Callable[[Path], bool]) -> bool:
+        """Note the failure of every path for which that holds; tell whether one is in use."""
+        for index, candidate in enumerate(self.candidates):
+            if candidate.state != State.FAILED and broken(candidate.path):
+                self.fail(index)
+        return self.current is not None and self._state(self.current) == State.FAILED
+
+    def give_up(self) -> list[int]:
+        """End the round: what was not answered has failed. Return those paths."""
+        silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]
+        for index in silent:
+            self.fail(index)
+        return silent
+
+    def choose(self) -> bool:
+        """Use the best of the paths that work; tell whether that is another than before.
+
+        Without any that works, one that was never tried is used; without that, none.
+        """
+        before = self.current
+        working = [i for i, one in enumerate(self.candidates) if one.state == State.WORKING]
+        if working:
+            best = max(self.candidates[i].available_bps for i in working)
+            good = [i for i in working if self.candidates[i].available_bps >= NEARLY_BEST * best]
+            self.current = min(good, key=lambda i: (self._length(i), i != before, i))
+        else:
+            untried = (i for i, one in enumerate(self.candidates) if one.state == State.UNTRIED)
+            self.current = next(untried, None)
+        return self.current != before
+
+    def _state(self, index: int) -> State:
+        return self.candidates[index].state
+
+    def _length(self, index: int) -> int:
+        return len(self.candidates[index].path)

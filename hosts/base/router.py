@@ -1,0 +1,223 @@
+"""The contract of a router: what one server of a network does with packets.
+
+A router is sans-I/O. It is told what happens (a packet from its own applications, a frame from a
+port, a cable that came or went, the time) and answers with actions: send this frame out of that
+port to that peer, deliver this packet, or drop with a reason. It never reads a clock, sleeps,
+opens a socket or draws from a global random source, so the same object runs in a unit test, over
+a network in memory with virtual time, and on a live server.
+
+The base class does what all routers share: heart-beats and the state of links, timers, counters,
+and one place where whatever is malformed is dropped and counted. What is left for a network's own
+router are the four methods under "for a router to say". `HopByHop` reduces them to one, for
+routing that needs nothing but the destination (see docs/writing-a-router.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import Bandwidth
+from hosts.base.neighbours import Neighbours
+from hosts.base.path import Step
+from hosts.base.timers import Timers, timers_for
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.ipv4 import FlowKey, flow_key
+from hosts.wire.layout import WireError
+from hosts.wire.messages import HeartBeat
+from topos.base.topology import Topology
+
+GIGABIT_BPS = 1e9
+
+
+class Router:
+    """One server's routing: see the module's text."""
+
+    # False where a server has no neighbours to watch: behind switches that do the routing.
+    watches_neighbours: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        topology: Topology,
+        server: int,
+        *,
+        timers: Timers | None = None,
+        seed: int = 0,
+        rate_bps: float = GIGABIT_BPS,
+        now: float = 0.0,
+    ) -> None:
+        self.topology: Any = topology  # a subclass knows which network it is for
+        self.server = server
+        self.uid: int = topology.uid(server)
+        self.timers = timers or timers_for(topology)
+        self.random = random.Random((seed << 32) + server)
+        self.neighbours = Neighbours(topology, server, self.timers, now)
+        self.bandwidth = Bandwidth(topology.ports, rate_bps)
+        self.agenda = Agenda()
+        self.counters: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()  # by reason
+        self._identification = self.random.getrandbits(32)
+        if self.watches_neighbours:
+            # At a random moment of the first interval: servers that start together must not beat
+            # together.
+            first = now + self.random.random() * self.timers.heart_beat_s
+            self.agenda.set("heart-beat", first, self._beat)
+            self.agenda.set("neighbours", self.neighbours.next_timeout, self._watch)
+
+    # -- for a data plane to call ----------------------------------------------------------------
+
+    def send(self, packet: bytes, now: float) -> list[Action]:
+        """Take an IPv4 packet from this server's own applications."""
+        try:
+            actions = self._sent(packet, now)
+        except WireError as error:
+            actions = [Drop(error.reason, packet)]
+        return self._counted(actions)
+
+    def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Take a frame that came in by a port, from the neighbour with that MAC address."""
+        try:
+            actions = self._received(port, peer, frame, now)
+        except WireError as error:
+            actions = [Drop(error.reason, frame.data)]
+        return self._counted(actions)
+
+    def carrier(self, port: int, up: bool, now: float) -> list[Action]:
+        """Take the news that a port's cable is live, or is not any more."""
+        changed = self.neighbours.set_carrier(port, up, now)
+        if up and self.watches_neighbours:
+            self.agenda.set("heart-beat", now, self._beat)
+        return self._counted(self._links_changed(changed, now))
+
+    def poll(self, now: float) -> list[Action]:
+        """Do what is due by now."""
+        return self._counted([action for deed in self.agenda.due(now) for action in deed(now)])
+
+    @property
+    def next_poll(self) -> float:
+        """When `poll` is to be called next."""
+        return self.agenda.next_at
+
+    def state(self) -> dict[str, Any]:
+        """Return what a user may want to see, as plain data."""
+        address = self.topology.address
+        return {
+            "server": address(self.server),
+            "links": [
+                {"port": port, "peer": address(peer), "up": self.neighbours.works(Step(port, peer))}
+                for port, peers in enumerate(self.neighbours.peers)
+                for peer in peers
+            ],
+            "counters": dict(self.counters),
+            "drops": dict(self.drops),
+        }
+
+    # -- for a router to say ---------------------------------------------------------------------
+
+    def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Answer for a packet of this server's own to another server."""
+        raise NotImplementedError
+
+    def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Answer for a frame that is no heart-beat."""
+        raise NotImplementedError
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Answer for a link of this server that went up or down."""
+        return []
+
+    def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
+        """Answer for a packet to an address that is no server's."""
+        return [Drop("destination is no server of this network", packet)]
+
+    # -- for a router to use ---------------------------------------------------------------------
+
+    def identify(self) -> int:
+        """Return the next packet's identification."""
+        self._identification = (self._identification + 1) & 0xFFFFFFFF
+        return self._identification
+
+    def message(self, step: Step, protocol: Protocol, body: bytes, destination: int) -> Send:
+        """Return a control message of one hop or more, under a DCN header."""
+        header = DcnHeader(self.uid, destination, protocol, self.identify())
+        return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))
+
+    def server_of(self, ipv4: int) -> int | None:
+        """Return the server with that IPv4 address, None if it is no server's."""
+        server: int = self.topology.server_of_ipv4(ipv4)
+        if 0 <= server < self.topology.servers and self.topology.ipv4(server) == ipv4:
+            return server
+        return None
+
+    # -- what is the same for all ----------------------------------------------------------------
+
+    def _sent(self, packet: bytes, now: float) -> list[Action]:
+        flow = flow_key(packet)
+        destination = self.server_of(flow.destination)
+        self.counters["sent"] += 1
+        if destination is None:
+            return self.external(packet, flow, now)
+        if destination == self.server:
+            return [Deliver(packet)]
+        return self.outgoing(packet, flow, destination, now)
+
+    def _received(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
+            header, body = DcnHeader.parse(frame.data)
+            return self._heard(port, header, HeartBeat.parse(body), now)
+        return self.incoming(port, peer, frame, now)
+
+    def _heard(
+        self, port: int, header: DcnHeader, message: HeartBeat, now: float
+    ) -> list[Action]:
+        if not self.watches_neighbours:
+            return []
+        changed = self.neighbours.hear(port, header.source, message, now)
+        if changed is None:
+            return []
+        if self.neighbours.works(changed):
+            # So that the other end learns at once that it is heard.
+            self.agenda.set("heart-beat", now, self._beat)
+        return self._links_changed([changed], now)
+
+    def _beat(self, now: float) -> list[Action]:
+        self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._beat)
+        actions: list[Action] = []
+        for port in range(self.topology.ports):
+            message = self.neighbours.heart_beat(port, now)
+            if message:
+                to = Step(port, EVERYONE)
+                body = message.pack()
+                actions.append(self.message(to, Protocol.HEART_BEAT, body, self.uid))
+        return actions
+
+    def _watch(self, now: float) -> list[Action]:
+        actions = self._links_changed(self.neighbours.time_out(now), now)
+        # With no link up there is nothing to time out: heart-beats go on and will tell.
+        again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
+        self.agenda.set("neighbours", again, self._watch)
+        return actions
+
+    def _links_changed(self, steps: Iterable[Step], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for step in steps:
+            up = self.neighbours.works(step)
+            self.counters["link up" if up else "link down"] += 1
+            actions += self.link_changed(step, up, now)
+        return actions
+
+    def _counted(self, actions: list[Action]) -> list[Action]:
+        for action in actions:
+            if isinstance(action, Drop):
+                self.drops[action.reason] += 1
+            else:
+                self.counters["delivered" if isinstance(action, Deliver) else "frames out"] += 1
+        return actions
+
+
+_HEART_BEAT = bytes([Protocol.HEART_BEAT])

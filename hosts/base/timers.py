@@ -1,0 +1,93 @@
+"""How often and how long: the papers' values, and fast ones for a laboratory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+# What one heart-beat costs a machine, roughly: to send, and for each server that receives it.
+SEND_COST_S = 15e-6
+RECEIVE_COST_S = 10e-6
+# Heart-beats of all servers together may take this much of the machine.
+HEART_BEAT_SHARE = 0.1
+CPUS = 2
+
+
+@dataclass(frozen=True)
+class Timers:
+    """Every interval and timeout of the protocols, in seconds."""
+
+    heart_beat_s: float
+    neighbour_timeout_s: float  # without a heart-beat for so long, the link is down
+    link_state_refresh_s: float  # how often a server floods its link state unasked
+    link_state_timeout_s: float  # link state that was not refreshed for so long is forgotten
+    probe_interval_s: float  # how often a flow's paths are probed
+    probe_jitter_s: float  # at most so much is added at random, against oscillation
+    probe_timeout_s: float  # a probe without an answer for so long has failed
+    failed_link_timeout_s: float  # how long an overheard failure is believed
+    flow_idle_s: float  # a flow without packets for so long is forgotten
+    unreachable_hold_s: float  # how long nothing is sent to an unreachable destination
+
+
+# Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3. What the
+# papers do not say is chosen in proportion.
+PAPER = Timers(
+    heart_beat_s=1.0,
+    neighbour_timeout_s=5.0,
+    link_state_refresh_s=10.0,
+    link_state_timeout_s=35.0,
+    probe_interval_s=10.0,
+    probe_jitter_s=2.0,
+    probe_timeout_s=1.0,
+    failed_link_timeout_s=10.0,
+    flow_idle_s=60.0,
+    unreachable_hold_s=5.0,
+)
+
+FAST = Timers(
+    heart_beat_s=0.045,
+    neighbour_timeout_s=0.14,
+    link_state_refresh_s=1.0,
+    link_state_timeout_s=3.5,
+    probe_interval_s=1.0,
+    probe_jitter_s=0.25,
+    probe_timeout_s=0.1,
+    failed_link_timeout_s=2.0,
+    flow_idle_s=30.0,
+    unreachable_hold_s=0.5,
+)
+
+
+def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
+    """Return the timers of that name: ``paper``, or ``fast`` ones that the machine can bear.
+
+    Fast ones notice a silent failure in 150 ms. Where heart-beats of all servers would take more
+    than a tenth of the machine, all intervals are longer by the same factor.
+
+    >>> import topos
+    >>> timers_for(topos.parse("bcube,4,1")) == FAST
+    True
+    """
+    if name == "paper":
+        return PAPER
+    if name != "fast":
+        raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
+    factor = max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / (HEART_BEAT_SHARE * cpus))
+    return scaled(FAST, factor)
+
+
+def scaled(timers: Timers, factor: float) -> Timers:
+    """Return the timers, each longer by that factor."""
+    return Timers(**{name: value * factor for name, value in vars(timers).items()})
+
+
+def heart_beat_load(topology: Topology) -> float:
+    """Return the seconds of processor time that one heart-beat of every server costs."""
+    sampled = range(0, topology.servers, max(1, topology.servers // 64))
+    cost = 0.0
+    for server in sampled:
+        for port in range(topology.ports):
+            cost += SEND_COST_S + RECEIVE_COST_S * len(topology.peers(server, port))
+    return cost * topology.servers / len(sampled)

@@ -1,0 +1,20 @@
+"""BCubeRouting as a router: every server corrects the highest digit that differs (Guo 2009, 3.2)."""
+
+from __future__ import annotations
+
+from hosts.base.hop_by_hop import HopByHop
+from hosts.base.path import Step
+from hosts.bcube.paths import digit, with_digit
+
+
+class BCubeRouting(HopByHop):
+    """One shortest path, nothing known of failures; see `bsr` for what BCube's servers do."""
+
+    def next_step(self, destination: int, came_by: int | None) -> Step | None:
+        """Return the hop that corrects the highest digit."""
+        bcube = self.topology
+        for level in range(bcube.k, -1, -1):
+            wanted = digit(bcube, destination, level)
+            if wanted != digit(bcube, self.server, level):
+                return Step(level, with_digit(bcube, self.server, level, wanted))
+        return None

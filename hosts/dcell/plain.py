@@ -1,0 +1,15 @@
+"""DCellRouting as a router: the next hop alone, and nothing known of failures (Guo 2008, 4.1)."""
+
+from __future__ import annotations
+
+from hosts.base.hop_by_hop import HopByHop
+from hosts.base.path import Step
+from hosts.dcell.paths import next_step
+
+
+class DCellRouting(HopByHop):
+    """Each server computes its next hop in O(k)."""
+
+    def next_step(self, destination: int, came_by: int | None) -> Step:
+        """Return DCellRouting's next hop."""
+        return next_step(self.topology, self.server, destination)

@@ -1,0 +1,1 @@
+"""A network in memory: every server a router, virtual time, faults, nothing real."""

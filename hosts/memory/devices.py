@@ -1,0 +1,103 @@
+"""What can happen to a frame between two servers. Devices stack: each sees what the last let by.
+
+Every device draws from a random source of its own with a seed, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from hosts.wire.frame import Frame
+
+
+class Hop(NamedTuple):
+    """A frame on its way: from a server, out of a port, to one peer."""
+
+    server: int
+    port: int
+    peer: int
+    frame: Frame
+
+
+class Device(Protocol):
+    """Yields, for a frame that is sent, each copy that arrives and how much later it does."""
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield (delay in seconds, frame); nothing where the frame is lost."""
+        ...
+
+
+class _Chance:
+    def __init__(self, probability: float, seed: int = 0) -> None:
+        self.probability = probability
+        self.random = random.Random(seed)
+
+    def _happens(self) -> bool:
+        return self.random.random() < self.probability
+
+
+class Loss(_Chance):
+    """Loses frames."""
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame unless it is lost."""
+        if not self._happens():
+            yield 0.0, hop.frame
+
+
+class Duplicate(_Chance):
+    """Delivers frames twice."""
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame once or twice."""
+        yield 0.0, hop.frame
+        if self._happens():
+            yield 0.0, hop.frame
+
+
+class Corrupt(_Chance):
+    """Flips one bit of a frame."""
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame, sound or not."""
+        data = bytearray(hop.frame.data)
+        if data and self._happens():
+            data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+        yield 0.0, hop.frame._replace(data=bytes(data))
+
+
+class Delay:
+    """Delays every frame, by up to `jitter_s` more at random: frames can overtake each other."""
+
+    def __init__(self, delay_s: float, jitter_s: float = 0.0, seed: int = 0) -> None:
+        self.delay_s, self.jitter_s = delay_s, jitter_s
+        self.random = random.Random(seed)
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame, later."""
+        yield self.delay_s + self.random.random() * self.jitter_s, hop.frame
+
+
+class Tap:
+    """Shows every frame to a function and changes nothing."""
+
+    def __init__(self, look: Callable[[Hop, float], None]) -> None:
+        self.look = look
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame as it is."""
+        self.look(hop, now)
+        yield 0.0, hop.frame
+
+
+def through(devices: tuple[Device, ...], hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    """Yield what comes out behind all devices."""
+    if not devices:
+        yield 0.0, hop.frame
+        return
+    first, rest = devices[0], devices[1:]
+    for delay, frame in first.passing(hop, now):
+        for more, last in through(rest, hop._replace(frame=frame), now + delay):
+            yield delay + more, last

@@ -1,0 +1,304 @@
+"""A whole network in memory: routers joined by perfect cables, in virtual time.
+
+Frames cross a hop in `hop_delay_s`, pass the devices (loss, delay, corruption: see devices.py)
+and meet what has failed. Nothing is random but the devices and the routers' own seeded sources:
+the same calls give the same run.
+
+Packets that `send_udp` makes carry a number, and the network writes down the trip of each: its
+hops, when it arrived, or why it did not. Every packet ends in one of the two.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.failures import Failures
+from hosts.base.path import Path, Step
+from hosts.base.router import Router
+from hosts.memory.devices import Device, Hop, through
+from hosts.memory.packets import serial_of, udp_packet
+from hosts.wire.frame import Frame
+from topos.base.polymorphic import NOTHING
+from topos.base.topology import Topology
+
+HOP_DELAY_S = 20e-6
+OBSERVE_S = 0.05  # how often routers read their ports' byte counters
+ETHERNET_BYTES = 14
+
+MakeRouter = Callable[[Topology, int], Router]
+
+
+@dataclass
+class Trip:
+    """What became of one packet."""
+
+    source: int
+    destination: int
+    sent_s: float
+    steps: list[tuple[int, Step]] = field(default_factory=list)  # (server, its hop)
+    arrived_s: list[float] = field(default_factory=list)
+    lost: str = ""  # the reason, if it was dropped
+
+    @property
+    def path(self) -> Path:
+        """The way the packet took, as far as it came."""
+        return Path(self.source, tuple(step for _, step in self.steps))
+
+
+class MemoryNetwork:
+    """Servers and cables of a topology; `make_router` gives each server its routing."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        make_router: MakeRouter,
+        devices: Iterable[Device] = (),
+        hop_delay_s: float = HOP_DELAY_S,
+    ) -> None:
+        self.topology = topology
+        self.make_router = make_router
+        self.devices = tuple(devices)
+        self.hop_delay_s = hop_delay_s
+        self.now = 0.0
+        self.routers = [make_router(topology, server) for server in range(topology.servers)]
+        self.failures = Failures()
+        self.trips: list[Trip] = []
+        self.losses: Counter[str] = Counter()  # frames that the network itself lost, by reason
+        self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}  # (server, port): in, out
+        self._bytes: dict[tuple[int, int, str], float] = defaultdict(float)
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._polls = [math.inf] * topology.servers
+        self._stopped: dict[tuple[int, Step], tuple[int, ...] | None] = {}
+        for server in range(topology.servers):
+            self._schedule_poll(server)
+        self.at(0.0, self._observe)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def at(self, when: float, deed: Callable[[], None]) -> None:
+        """Do something at that moment of virtual time."""
+        heapq.heappush(self._events, (when, next(self._order), deed))
+
+    def run(self, seconds: float) -> None:
+        """Let that much virtual time pass."""
+        self.run_until(self.now + seconds)
+
+    def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
+        """Let virtual time pass to its end, or until `done`; tell whether that was so."""
+        while self._events and self._events[0][0] <= end:
+            when, _, deed = heapq.heappop(self._events)
+            self.now = max(self.now, when)
+            deed()
+            if done and done():
+                return True
+        self.now = end
+        return bool(done and done())
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def send_udp(
+        self, source: int, destination: int, *, source_port: int = 4000, size: int = 0
+    ) -> Trip:
+        """Send a UDP packet from a server's application; the trip is written on as it goes."""
+        serial = len(self.trips)
+        trip = Trip(source, destination, self.now)
+        self.trips.append(trip)
+        packet = udp_packet(
+            self.topology, source, destination, serial=serial, source_port=source_port, size=size
+        )
+        self.send(source, packet)
+        return trip
+
+    def send(self, source: int, packet: bytes) -> None:
+        """Give a server an IPv4 packet of its own applications."""
+        if source in self.failures.nodes:
+            self._lose(packet, "source server is dead")
+        else:
+            self._act(source, self.routers[source].send(packet, self.now))
+
+    def stream(
+        self, source: int, destination: int, every_s: float, seconds: float, *, source_port: int
+    ) -> list[Trip]:
+        """Send a packet at each interval from now on; the list fills as time passes."""
+        trips: list[Trip] = []
+
+        def send() -> None:
+            trips.append(self.send_udp(source, destination, source_port=source_port))
+
+        for i in range(round(seconds / every_s)):
+            self.at(self.now + i * every_s, send)
+        return trips
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def cut(self, a: int, b: int, *, silent: bool = False) -> None:
+        """Cut the cable between two nodes, or the way between two servers over a switch.
+
+        A cut cable is noticed by the ports at its ends, unless it is a silent cut.
+        """
+        self._fail(Failures(links=frozenset([frozenset((a, b))])))
+        if not silent:
+            self._tell_carrier(a, b, up=False)
+
+    def heal(self, a: int, b: int) -> None:
+        """Undo `cut`."""
+        self._mend(Failures(links=frozenset([frozenset((a, b))])))
+        self._tell_carrier(a, b, up=True)
+
+    def kill(self, server: int) -> None:
+        """Kill a server's router. Its ports keep their carrier: only silence tells."""
+        self._fail(Failures(frozenset([server])))
+
+    def revive(self, server: int) -> None:
+        """Start a killed server anew: it remembers nothing."""
+        self._mend(Failures(frozenset([server])))
+        self.routers[server] = self.make_router(self.topology, server)
+        self._schedule_poll(server)
+
+    def stop_switch(self, switch: int, *, silent: bool = False) -> None:
+        """Switch off a switch; the ports of its cables lose their carrier, unless silent."""
+        node = self.topology.servers + switch
+        self._fail(Failures(frozenset([node])))
+        if not silent:
+            for _, plug in self.topology.neighbours(node):
+                self._tell_carrier(node, plug.node, up=False)
+
+    def start_switch(self, switch: int) -> None:
+        """Undo `stop_switch`."""
+        node = self.topology.servers + switch
+        self._mend(Failures(frozenset([node])))
+        for _, plug in self.topology.neighbours(node):
+            self._tell_carrier(node, plug.node, up=True)
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def _fail(self, more: Failures) -> None:
+        self.failures = Failures(
+            self.failures.nodes | more.nodes, self.failures.links | more.links
+        )
+        self._stopped.clear()
+
+    def _mend(self, less: Failures) -> None:
+        self.failures = Failures(
+            self.failures.nodes - less.nodes, self.failures.links - less.links
+        )
+        self._stopped.clear()
+
+    def _tell_carrier(self, a: int, b: int, *, up: bool) -> None:
+        for node, far in ((a, b), (b, a)):
+            if node >= self.topology.servers or node in self.failures.nodes:
+                continue
+            for port, plug in self.topology.neighbours(node):
+                if plug.node == far:
+                    self._act(node, self.routers[node].carrier(port, up, self.now))
+
+    def _schedule_poll(self, server: int) -> None:
+        when = max(self.now, self.routers[server].next_poll)
+        if when < self._polls[server]:
+            self._polls[server] = when
+            self.at(when, lambda: self._poll(server, when))
+
+    def _poll(self, server: int, when: float) -> None:
+        if self._polls[server] != when:
+            return  # there was a reason to come earlier
+        self._polls[server] = math.inf
+        if server not in self.failures.nodes:
+            self._act(server, self.routers[server].poll(self.now))
+
+    def _act(self, server: int, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._transmit(server, action)
+            elif isinstance(action, Deliver):
+                trip = self._trip(action.packet)
+                if trip:
+                    trip.arrived_s.append(self.now)
+                    if server != trip.destination:
+                        raise RuntimeError(f"{trip} was delivered to server {server}")
+            elif isinstance(action, Drop):
+                trip = self._trip(action.packet)
+                if trip:
+                    trip.lost = action.reason
+        self._schedule_poll(server)
+
+    def _transmit(self, server: int, send: Send) -> None:
+        peers = (
+            self.topology.peers(server, send.port) if send.peer == EVERYONE else [send.peer]
+        )
+        self._bytes[server, send.port, "out"] += ETHERNET_BYTES + len(send.frame.data)
+        for peer in peers:
+            step = Step(send.port, peer)
+            trip = self._trip(send.frame.data)
+            if trip:
+                trip.steps.append((server, step))
+            stopped = self._hop_stopped(server, step)
+            if stopped:
+                self._lose(send.frame.data, "lost where something has failed")
+                continue
+            hop = Hop(server, send.port, peer, send.frame)
+            copies = list(through(self.devices, hop, self.now))
+            if not copies:
+                self._lose(send.frame.data, "lost by a device")
+            for delay, frame in copies:
+                self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
+
+    def _arrive_later(self, hop: Hop, delay: float) -> None:
+        self.at(self.now + delay, lambda: self._arrive(hop))
+
+    def _arrive(self, hop: Hop) -> None:
+        if hop.peer in self.failures.nodes:
+            self._lose(hop.frame.data, "lost where something has failed")
+            return
+        port = self._far_port(hop)
+        self._bytes[hop.peer, port, "in"] += ETHERNET_BYTES + len(hop.frame.data)
+        actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
+        self._act(hop.peer, actions)
+
+    def _far_port(self, hop: Hop) -> int:
+        """Return the peer's port of this hop: the one that leads back over the same nodes."""
+        plug = self.topology.server_plug(hop.server, hop.port)
+        if plug.node == hop.peer:
+            return int(plug.port)
+        for port in range(self.topology.ports):
+            if self.topology.server_plug(hop.peer, port).node == plug.node:
+                return port
+        for port in range(self.topology.ports):
+            if hop.server in self.topology.peers(hop.peer, port):
+                return port
+        raise RuntimeError(f"server {hop.server} has no hop to server {hop.peer}")
+
+    def _hop_stopped(self, server: int, step: Step) -> tuple[int, ...] | None:
+        key = server, step
+        if key not in self._stopped:
+            self._stopped[key] = self.failures.of_hop(self.topology, server, step)
+        return self._stopped[key]
+
+    def _lose(self, data: bytes, reason: str) -> None:
+        self.losses[reason] += 1
+        trip = self._trip(data)
+        if trip:
+            trip.lost = reason
+
+    def _trip(self, data: bytes) -> Trip | None:
+        serial = serial_of(data)
+        return self.trips[serial] if serial is not None and serial < len(self.trips) else None
+
+    def _observe(self) -> None:
+        """Show every router its ports' byte counters, the load of `load_bps` included."""
+        self.at(self.now + OBSERVE_S, self._observe)
+        for server, router in enumerate(self.routers):
+            for port in range(self.topology.ports):
+                if self.topology.server_plug(server, port).node == NOTHING:
+                    continue
+                loads = self.load_bps.get((server, port), (0.0, 0.0))
+                for way, bps in zip(("in", "out"), loads, strict=True):
+                    self._bytes[server, port, way] += bps * OBSERVE_S / 8
+                received, sent = (int(self._bytes[server, port, way]) for way in ("in", "out"))
+                router.bandwidth.observe(port, received, sent, self.now)
