@@ -6,9 +6,9 @@ A `Layout` is a sequence of fields, most significant bit first, as RFCs draw the
   neither constant nor the checksum, in their order. Constants and checksum are filled in when
   packing, and demanded when unpacking;
 - `picture`, the drawing that stands in the docstrings;
-- `fields` and `places`, for whoever wants to describe the header to others.
+- `fields` and `places`, for whoever describes the header to others.
 
-A `Body` is a layout with entries behind it, as many as its field `count` says. Its checksum
+A `Body` is a layout with entries behind it, as many as its field ``count`` says. Its checksum
 covers them as well.
 
 One set of values has one encoding: what unpacks packs to the same bytes again.
@@ -20,8 +20,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 Reason = Literal[
     "truncated",
@@ -32,7 +31,7 @@ Reason = Literal[
     "bad path",
     "unknown message",
 ]
-REASONS: tuple[str, ...] = get_args(Reason)
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 CHECKSUM = "checksum"
 COUNT = "count"
@@ -69,24 +68,25 @@ def _number(data: bytes) -> int:
 
 
 def _checksum(number: int) -> int:
-    """Return the checksum of 16-bit words written as one number.
+    """Return the checksum of 16-bit words that are written as one number.
 
-    A sum with end-around carry is a remainder by 2^16 - 1, except that it is only zero when all
-    words are.
+    A sum with end-around carry is the remainder by 2^16 - 1, but zero only if all words are.
     """
     return -number % 0xFFFF if number else 0xFFFF
 
 
-def payload(data: bytes, start: int, length: int) -> bytes:
-    """Return what follows a header, without Ethernet's padding."""
+def payload_behind(data: bytes, start: int, length: int) -> bytes:
+    """Return what follows a header, without Ethernet's padding behind it."""
     found = data[start : start + length]
     if len(found) < length:
-        raise WireError("truncated", f"{length} bytes follow the header, not {len(found)}")
+        raise WireError(
+            "truncated", f"{length} bytes should follow the header, and {len(found)} do"
+        )
     return found
 
 
 def names(values: type[IntEnum]) -> dict[int, str]:
-    """Return the meaning of each value of an enumeration, as `Field` wants it."""
+    """Return what each value of an enumeration means, as `Field` wants it."""
     return {value.value: value.name.lower().replace("_", " ") for value in values}
 
 
@@ -94,15 +94,14 @@ def names(values: type[IntEnum]) -> dict[int, str]:
 class Field:
     """Some bits of a header.
 
-    A field of the name ``checksum`` is the Internet checksum of its header, one of the name
-    ``count`` the number of entries behind it.
+    The field with the name ``checksum`` is the Internet checksum of the header, the one with the
+    name ``count`` the number of entries behind it.
     """
 
     name: str
     bits: int
     title: str = ""  # as it is drawn
     constant: int | None = None  # the only value there is
-    least: int = 0
     most: int = -1  # by default what the bits can hold
     meaning: Mapping[int, str] | None = None
     reason: Reason = "bad field"  # to count refused values by
@@ -113,27 +112,31 @@ class Field:
 
     @property
     def is_value(self) -> bool:
-        """Whether it takes part in `Layout.pack` and `Layout.unpack`."""
+        """Whether `Layout.pack` takes it and `Layout.unpack` gives it."""
         return self.constant is None and self.name != CHECKSUM
 
     def refusal(self, value: int) -> WireError:
-        """Return the error of a value that the field does not hold."""
-        right = f"from {self.least} to {self.most}" if self.constant is None else self.constant
-        return WireError(self.reason, f"{self.title} is {value}, it must be {right}")
+        """Return the error of a value that the field cannot have."""
+        right = f"at most {self.most}" if self.constant is None else self.constant
+        return WireError(self.reason, f"{self.title} must be {right}, not {value}")
 
 
 class Layout:
     """The fields of a header of fixed size.
 
-    >>> layout = Layout([Field("kind", 4, constant=2), Field("level", 4, most=3), Field("uid", 16)])
-    >>> layout.size, layout.pack(1, 258), layout.unpack(b"!\\x01\\x02")
-    (3, b'!\\x01\\x02', (1, 258))
+    >>> layout = Layout(
+    ...     [Field("kind", 4, constant=2), Field("level", 4), Field("hops", 8), Field("uid", 16)]
+    ... )
+    >>> layout.pack(1, 3, 258)
+    b'!\\x03\\x01\\x02'
+    >>> layout.unpack(b"!\\x03\\x01\\x02")
+    (1, 3, 258)
     >>> print(layout.picture())
      0                   1                   2                   3
      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
-    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-    |  Kind | Level |              Uid              |
-    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |  Kind | Level |      Hops     |              Uid              |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     """
 
     def __init__(self, fields: Sequence[Field], *, title: str = "header") -> None:
@@ -143,58 +146,219 @@ class Layout:
         self.size = bits // 8
         self.values = tuple(field for field in fields if field.is_value)
         # Constants are compared, and the checksum is computed, on the header as one number.
-        self._mask = self._constants = 0
+        self._constant_bits = self._constants = 0
         self._checksum_shift: int | None = None
         for offset, field in self.places():
             shift = bits - offset - field.bits
             if field.constant is not None:
-                self._mask |= (2**field.bits - 1) << shift
+                self._constant_bits |= (1 << field.bits) - 1 << shift
                 self._constants |= field.constant << shift
             elif field.name == CHECKSUM:
                 self._checksum_shift = shift
-        # Values of whole words come out of struct as they are; the parts of other words are
-        # (shift, mask), listed with the index of the first among the values.
+        # A word that is not one value: the index of its first value, each one's shift and mask.
         self._splits: list[tuple[int, list[tuple[int, int]]]] = []
         self._struct = struct.Struct(">" + "".join(self._formats()))
-        split = {index + i for index, parts in self._splits for i in range(len(parts))}
+        split = {first + i for first, parts in self._splits for i in range(len(parts))}
         self._limits = [
-            (index, field.least, field.most)
+            (index, field.most)
             for index, field in enumerate(self.values)
-            if index in split or field.least > 0 or field.most < 2**field.bits - 1
+            if index in split or field.most < (1 << field.bits) - 1
         ]
 
+    def _formats(self) -> Iterator[str]:
+        """Yield struct's letter for each run of fields that fills whole bytes."""
+        run: list[Field] = []
+        index = 0
+        for field in self.fields:
+            run.append(field)
+            bits = sum(field.bits for field in run)
+            if bits % 8:
+                continue
+            values = sum(field.is_value for field in run)
+            if not values:
+                yield f"{bits // 8}x"
+            else:
+                yield WORDS[bits]
+                if len(run) > 1:
+                    self._splits.append((index, list(_parts(run))))
+            index += values
+            run = []
+        if run:
+            raise ValueError(f"the fields of the {self.title} do not fill whole bytes")
+
     def places(self) -> Iterator[tuple[int, Field]]:
-        """Yield every field, constants and checksum included, behind its offset in bits."""
+        """Yield every field, constants and checksum included, with its offset in bits before it."""
         offset = 0
         for field in self.fields:
             yield offset, field
             offset += field.bits
 
     def byte(self, name: str) -> int:
-        """Return the offset of a field in bytes."""
+        """Return where in the header a field begins, in bytes."""
         return next(offset for offset, field in self.places() if field.name == name) // 8
 
     def pack(self, *values: int, rest: bytes = b"") -> bytes:
         """Return the header and the rest, which the checksum covers as well."""
-        for index, least, most in self._limits:
-            if not least <= values[index] <= most:
+        for index, most in self._limits:
+            if not 0 <= values[index] <= most:
                 raise self.values[index].refusal(values[index])
-        words = values
+        words: Sequence[int] = values
         if self._splits:
-            joined = list(values)
-            for index, parts in reversed(self._splits):
-                end = index + len(parts)
-                word = 0
-                for value, (shift, _) in zip(joined[index:end], parts, strict=True):
-                    word |= value << shift
-                joined[index:end] = [word]
-            words = tuple(joined)
+            words = list(values)
+            for first, parts in reversed(self._splits):
+                end = first + len(parts)
+                joined = 0
+                for value, (shift, _) in zip(words[first:end], parts, strict=True):
+                    joined |= value << shift
+                words[first:end] = [joined]
         try:
             number = int.from_bytes(self._struct.pack(*words), "big") | self._constants
         except struct.error:
-            self._refuse(values)
-            raise  # not a number, or not as many as there are fields: a fault of the program
+            for field, value in zip(self.values, values, strict=True):
+                if not 0 <= value <= field.most:
+                    raise field.refusal(value) from None
+            raise  # no whole number: a fault of the program, not of a value
         if self._checksum_shift is not None:
-            covered = (number << 8 * len(rest + rest[:0])) if not rest else number
-            number |= _checksum(covered + _number(rest)) << self._checksum_shift
+            covered = number + _number(rest) if rest else number
+            number |= _checksum(covered) << self._checksum_shift
         return number.to_bytes(self.size, "big") + rest
+
+    def unpack(self, data: bytes, covered: int = 0) -> tuple[int, ...]:
+        """Return the values at the beginning of the data, or raise WireError.
+
+        The checksum covers the header, or as many bytes as `covered` says if that is more.
+        """
+        size = self.size
+        if len(data) < size or len(data) < covered:
+            raise WireError(
+                "truncated", f"the {self.title} has {max(size, covered)} bytes, not {len(data)}"
+            )
+        number = int.from_bytes(data[:size], "big")
+        summed = True
+        if self._checksum_shift is not None:
+            found = number >> self._checksum_shift & 0xFFFF
+            rest = number - (found << self._checksum_shift)
+            if covered > size:
+                rest += _number(data[size:covered])
+            # Compared, not summed to zero: 0xFFFF for 0 would be a second encoding (RFC 1624, 3).
+            summed = found == _checksum(rest)
+        if number & self._constant_bits != self._constants or not summed:
+            raise self._refusal(number, summed)
+        values = self.read(data)
+        for index, most in self._limits:
+            if values[index] > most:
+                raise self.values[index].refusal(values[index])
+        return values
+
+    def read(self, data: bytes) -> tuple[int, ...]:
+        """Return the values at the beginning of the data, which must be there, unverified."""
+        values = self._struct.unpack_from(data)
+        if self._splits:
+            words = list(values)
+            for first, parts in self._splits:
+                joined = words[first]
+                words[first : first + 1] = [joined >> shift & mask for shift, mask in parts]
+            values = tuple(words)
+        return values
+
+    def _refusal(self, number: int, summed: bool) -> WireError:
+        """Return why constants or checksum are wrong: another header, damage, or nonsense."""
+        wrong = []
+        for offset, field in self.places():
+            value = number >> (8 * self.size - offset - field.bits) & (1 << field.bits) - 1
+            if field.constant not in (None, value):
+                wrong.append(field.refusal(value))
+        wrong.sort(key=lambda error: REASONS.index(error.reason))
+        if wrong and (summed or wrong[0].reason != "bad field"):
+            return wrong[0]
+        return WireError("bad checksum", f"the checksum of the {self.title} is wrong")
+
+    # -- the picture -----------------------------------------------------------------------------
+
+    def picture(self) -> str:
+        """Return the header as RFCs draw it, 32 bits a row."""
+        tens = "".join(f"{bit // 10 if bit % 10 == 0 else ' '} " for bit in range(ROW_BITS))
+        units = "".join(f"{bit % 10} " for bit in range(ROW_BITS))
+        return "\n".join([f" {tens}".rstrip(), f" {units}".rstrip(), _line(ROW_BITS), *self.rows()])
+
+    def rows(self) -> Iterator[str]:
+        """Yield the lines of the picture below its first border."""
+        row, filled = "", 0
+        for field in self.fields:
+            if field.bits > ROW_BITS:  # borders are left open inside a field of several rows
+                lines = 2 * field.bits // ROW_BITS - 1
+                for i in range(lines):
+                    text = field.title if i == lines // 2 else ""
+                    edge = "+" if i % 2 else "|"
+                    yield edge + text.center(2 * ROW_BITS - 1) + edge
+                yield _line(ROW_BITS)
+                continue
+            row += "|" + field.title.center(2 * field.bits - 1)
+            filled += field.bits
+            if filled == ROW_BITS:
+                yield row + "|"
+                yield _line(filled)
+                row, filled = "", 0
+        if row:
+            yield row + "|"
+            yield _line(filled)
+
+
+def _parts(fields: Sequence[Field]) -> Iterator[tuple[int, int]]:
+    """Yield shift and mask of each value within the word that the fields make up."""
+    shift = sum(field.bits for field in fields)
+    for field in fields:
+        shift -= field.bits
+        if field.is_value:
+            yield shift, (1 << field.bits) - 1
+
+
+def _line(bits: int) -> str:
+    return "+-" * bits + "+"
+
+
+class Body:
+    """The body of a control message: a head, then entries if the head counts any.
+
+    It fills its packet to the last byte.
+    """
+
+    def __init__(self, fields: Sequence[Field], each: Layout | None = None, *, title: str) -> None:
+        self.head = Layout(fields, title=title)
+        self.each = each
+        self._count = next((i for i, f in enumerate(self.head.values) if f.name == COUNT), None)
+
+    def pack(self, *values: int, entries: Iterable[tuple[int, ...]] = ()) -> bytes:
+        """Return the body of these values, the count left out, and these entries."""
+        if self.each is None or self._count is None:
+            return self.head.pack(*values)
+        packed = [self.each.pack(*entry) for entry in entries]
+        values = (*values[: self._count], len(packed), *values[self._count :])
+        return self.head.pack(*values, rest=b"".join(packed))
+
+    def unpack(self, data: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+        """Return the values, the count left out, and the entries; or raise WireError."""
+        size = self.head.size
+        values = self.head.unpack(data, len(data))
+        entries: list[tuple[int, ...]] = []
+        if self.each is not None and self._count is not None:
+            count = values[self._count]
+            values = values[: self._count] + values[self._count + 1 :]
+            size += count * self.each.size
+            if size == len(data):
+                starts = range(self.head.size, size, self.each.size)
+                entries = [
+                    self.each.unpack(data[start : start + self.each.size]) for start in starts
+                ]
+        if size != len(data):
+            raise WireError(
+                "bad length", f"the {self.head.title} has {size} bytes, not {len(data)}"
+            )
+        return values, entries
+
+    def picture(self) -> str:
+        """Return the head and one entry as RFCs draw them."""
+        if self.each is None:
+            return self.head.picture()
+        times = " as often as Count says ".center(2 * ROW_BITS - 1, "=")
+        return "\n".join([self.head.picture(), f"+{times}+", *self.each.rows()])

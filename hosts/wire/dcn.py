@@ -1,0 +1,155 @@
+"""The DCN header of DCell (Guo 2008, section 7.1, Fig. 10): what IP is to the Internet.
+
+It stands between Ethernet and IP (section 7.2: layer 2.5) or in front of a control message, and
+names servers by 32-bit uids. It holds what fault-tolerant routing must know of a packet: how many
+local reroutes it may still see (Retry), how many hops (TTL), and the proxy it is on its way to, if
+any. Identification has 32 bits where IP has 16: the links are fast.
+
+An address with the top bit 0 is the uid of a server. With the top bit 1 it is multicast: three
+bits of scope, the level of the DCell in which it spreads, and 28 bits of group, of which one is
+defined, all ones, for broadcast.
+
+The paper gives no numbers to versions and protocols. Version 1 is this header; version 2 is
+BCube's, which begins with the same 20 bytes (`hosts.wire.bcube`). DHL counts words of 4 bytes, as
+IP's IHL does. A flag other than PF is not defined, and refused.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload_behind
+
+VERSION = 1
+PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts
+MOST_UID = 2**31 - 1
+
+_MULTICAST = 1 << 31
+_SCOPE_SHIFT = 28
+_ALL_GROUPS = (1 << _SCOPE_SHIFT) - 1
+_MOST_SCOPE = 0b111
+
+
+class Protocol(IntEnum):
+    """What the payload is: an IPv4 packet (IP's own number), or a control message.
+
+    The numbers of the messages are free in IP as well, by which DPillar carries them.
+    """
+
+    IPV4 = 4
+    HEART_BEAT = 0xE0
+    LINK_STATE = 0xE1
+    PROBE = 0xE2
+    PROBE_RESPONSE = 0xE3
+    PATH_FAILURE = 0xE4
+    UNREACHABLE = 0xE5
+    PATH_PROBE = 0xE6
+
+
+def first_fields(version: int, size: int, *, retry: int | None, flags: int) -> list[Field]:
+    """Return the 20 bytes that the headers of DCell and BCube have in common."""
+    return [
+        Field("version", 4, constant=version, reason="bad version"),
+        Field("dhl", 4, "DHL", constant=size // 4, reason="bad length"),
+        Field("protocol", 8, meaning=names(Protocol)),
+        Field("payload_length", 16, reason="bad length"),
+        Field("identification", 32),
+        Field("retry", 4, constant=retry),
+        Field("flags", 4, constant=flags, meaning={PROXY_FLAG: "proxy"}),
+        Field("ttl", 8, "TTL"),
+        Field(CHECKSUM, 16, "Header Checksum"),
+        Field("source", 32, "Source DCN Address", most=MOST_UID),
+        Field("destination", 32, "Destination DCN Address"),
+    ]
+
+
+PLAIN = Layout(first_fields(VERSION, 20, retry=None, flags=0), title="DCN header")
+PROXIED = Layout(
+    [
+        *first_fields(VERSION, 24, retry=None, flags=PROXY_FLAG),
+        Field("proxy", 32, "Proxy DCN Address", most=MOST_UID),
+    ],
+    title="DCN header with proxy",
+)
+
+
+class DcnHeader(NamedTuple):
+    """The header of one packet; without a proxy, PF is 0 and the last word is left out.
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |Version|  DHL  |    Protocol   |         Payload Length        |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                         Identification                        |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        | Retry | Flags |      TTL      |        Header Checksum        |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                       Source DCN Address                      |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                    Destination DCN Address                    |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                       Proxy DCN Address                       |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> header = DcnHeader(source=3, destination=17, protocol=Protocol.IPV4, proxy=9)
+    >>> packet = header.pack(b"hello")
+    >>> len(packet), DcnHeader.parse(packet) == (header, b"hello")
+    (29, True)
+    """
+
+    source: int
+    destination: int
+    protocol: int
+    identification: int = 0
+    retry: int = 5
+    ttl: int = 64
+    proxy: int | None = None
+
+    def pack(self, payload: bytes) -> bytes:
+        """Return the packet: this header in front of the payload."""
+        source, destination, protocol, identification, retry, ttl, proxy = self
+        values = (protocol, len(payload), identification, retry, ttl, source, destination)
+        if proxy is None:
+            return PLAIN.pack(*values) + payload
+        return PROXIED.pack(*values, proxy) + payload
+
+    @classmethod
+    def parse(cls, data: bytes) -> tuple[DcnHeader, bytes]:
+        """Return header and payload of a packet, or raise WireError."""
+        layout = PROXIED if data and data[0] & 0xF == PROXIED.size // 4 else PLAIN
+        protocol, length, identification, retry, ttl, source, destination, *proxy = layout.unpack(
+            data
+        )
+        header = cls(source, destination, protocol, identification, retry, ttl, *proxy)
+        return header, payload_behind(data, layout.size, length)
+
+
+def broadcast(scope: int) -> int:
+    """Return the address of all servers of the sender's DCell of that level.
+
+    >>> hex(broadcast(1))
+    '0x9fffffff'
+    """
+    if not 0 <= scope <= _MOST_SCOPE:
+        raise WireError("bad field", f"the scope of a multicast is from 0 to 7, not {scope}")
+    return _MULTICAST | scope << _SCOPE_SHIFT | _ALL_GROUPS
+
+
+def is_multicast(address: int) -> bool:
+    """Tell whether an address is not that of one server."""
+    return bool(address & _MULTICAST)
+
+
+def scope_of(address: int) -> int:
+    """Return the level of the DCell within which a multicast spreads.
+
+    >>> scope_of(broadcast(2))
+    2
+    """
+    if not is_multicast(address):
+        raise WireError("bad field", f"{address} is the address of a server, it has no scope")
+    return address >> _SCOPE_SHIFT & _MOST_SCOPE

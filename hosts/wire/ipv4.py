@@ -1,0 +1,271 @@
+"""IPv4 as far as servers look into it: headers, the flow of a packet, and DPillar's tunnel.
+
+Applications speak IP, whatever carries their packets. A flow is what Guo 2009 (section 4.1) calls
+so: the packets of the same source, destination, protocol and ports, in one direction.
+
+DPillar needs no header of its own (Liao 2012, section 4.4). To send a packet over one of several
+paths s -> s' ... d' -> d, the source puts it into another IPv4 packet (IP in IP, RFC 2003) from
+the proxy source s' to the proxy destination d'. What is missing there, the direction, clockwise
+or counter-clockwise, has a bit in the addresses of Fig. 5: the lowest names the NIC, and the NIC
+by which the packet leaves s' is the direction. So
+
+    outer source        s', with the direction in the NIC bit
+    outer destination   d', with the NIC bit 0
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind
+
+VERSION = 4
+ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
+DONT_FRAGMENT, MORE_FRAGMENTS = 0b010, 0b001
+NIC_BIT = 1
+
+_ECHO_REPLY, _ECHO_REQUEST = 0, 8
+_ECHO_ID = 4  # offset in an ICMP header
+
+LAYOUT = Layout(
+    [
+        Field("version", 4, constant=VERSION, reason="bad version"),
+        Field("ihl", 4, "IHL", reason="bad length"),
+        Field("tos", 8, "Type of Service"),
+        Field("total_length", 16, reason="bad length"),
+        Field("identification", 16),
+        Field("flags", 3),
+        Field("fragment", 13, "Fragment Offset"),
+        Field("ttl", 8, "Time to Live"),
+        Field("protocol", 8, meaning={ICMP: "ICMP", IP_IN_IP: "IPv4", TCP: "TCP", UDP: "UDP"}),
+        Field(CHECKSUM, 16, "Header Checksum"),
+        Field("source", 32, "Source Address"),
+        Field("destination", 32, "Destination Address"),
+    ],
+    title="IPv4 header",
+)
+SIZE = LAYOUT.size  # without options
+_TTL = LAYOUT.byte("ttl")
+_CHECKSUM = LAYOUT.byte(CHECKSUM)
+
+# The fields of a flow within a control message.
+FLOW_FIELDS = [
+    Field("flow_source", 32),
+    Field("flow_destination", 32),
+    Field("flow_protocol", 8),
+    Field("reserved", 24, constant=0),
+    Field("flow_source_port", 16),
+    Field("flow_destination_port", 16),
+]
+
+
+class Ipv4Header(NamedTuple):
+    """The header of one packet (RFC 791); addresses are 32-bit numbers.
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |Version|  IHL  |Type of Service|          Total Length         |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |         Identification        |Flags|     Fragment Offset     |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |  Time to Live |    Protocol   |        Header Checksum        |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                         Source Address                        |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                      Destination Address                      |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> header = Ipv4Header(source=0x0A000001, destination=0x0A000002, protocol=UDP)
+    >>> packet = header.pack(b"hello")
+    >>> packet.hex(" ", -4)
+    '45000019 00000000 401166d2 0a000001 0a000002 68656c6c 6f'
+    >>> Ipv4Header.parse(packet) == (header, b"hello")
+    True
+    """
+
+    source: int
+    destination: int
+    protocol: int
+    ttl: int = 64
+    identification: int = 0
+    tos: int = 0
+    flags: int = 0
+    fragment: int = 0  # in units of 8 bytes
+    options: bytes = b""
+
+    def pack(self, payload: bytes) -> bytes:
+        """Return the packet: this header in front of the payload."""
+        words, odd = divmod(SIZE + len(self.options), 4)
+        if odd:
+            raise WireError("bad length", "IPv4 options fill whole words of 4 bytes")
+        header = LAYOUT.pack(
+            words,
+            self.tos,
+            4 * words + len(payload),
+            self.identification,
+            self.flags,
+            self.fragment,
+            self.ttl,
+            self.protocol,
+            self.source,
+            self.destination,
+            rest=self.options,
+        )
+        return header + payload
+
+    @classmethod
+    def parse(cls, data: bytes) -> tuple[Ipv4Header, bytes]:
+        """Return header and payload of a packet, or raise WireError."""
+        size = (data[0] & 0xF) * 4 if data else SIZE
+        _, tos, total, identification, flags, fragment, ttl, protocol, source, destination = (
+            LAYOUT.unpack(data, size)
+        )
+        if not SIZE <= size <= total:
+            raise _bad_lengths(size, total)
+        options = data[SIZE:size]
+        header = cls(
+            source, destination, protocol, ttl, identification, tos, flags, fragment, options
+        )
+        return header, payload_behind(data, size, total - size)
+
+
+class FlowKey(NamedTuple):
+    """What the packets of one flow have in common; ports are 0 where there are none.
+
+    >>> FlowKey(1, 2, TCP, 40000, 80).reversed()
+    FlowKey(source=2, destination=1, protocol=6, source_port=80, destination_port=40000)
+    """
+
+    source: int
+    destination: int
+    protocol: int
+    source_port: int
+    destination_port: int
+
+    def reversed(self) -> FlowKey:
+        """Return the flow of the answers."""
+        return FlowKey(
+            self.destination,
+            self.source,
+            self.protocol,
+            self.destination_port,
+            self.source_port,
+        )
+
+
+def flow_key(packet: bytes) -> FlowKey:
+    """Return the flow of an IPv4 packet, or raise WireError.
+
+    An ICMP echo has its identifier for both ports, so that the answers are the reversed flow. A
+    fragment other than the first has no ports. The checksum is not verified: this is for packets
+    that applications have just handed over.
+
+    >>> flow_key(Ipv4Header(1, 2, UDP).pack(bytes.fromhex("9c40 0035 0008 0000")))
+    FlowKey(source=1, destination=2, protocol=17, source_port=40000, destination_port=53)
+    """
+    if len(packet) < SIZE:
+        raise WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
+    ihl, _, total, _, _, fragment, _, protocol, source, destination = LAYOUT.read(packet)
+    size = 4 * ihl
+    if packet[0] >> 4 != VERSION:
+        raise WireError("bad version", f"the version of IPv4 is not {packet[0] >> 4}")
+    if not SIZE <= size <= total:
+        raise _bad_lengths(size, total)
+    if total > len(packet):
+        raise WireError("truncated", f"the packet has {total} bytes, not {len(packet)}")
+    if fragment or protocol not in (TCP, UDP, ICMP):
+        return FlowKey(source, destination, protocol, 0, 0)
+    ports = packet[size : min(total, size + 8)]
+    if len(ports) < 8:
+        # All three begin with 8 bytes of header, in a fragment as well: it has 8 at least.
+        raise WireError("truncated", f"{len(ports)} bytes are no header of TCP, UDP or ICMP")
+    first, second = int.from_bytes(ports[:2], "big"), int.from_bytes(ports[2:4], "big")
+    if protocol == ICMP:
+        echo = ports[0] in (_ECHO_REQUEST, _ECHO_REPLY)
+        first = second = int.from_bytes(ports[_ECHO_ID : _ECHO_ID + 2], "big") if echo else 0
+    return FlowKey(source, destination, protocol, first, second)
+
+
+class Tunnel(NamedTuple):
+    """What DPillar's outer header says: proxy source, proxy destination, and the direction.
+
+    The addresses are without NIC bit; the direction is 0 for clockwise, 1 for counter-clockwise.
+    """
+
+    source: int
+    destination: int
+    direction: int
+
+
+def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) -> bytes:
+    """Return the packet within an outer header, which has its type of service (RFC 2003, 3.1).
+
+    >>> inner = Ipv4Header(0x0A000000, 0x0B000004, UDP).pack(b"hello")
+    >>> tunnel = Tunnel(0x0B000002, 0x0A000004, direction=1)
+    >>> outer = encapsulate(inner, tunnel, ttl=64, identification=7)
+    >>> outer[12:20].hex(" ", -4)
+    '0b000003 0a000004'
+    >>> found, header, packet = decapsulate(outer)
+    >>> found == tunnel, header.ttl, packet == inner
+    (True, 64, True)
+    """
+    if len(packet) < SIZE:
+        raise WireError("truncated", f"an IPv4 packet has {SIZE} bytes or more, not {len(packet)}")
+    source, destination, direction = tunnel
+    if (source | destination) & NIC_BIT or direction not in (0, NIC_BIT):
+        raise WireError("bad field", "a tunnel has addresses without NIC bit, and direction 0 or 1")
+    _, tos, _, _, flags, *_ = LAYOUT.read(packet)
+    header = Ipv4Header(
+        source | direction,
+        destination,
+        IP_IN_IP,
+        ttl,
+        identification,
+        tos,
+        flags & DONT_FRAGMENT,
+    )
+    return header.pack(packet)
+
+
+def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
+    """Return what the outer header says, that header, and the packet within; or raise WireError.
+
+    The packet within is not looked at.
+    """
+    header, inner = Ipv4Header.parse(data)
+    if header.protocol != IP_IN_IP:
+        raise WireError("unknown message", f"a tunnel has protocol 4, not {header.protocol}")
+    if header.fragment or header.flags & MORE_FRAGMENTS:
+        raise WireError("bad field", "a tunnel carries whole packets, and this is a fragment")
+    if header.destination & NIC_BIT:
+        raise WireError("bad field", "the destination of a tunnel has the NIC bit 0")
+    tunnel = Tunnel(header.source & ~NIC_BIT, header.destination, header.source & NIC_BIT)
+    return tunnel, header, inner
+
+
+def decrement_ttl(packet: bytes) -> bytes:
+    """Return the packet with TTL one lower; at 0 already, it raises WireError.
+
+    The header is taken to be verified, and its checksum stays right, or wrong (RFC 1624): TTL is
+    the high byte of a word, so the complement of the sum grows by 0x100.
+    """
+    if len(packet) < SIZE:
+        raise WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
+    if not packet[_TTL]:
+        raise WireError("bad field", "TTL is 0 already")
+    changed = bytearray(packet)
+    changed[_TTL] -= 1
+    checksum = changed[_CHECKSUM] << 8 | changed[_CHECKSUM + 1]
+    changed[_CHECKSUM : _CHECKSUM + 2] = ((checksum + 0x100) % 0xFFFF).to_bytes(2, "big")
+    return bytes(changed)
+
+
+def _bad_lengths(size: int, total: int) -> WireError:
+    return WireError(
+        "bad length",
+        f"an IPv4 packet has {SIZE} bytes of header or more and a total length of no less: "
+        f"not {size} and {total}",
+    )

@@ -1,0 +1,331 @@
+"""The bodies of control messages: what servers tell one another beside their packets.
+
+They follow a DCN header, a BCube header or, in DPillar, an IPv4 header, whose protocol says which
+message it is (`hosts.wire.dcn.Protocol`). The papers say what the messages tell, and draw none.
+Here each begins with two bytes of its own and a checksum of the whole body, since the checksums of
+those headers cover the headers alone. The body fills its packet to the last byte.
+
+On the wire every server is its uid; a port is the index of a server's port.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from hosts.wire.dcn import MOST_UID, Protocol
+from hosts.wire.ficonn import PATH_PROBE, PathProbe
+from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
+from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, Layout, WireError, names
+
+UNKNOWN_PORT = 255
+
+HEART_BEAT = Body(
+    [Field("port", 8), Field(COUNT, 8), Field(CHECKSUM, 16)],
+    Layout([Field("heard", 32, "Heard Server", most=MOST_UID)]),
+    title="heart-beat",
+)
+LINK_STATE = Body(
+    [
+        Field("reserved", 8, constant=0),
+        Field(COUNT, 8),
+        Field(CHECKSUM, 16),
+        Field("sequence", 32),
+    ],
+    Layout([Field("peer", 32, most=MOST_UID), Field("port", 8)]),
+    title="link state",
+)
+PROBE = Body(
+    [
+        Field("path", 8),
+        Field("reserved", 8, constant=0),
+        Field(CHECKSUM, 16),
+        Field("round", 32),
+        Field("available_bps", 64, "Available Bits per Second"),
+    ],
+    title="probe",
+)
+PATH_FAILURE = Body(
+    [
+        Field("port", 8, meaning={UNKNOWN_PORT: "unknown"}),
+        Field(COUNT, 8, most=1),
+        Field(CHECKSUM, 16),
+        Field("server", 32, most=MOST_UID),
+        Field("peer", 32, most=MOST_UID),
+    ],
+    Layout(FLOW_FIELDS),
+    title="path failure",
+)
+
+
+class Unreached(IntEnum):
+    """Why a packet was dropped."""
+
+    NO_PATH = 1
+    RETRY_EXHAUSTED = 2
+    TTL_EXPIRED = 3
+    NO_GATEWAY = 4
+    NO_SERVER = 5
+
+
+UNREACHABLE = Body(
+    [
+        Field("reason", 8, meaning=names(Unreached)),
+        Field("reserved", 8, constant=0),
+        Field(CHECKSUM, 16),
+        Field("destination", 32),
+    ],
+    title="unreachable",
+)
+
+
+class HeartBeat(NamedTuple):
+    """A sign of life out of a port, with the servers that the sender hears on that port.
+
+    Who finds itself among them knows that the link works both ways (Guo 2008, section 7.1).
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |      Port     |     Count     |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        +==================== as often as Count says ===================+
+        |                          Heard Server                         |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> HeartBeat.parse(HeartBeat(port=0, heard=(1, 2)).pack())
+    HeartBeat(port=0, heard=(1, 2))
+    """
+
+    port: int
+    heard: tuple[int, ...]
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
+
+    @classmethod
+    def parse(cls, data: bytes) -> HeartBeat:
+        """Return the message of a body, or raise WireError."""
+        (port,), heard = HEART_BEAT.unpack(data)
+        return cls(port, tuple([uid for (uid,) in heard]))
+
+
+class LinkState(NamedTuple):
+    """The links of the sender that work, each its port and the server behind it.
+
+    Of two, the one with the higher sequence number counts (Guo 2008, section 4.3.2 and 7.1).
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |    Reserved   |     Count     |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                            Sequence                           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        +==================== as often as Count says ===================+
+        |                              Peer                             |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |      Port     |
+        +-+-+-+-+-+-+-+-+
+
+    >>> LinkState.parse(LinkState(sequence=7, links=((0, 1), (1, 17))).pack())
+    LinkState(sequence=7, links=((0, 1), (1, 17)))
+    """
+
+    sequence: int
+    links: tuple[tuple[int, int], ...]
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return LINK_STATE.pack(self.sequence, entries=[(uid, port) for port, uid in self.links])
+
+    @classmethod
+    def parse(cls, data: bytes) -> LinkState:
+        """Return the message of a body, or raise WireError."""
+        (sequence,), links = LINK_STATE.unpack(data)
+        return cls(sequence, tuple([(port, uid) for uid, port in links]))
+
+
+class Probe(NamedTuple):
+    """A probe of one path: on its way the smallest available bandwidth is kept.
+
+    `path` numbers the paths that the source probes, `round` its rounds of probing (Guo 2009,
+    section 4; Liao 2012, section 4.5).
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |      Path     |    Reserved   |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                             Round                             |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                                                               |
+        +                   Available Bits per Second                   +
+        |                                                               |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> Probe.parse(Probe(round=1, path=2, available_bps=10**9).pack())
+    Probe(round=1, path=2, available_bps=1000000000)
+    """
+
+    round: int
+    path: int
+    available_bps: int
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return PROBE.pack(self.path, self.round, self.available_bps)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Probe:
+        """Return the message of a body, or raise WireError."""
+        (path, number, available_bps), _ = PROBE.unpack(data)
+        return cls(number, path, available_bps)
+
+
+class ProbeResponse(NamedTuple):
+    """The destination's answer to a `Probe`, with its fields and its body."""
+
+    round: int
+    path: int
+    available_bps: int
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return Probe(*self).pack()
+
+    @classmethod
+    def parse(cls, data: bytes) -> ProbeResponse:
+        """Return the message of a body, or raise WireError."""
+        return cls(*Probe.parse(data))
+
+
+class PathFailure(NamedTuple):
+    """To the source of a packet: the link out of that port, from server to peer, has failed.
+
+    `flow` is the flow of the packet that met it, None where there is none (Guo 2009, section 4.2;
+    Liao 2012, section 4.5.1).
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |      Port     |     Count     |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                             Server                            |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                              Peer                             |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        +==================== as often as Count says ===================+
+        |                          Flow Source                          |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                        Flow Destination                       |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        | Flow Protocol |                    Reserved                   |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |        Flow Source Port       |     Flow Destination Port     |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> PathFailure.parse(PathFailure(port=1, server=3, peer=7, flow=None).pack())
+    PathFailure(port=1, server=3, peer=7, flow=None)
+    """
+
+    port: int
+    server: int
+    peer: int
+    flow: FlowKey | None
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        flows = [] if self.flow is None else [self.flow]
+        return PATH_FAILURE.pack(self.port, self.server, self.peer, entries=flows)
+
+    @classmethod
+    def parse(cls, data: bytes) -> PathFailure:
+        """Return the message of a body, or raise WireError."""
+        (port, server, peer), flows = PATH_FAILURE.unpack(data)
+        return cls(port, server, peer, FlowKey(*flows[0]) if flows else None)
+
+
+class Unreachable(NamedTuple):
+    """To the source of a packet: it was dropped, as one of `Unreached` says (Guo 2008, 4.3.3).
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |     Reason    |    Reserved   |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |                          Destination                          |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> Unreachable.parse(Unreachable(destination=17, reason=Unreached.TTL_EXPIRED).pack())
+    Unreachable(destination=17, reason=3)
+    """
+
+    destination: int
+    reason: int
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return UNREACHABLE.pack(self.reason, self.destination)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Unreachable:
+        """Return the message of a body, or raise WireError."""
+        (reason, destination), _ = UNREACHABLE.unpack(data)
+        return cls(destination, reason)
+
+
+Message: TypeAlias = (
+    HeartBeat | LinkState | Probe | ProbeResponse | PathFailure | Unreachable | PathProbe
+)
+
+MESSAGES: dict[int, type[Message]] = {
+    Protocol.HEART_BEAT: HeartBeat,
+    Protocol.LINK_STATE: LinkState,
+    Protocol.PROBE: Probe,
+    Protocol.PROBE_RESPONSE: ProbeResponse,
+    Protocol.PATH_FAILURE: PathFailure,
+    Protocol.UNREACHABLE: Unreachable,
+    Protocol.PATH_PROBE: PathProbe,
+}
+BODIES: dict[int, Body] = {
+    Protocol.HEART_BEAT: HEART_BEAT,
+    Protocol.LINK_STATE: LINK_STATE,
+    Protocol.PROBE: PROBE,
+    Protocol.PROBE_RESPONSE: PROBE,
+    Protocol.PATH_FAILURE: PATH_FAILURE,
+    Protocol.UNREACHABLE: UNREACHABLE,
+    Protocol.PATH_PROBE: PATH_PROBE,
+}
+_PROTOCOLS = {message: Protocol(number) for number, message in MESSAGES.items()}
+
+
+def protocol_of(message: Message) -> Protocol:
+    """Return the protocol number that announces a message.
+
+    >>> protocol_of(HeartBeat(0, ())).name
+    'HEART_BEAT'
+    """
+    return _PROTOCOLS[type(message)]
+
+
+def parse_message(protocol: int, body: bytes) -> Message:
+    """Return the message in a packet of that protocol, or raise WireError.
+
+    >>> parse_message(Protocol.HEART_BEAT, HeartBeat(1, (4,)).pack())
+    HeartBeat(port=1, heard=(4,))
+    """
+    if protocol not in MESSAGES:
+        raise WireError("unknown message", f"no control message has protocol {protocol}")
+    return MESSAGES[protocol].parse(body)
