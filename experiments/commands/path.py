@@ -9,7 +9,10 @@ import click
 from experiments.cli import SPEC
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
+from hosts.base.load import router_for
 from hosts.base.path import Path, way
+from hosts.memory.tryout import network_of, tried
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 DROPPED = 1
@@ -22,7 +25,8 @@ DROPPED = 1
 @click.option(
     "--algorithm",
     metavar="NAME",
-    help="Such as sp-cw, mp, dcell, bcube, tor, shortest; the network's own by default.",
+    help="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest (the network's own by "
+    "default), or a FILE.py with a router of your own.",
 )
 @click.option("--all", "several", is_flag=True, help="The whole set of disjoint paths.")
 @click.option("--direction", type=click.Choice(["cw", "ccw"]), help="DPillar's direction.")
@@ -31,6 +35,11 @@ DROPPED = 1
     multiple=True,
     metavar="WHAT",
     help="server:ADDR, switch:NAME, link:ADDR-ADDR or link:ADDR-SWITCH; repeatable.",
+)
+@click.option(
+    "--protocol",
+    is_flag=True,
+    help="Let the servers find the path: their protocol, run in memory, not told of failures.",
 )
 @click.option("--json", "as_json", is_flag=True, help='{"paths": [[ADDR, ...], ...]}')
 @click.pass_context
@@ -43,6 +52,7 @@ def command(
     several: bool,
     direction: str | None,
     fail: tuple[str, ...],
+    protocol: bool,
     as_json: bool,
 ) -> None:
     """Print the path from one server to another: servers, ports, switches.
@@ -52,12 +62,20 @@ def command(
     \b
     pillarbox path dcell,4,1 0.0 4.3
     pillarbox path dpillar,8,2 0.0.0 0.3.3 --all --direction ccw
-    pillarbox path bcube,4,1 0.0 2.3 --fail switch:s4 --algorithm shortest
+    pillarbox path bcube,4,1 0.0 2.3 --fail switch:s4 --algorithm bsr --protocol
     """
     ends = topology.server(source), topology.server(destination)
     failures = parse_failures(topology, fail)
-    name = choose(topology, algorithm, several, direction == "ccw")
-    routed = route(topology, name, *ends, failures, several=several)
+    if algorithm and algorithm.endswith(".py"):
+        name, about, protocol = algorithm, algorithm, True
+    else:
+        name = choose(topology, algorithm, several, direction == "ccw")
+        about = algorithms(topology)[name].about
+    if protocol:
+        require(not several, "--protocol shows the path in use: leave out --all")
+        routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
+    else:
+        routed = route(topology, name, *ends, failures, several=several)
     if as_json:
         paths = [[topology.address(server) for server in path.servers] for path in routed.paths]
         dropped = {"dropped": routed.dropped} if routed.dropped else {}
@@ -65,7 +83,7 @@ def command(
     elif routed.dropped:
         click.echo(f"dropped: {routed.dropped}")
     else:
-        click.echo(f"{topology.spec}, {algorithms(topology)[name].about}")
+        click.echo(f"{topology.spec}, {about}")
         for path in routed.paths:
             click.echo("\n" + told(topology, path, failures))
     ctx.exit(DROPPED if routed.dropped else 0)

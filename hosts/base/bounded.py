@@ -15,7 +15,7 @@ class Bounded(Generic[Key, Value]):
 
     >>> table = Bounded(limit=2, idle_s=10.0)
     >>> for now, name in enumerate("abac"):
-    ...     table.put(name, name.upper(), now)
+    ...     _ = table.put(name, name.upper(), now)
     >>> sorted(table), table.evicted, sorted(table.expire(now=13.5)), len(table)
     (['a', 'c'], 1, [('a', 'A'), ('c', 'C')], 0)
     """

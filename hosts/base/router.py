@@ -172,9 +172,7 @@ class Router:
             return self._heard(port, header, HeartBeat.parse(body), now)
         return self.incoming(port, peer, frame, now)
 
-    def _heard(
-        self, port: int, header: DcnHeader, message: HeartBeat, now: float
-    ) -> list[Action]:
+    def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:
         if not self.watches_neighbours:
             return []
         changed = self.neighbours.hear(port, header.source, message, now)

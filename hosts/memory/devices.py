@@ -58,13 +58,19 @@ class Duplicate(_Chance):
 
 
 class Corrupt(_Chance):
-    """Flips one bit of a frame."""
+    """Flips one bit of a frame, among its first bytes if `within_bytes` says how many."""
+
+    def __init__(self, probability: float, seed: int = 0, within_bytes: int = 2**16) -> None:
+        super().__init__(probability, seed)
+        self.within_bytes = within_bytes
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame, sound or not."""
         data = bytearray(hop.frame.data)
         if data and self._happens():
-            data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+            data[self.random.randrange(min(len(data), self.within_bytes))] ^= (
+                1 << self.random.randrange(8)
+            )
         yield 0.0, hop.frame._replace(data=bytes(data))
 
 

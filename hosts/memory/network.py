@@ -23,13 +23,13 @@ from hosts.base.path import Path, Step
 from hosts.base.router import Router
 from hosts.memory.devices import Device, Hop, through
 from hosts.memory.packets import serial_of, udp_packet
-from hosts.wire.frame import Frame
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 HOP_DELAY_S = 20e-6
 OBSERVE_S = 0.05  # how often routers read their ports' byte counters
 ETHERNET_BYTES = 14
+FAILED = "lost where something has failed"
 
 MakeRouter = Callable[[Topology, int], Router]
 
@@ -75,7 +75,7 @@ class MemoryNetwork:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._polls = [math.inf] * topology.servers
-        self._stopped: dict[tuple[int, Step], tuple[int, ...] | None] = {}
+        self._stopped: dict[tuple[int, Step], str] = {}
         for server in range(topology.servers):
             self._schedule_poll(server)
         self.at(0.0, self._observe)
@@ -138,12 +138,17 @@ class MemoryNetwork:
 
     # -- faults ----------------------------------------------------------------------------------
 
+    def fail(self, more: Failures) -> None:
+        """Let things fail, silently."""
+        self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
+        self._stopped.clear()
+
     def cut(self, a: int, b: int, *, silent: bool = False) -> None:
         """Cut the cable between two nodes, or the way between two servers over a switch.
 
         A cut cable is noticed by the ports at its ends, unless it is a silent cut.
         """
-        self._fail(Failures(links=frozenset([frozenset((a, b))])))
+        self.fail(Failures(links=frozenset([frozenset((a, b))])))
         if not silent:
             self._tell_carrier(a, b, up=False)
 
@@ -154,7 +159,7 @@ class MemoryNetwork:
 
     def kill(self, server: int) -> None:
         """Kill a server's router. Its ports keep their carrier: only silence tells."""
-        self._fail(Failures(frozenset([server])))
+        self.fail(Failures(frozenset([server])))
 
     def revive(self, server: int) -> None:
         """Start a killed server anew: it remembers nothing."""
@@ -165,7 +170,7 @@ class MemoryNetwork:
     def stop_switch(self, switch: int, *, silent: bool = False) -> None:
         """Switch off a switch; the ports of its cables lose their carrier, unless silent."""
         node = self.topology.servers + switch
-        self._fail(Failures(frozenset([node])))
+        self.fail(Failures(frozenset([node])))
         if not silent:
             for _, plug in self.topology.neighbours(node):
                 self._tell_carrier(node, plug.node, up=False)
@@ -179,16 +184,8 @@ class MemoryNetwork:
 
     # -- what happens ----------------------------------------------------------------------------
 
-    def _fail(self, more: Failures) -> None:
-        self.failures = Failures(
-            self.failures.nodes | more.nodes, self.failures.links | more.links
-        )
-        self._stopped.clear()
-
     def _mend(self, less: Failures) -> None:
-        self.failures = Failures(
-            self.failures.nodes - less.nodes, self.failures.links - less.links
-        )
+        self.failures = Failures(self.failures.nodes - less.nodes, self.failures.links - less.links)
         self._stopped.clear()
 
     def _tell_carrier(self, a: int, b: int, *, up: bool) -> None:
@@ -229,18 +226,16 @@ class MemoryNetwork:
         self._schedule_poll(server)
 
     def _transmit(self, server: int, send: Send) -> None:
-        peers = (
-            self.topology.peers(server, send.port) if send.peer == EVERYONE else [send.peer]
-        )
+        peers = self.topology.peers(server, send.port) if send.peer == EVERYONE else [send.peer]
         self._bytes[server, send.port, "out"] += ETHERNET_BYTES + len(send.frame.data)
         for peer in peers:
             step = Step(send.port, peer)
             trip = self._trip(send.frame.data)
             if trip:
                 trip.steps.append((server, step))
-            stopped = self._hop_stopped(server, step)
-            if stopped:
-                self._lose(send.frame.data, "lost where something has failed")
+            reason = self._stops(server, step)
+            if reason:
+                self._lose(send.frame.data, reason)
                 continue
             hop = Hop(server, send.port, peer, send.frame)
             copies = list(through(self.devices, hop, self.now))
@@ -254,14 +249,14 @@ class MemoryNetwork:
 
     def _arrive(self, hop: Hop) -> None:
         if hop.peer in self.failures.nodes:
-            self._lose(hop.frame.data, "lost where something has failed")
+            self._lose(hop.frame.data, FAILED)
             return
-        port = self._far_port(hop)
+        port = self.far_port(hop)
         self._bytes[hop.peer, port, "in"] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
         self._act(hop.peer, actions)
 
-    def _far_port(self, hop: Hop) -> int:
+    def far_port(self, hop: Hop) -> int:
         """Return the peer's port of this hop: the one that leads back over the same nodes."""
         plug = self.topology.server_plug(hop.server, hop.port)
         if plug.node == hop.peer:
@@ -274,10 +269,14 @@ class MemoryNetwork:
                 return port
         raise RuntimeError(f"server {hop.server} has no hop to server {hop.peer}")
 
-    def _hop_stopped(self, server: int, step: Step) -> tuple[int, ...] | None:
+    def _stops(self, server: int, step: Step) -> str:
+        """Return why a frame does not get over that hop; an empty text if it does."""
         key = server, step
         if key not in self._stopped:
-            self._stopped[key] = self.failures.of_hop(self.topology, server, step)
+            reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""
+            if step.peer not in self.topology.peers(server, step.port):
+                reason = "no such neighbour on that port"
+            self._stopped[key] = reason
         return self._stopped[key]
 
     def _lose(self, data: bytes, reason: str) -> None:

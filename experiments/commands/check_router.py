@@ -1,0 +1,95 @@
+"""``pillarbox check-router``: does a routing deliver, and how far from the shortest way?"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import click
+
+from experiments.cli import SPEC
+from hosts.base.failures import parse_failures
+from hosts.base.load import router_for
+from hosts.base.shortest import shortest_path
+from hosts.memory.tryout import Summary, network_of, tried_all
+from topos.base.topology import Topology
+
+LOST = 1
+
+
+@click.command()
+@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.argument("routing", metavar="NAME|FILE.py")
+@click.option("--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable.")
+@click.option("--pairs", default=400, show_default=True, help="At most so many pairs of servers.")
+@click.option("--seed", default=0, show_default=True, help="Which pairs, and what routers draw.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    topology: Topology,
+    routing: str,
+    fail: tuple[str, ...],
+    pairs: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a routing on every server, in memory, and send packets between pairs of servers.
+
+    Nobody is told of the failures: the protocol has to notice. Exit code 1 says that a packet
+    was lost although there was a way.
+
+    \b
+    pillarbox check-router dcell,4,1 dfr --fail link:0.3-4.0
+    pillarbox check-router ficonn,4,2 my_router.py
+    """
+    failures = parse_failures(topology, fail)
+    network = network_of(topology, router_for(topology, routing), failures, seed)
+    chosen = _pairs(topology, pairs, seed, failures.nodes)
+    found = tried_all(network, chosen)
+    ways = [shortest_path(topology, a, b, failures) for a, b in chosen]
+    shortest = [len(way) for way in ways if way]
+    report = {
+        "topology": topology.spec,
+        "routing": routing,
+        "pairs": found.pairs,
+        "with_a_way": len(shortest),
+        "arrived": found.arrived,
+        "mean_hops": round(found.hops / found.arrived, 3) if found.arrived else None,
+        "most_hops": found.most_hops,
+        "mean_shortest_hops": round(sum(shortest) / len(shortest), 3) if shortest else None,
+        "lost": dict(found.lost),
+    }
+    click.echo(json.dumps(report) if as_json else _told(topology, report, found))
+    ctx.exit(LOST if found.arrived < len(shortest) else 0)
+
+
+def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> list[tuple[int, int]]:
+    """Return pairs of live servers: all of them, or as many at random."""
+    live = [server for server in range(topology.servers) if server not in dead]
+    if len(live) * (len(live) - 1) <= most:
+        return [(a, b) for a in live for b in live if a != b]
+    if len(live) < 2:
+        return []
+    drawn = random.Random(seed)
+    found: dict[tuple[int, int], None] = {}
+    while len(found) < most:
+        a, b = drawn.sample(live, 2)
+        found[a, b] = None
+    return list(found)
+
+
+def _told(topology: Topology, report: dict[str, object], found: Summary) -> str:
+    lines = [
+        f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
+        f"arrived, {report['with_a_way']} had a way"
+    ]
+    if found.worst:
+        way = " ".join(topology.address(server) for server in found.worst.path.servers)
+        lines += [
+            f"  hops: {report['mean_hops']} on average ({report['mean_shortest_hops']} on the "
+            f"shortest ways), {found.most_hops} at most:",
+            f"    {way}",
+        ]
+    lines += [f"  lost: {count} ({reason})" for reason, count in found.lost.most_common()]
+    return "\n".join(lines)

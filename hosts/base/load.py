@@ -1,0 +1,67 @@
+"""Routers by name or from a file: what a user may write where a routing is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from hosts.base.algorithms import algorithms
+from hosts.base.router import Router
+from topos.base.errors import TopologyError, require
+from topos.base.topology import Topology
+
+
+def router_for(topology: Topology, name: str) -> type[Router]:
+    """Return the router of an algorithm of the network, or the one that a Python file defines.
+
+    Raises TopologyError where there is none.
+    """
+    if name.endswith(".py"):
+        return router_from_file(Path(name))
+    known = {key: found.router for key, found in algorithms(topology).items() if found.router}
+    if name not in known:
+        raise TopologyError(
+            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}, "
+            "or a FILE.py of your own"
+        )
+    return known[name]
+
+
+def router_from_file(file: Path) -> type[Router]:
+    """Run a Python file and return the one router class that it defines."""
+    require(file.is_file(), f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(f"router_{file.stem}", file)
+    require(spec is not None and spec.loader is not None, f"{file} is no Python file")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise TopologyError(
+            f"{file} cannot be used: {type(error).__name__}: {error}{_line_of(error, file)}"
+        ) from error
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Router) and value.__module__ == spec.name
+    ]
+    require(
+        len(found) == 1,
+        f"{file} defines {len(found)} routers: it must define one class that derives from "
+        "hosts.base.hop_by_hop.HopByHop or hosts.base.router.Router",
+    )
+    return found[0]
+
+
+def _line_of(error: Exception, file: Path) -> str:
+    """Return where in the user's file the error came from."""
+    if isinstance(error, SyntaxError):
+        return ""  # its text has the line
+    at, trace = "", error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            at = f" (line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return at

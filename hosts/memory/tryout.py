@@ -1,0 +1,90 @@
+"""What protocols find out by themselves: run them in memory until they know, then ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hosts.base.algorithms import Routed
+from hosts.base.failures import NONE, Failures
+from hosts.base.router import Router
+from hosts.base.timers import FAST
+from hosts.memory.network import MemoryNetwork, Trip
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+MOST_SERVERS = 2048  # beyond, heart-beats alone would take minutes of a real processor
+# After a failure: heart-beats time out, the news is flooded, probes are answered or given up.
+SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.probe_timeout_s
+# After the first packet of a flow: its paths are probed, failed ones replaced and probed in turn.
+PROBE_S = 6 * FAST.probe_timeout_s
+ARRIVAL_S = 1.0
+
+
+def network_of(
+    topology: Topology, router: type[Router], failures: Failures = NONE, seed: int = 0
+) -> MemoryNetwork:
+    """Return a network that has run until its routers know of the failures.
+
+    Nobody is told of a failure: silence has to tell.
+    """
+    require(
+        topology.servers <= MOST_SERVERS,
+        f"{topology.spec} has {topology.servers} servers: protocols run in memory up to "
+        f"{MOST_SERVERS}; choose a smaller network",
+    )
+
+    def make(network: Topology, server: int) -> Router:
+        return router(network, server, timers=FAST, seed=seed)
+
+    network = MemoryNetwork(topology, make)
+    network.fail(failures)
+    network.run(SETTLE_S if failures != NONE else 0.0)
+    return network
+
+
+def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
+    """Return the path that a packet takes once its flow had time to find one."""
+    first = _sent(network, source, destination)
+    network.run(PROBE_S)
+    trip = _sent(network, source, destination) if first.steps else first
+    return Routed([trip.path]) if trip.arrived_s else Routed([], trip.lost or "never arrived")
+
+
+@dataclass
+class Summary:
+    """What became of one packet between each of many pairs of servers."""
+
+    pairs: int = 0
+    arrived: int = 0
+    hops: int = 0
+    most_hops: int = 0
+    lost: Counter[str] = field(default_factory=Counter)  # by reason
+    worst: Trip | None = None  # the longest way of those that arrived
+
+
+def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summary:
+    """Send one packet between each pair, and after a while another, which counts."""
+    pairs = list(pairs)
+    for source, destination in pairs:
+        network.send_udp(source, destination)
+    network.run(PROBE_S)
+    trips = [network.send_udp(source, destination) for source, destination in pairs]
+    network.run(ARRIVAL_S)
+    summary = Summary(pairs=len(trips))
+    for trip in trips:
+        if not trip.arrived_s:
+            summary.lost[trip.lost or "never arrived"] += 1
+            continue
+        summary.arrived += 1
+        summary.hops += len(trip.steps)
+        if len(trip.steps) > summary.most_hops:
+            summary.most_hops, summary.worst = len(trip.steps), trip
+    return summary
+
+
+def _sent(network: MemoryNetwork, source: int, destination: int) -> Trip:
+    trip = network.send_udp(source, destination)
+    network.run_until(network.now + ARRIVAL_S, lambda: bool(trip.arrived_s or trip.lost))
+    return trip
