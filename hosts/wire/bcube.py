@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
-from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind
+from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
 
 VERSION = 2
 SIZE = 36
@@ -25,6 +25,7 @@ MOST_LEVEL = 3
 MOST_VALUE = 63
 
 _VALUE_BITS = 6
+_NO_NHAS = (0,) * MOST_HOPS
 
 
 class Hop(NamedTuple):
@@ -59,7 +60,7 @@ HOPS = tuple(Hop(nha >> _VALUE_BITS, nha & MOST_VALUE) for nha in range(256))
 _MEANING = {nha: f"digit {level} becomes {value}" for nha, (level, value) in enumerate(HOPS)}
 LAYOUT = Layout(
     [
-        *first_fields(VERSION, SIZE, retry=0, flags=0),
+        *first_fields(VERSION, SIZE, retry=0, network="BCube"),
         Field("path_length", 8, most=MOST_HOPS, reason="bad path"),
         Field("next_hop", 8, "NHI", most=MOST_HOPS, reason="bad path"),
         Field("reserved", 16, constant=0),
@@ -90,9 +91,9 @@ class BCubeHeader(NamedTuple):
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         | Retry | Flags |      TTL      |        Header Checksum        |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |                       Source DCN Address                      |
+        |                      Source BCube Address                     |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |                    Destination DCN Address                    |
+        |                   Destination BCube Address                   |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         |  Path Length  |      NHI      |            Reserved           |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
@@ -134,7 +135,7 @@ class BCubeHeader(NamedTuple):
             hops,
             self.next_hop,
             *[hop.nha for hop in self.path],
-            *_UNUSED[hops:],
+            *_NO_NHAS[hops:],
         )
         return header + payload
 
@@ -155,29 +156,20 @@ class BCubeHeader(NamedTuple):
         return self._replace(next_hop=self.next_hop + 1)
 
 
-_UNUSED = (0,) * MOST_HOPS
-
-
 def advance(data: bytes) -> bytes:
-    """Return the packet with the next hop index one higher, as `BCubeHeader.advanced` has it.
+    """Return the packet as the next hop is to see it, with the header taken to be verified.
 
-    It takes the header to be verified, and keeps its checksum right, or wrong (RFC 1624): a word
-    that grows by one lets the complement of the sum shrink by one.
+    The bytes are those of `BCubeHeader.advanced`, only sooner.
     """
     if len(data) < SIZE:
         raise WireError("truncated", f"the BCube header has {SIZE} bytes, not {len(data)}")
-    changed = bytearray(data)
-    if changed[_NEXT] >= changed[_LENGTH]:
-        raise _bad_path(changed[_NEXT] + 1, changed[_LENGTH])
-    changed[_NEXT] += 1
-    checksum = changed[_CHECKSUM] << 8 | changed[_CHECKSUM + 1]
-    changed[_CHECKSUM : _CHECKSUM + 2] = ((checksum - 1) % 0xFFFF).to_bytes(2, "big")
-    return bytes(changed)
+    if data[_NEXT] >= data[_LENGTH]:
+        raise _bad_path(data[_NEXT] + 1, data[_LENGTH])
+    return raised(data, _NEXT, 1, _CHECKSUM)
 
 
-def _bad_path(next_hop: int, hops: int) -> WireError:
+def _bad_path(taken: int, hops: int) -> WireError:
     return WireError(
         "bad path",
-        f"a path has up to {MOST_HOPS} hops, of which {next_hop} are taken, and zeros behind them: "
-        f"not {hops} hops",
+        f"{taken} of {hops} hops are taken: a path has at most {MOST_HOPS}, and zeros behind it",
     )

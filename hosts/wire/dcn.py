@@ -47,8 +47,10 @@ class Protocol(IntEnum):
     PATH_PROBE = 0xE6
 
 
-def first_fields(version: int, size: int, *, retry: int | None, flags: int) -> list[Field]:
-    """Return the 20 bytes that the headers of DCell and BCube have in common."""
+def first_fields(
+    version: int, size: int, *, retry: int | None = None, flags: int = 0, network: str = "DCN"
+) -> list[Field]:
+    """Return the 20 bytes with which the headers of DCell and BCube begin."""
     return [
         Field("version", 4, constant=version, reason="bad version"),
         Field("dhl", 4, "DHL", constant=size // 4, reason="bad length"),
@@ -59,15 +61,15 @@ def first_fields(version: int, size: int, *, retry: int | None, flags: int) -> l
         Field("flags", 4, constant=flags, meaning={PROXY_FLAG: "proxy"}),
         Field("ttl", 8, "TTL"),
         Field(CHECKSUM, 16, "Header Checksum"),
-        Field("source", 32, "Source DCN Address", most=MOST_UID),
-        Field("destination", 32, "Destination DCN Address"),
+        Field("source", 32, f"Source {network} Address", most=MOST_UID),
+        Field("destination", 32, f"Destination {network} Address"),
     ]
 
 
-PLAIN = Layout(first_fields(VERSION, 20, retry=None, flags=0), title="DCN header")
+PLAIN = Layout(first_fields(VERSION, 20), title="DCN header")
 PROXIED = Layout(
     [
-        *first_fields(VERSION, 24, retry=None, flags=PROXY_FLAG),
+        *first_fields(VERSION, 24, flags=PROXY_FLAG),
         Field("proxy", 32, "Proxy DCN Address", most=MOST_UID),
     ],
     title="DCN header with proxy",

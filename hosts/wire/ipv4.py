@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind
+from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
 
 VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
 DONT_FRAGMENT, MORE_FRAGMENTS = 0b010, 0b001
 NIC_BIT = 1
 
-_ECHO_REPLY, _ECHO_REQUEST = 0, 8
-_ECHO_ID = 4  # offset in an ICMP header
+_ECHO_TYPES = (0, 8)  # reply and request
 
 LAYOUT = Layout(
     [
@@ -47,6 +46,18 @@ LAYOUT = Layout(
 SIZE = LAYOUT.size  # without options
 _TTL = LAYOUT.byte("ttl")
 _CHECKSUM = LAYOUT.byte(CHECKSUM)
+
+# TCP, UDP and ICMP all begin with 8 bytes or more, of which a first fragment holds 8 at least.
+PORTS = Layout([Field("source_port", 16), Field("destination_port", 16), Field("other", 32)])
+ECHO = Layout(
+    [
+        Field("type", 8),
+        Field("code", 8),
+        Field("icmp_checksum", 16),
+        Field("identifier", 16),
+        Field("sequence", 16),
+    ]
+)
 
 # The fields of a flow within a control message.
 FLOW_FIELDS = [
@@ -160,32 +171,27 @@ def flow_key(packet: bytes) -> FlowKey:
     """Return the flow of an IPv4 packet, or raise WireError.
 
     An ICMP echo has its identifier for both ports, so that the answers are the reversed flow. A
-    fragment other than the first has no ports. The checksum is not verified: this is for packets
-    that applications have just handed over.
+    fragment other than the first has no ports. The checksum is not verified: whoever made the
+    packet or took it from the wire has done so.
 
     >>> flow_key(Ipv4Header(1, 2, UDP).pack(bytes.fromhex("9c40 0035 0008 0000")))
     FlowKey(source=1, destination=2, protocol=17, source_port=40000, destination_port=53)
     """
-    if len(packet) < SIZE:
-        raise WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
-    ihl, _, total, _, _, fragment, _, protocol, source, destination = LAYOUT.read(packet)
+    ihl, _, total, _, _, fragment, _, protocol, source, destination = _read(packet)
     size = 4 * ihl
-    if packet[0] >> 4 != VERSION:
-        raise WireError("bad version", f"the version of IPv4 is not {packet[0] >> 4}")
     if not SIZE <= size <= total:
         raise _bad_lengths(size, total)
     if total > len(packet):
         raise WireError("truncated", f"the packet has {total} bytes, not {len(packet)}")
     if fragment or protocol not in (TCP, UDP, ICMP):
         return FlowKey(source, destination, protocol, 0, 0)
-    ports = packet[size : min(total, size + 8)]
-    if len(ports) < 8:
-        # All three begin with 8 bytes of header, in a fragment as well: it has 8 at least.
-        raise WireError("truncated", f"{len(ports)} bytes are no header of TCP, UDP or ICMP")
-    first, second = int.from_bytes(ports[:2], "big"), int.from_bytes(ports[2:4], "big")
+    if total < size + PORTS.size:
+        raise WireError("truncated", f"{total - size} bytes are no header of TCP, UDP or ICMP")
     if protocol == ICMP:
-        echo = ports[0] in (_ECHO_REQUEST, _ECHO_REPLY)
-        first = second = int.from_bytes(ports[_ECHO_ID : _ECHO_ID + 2], "big") if echo else 0
+        kind, _, _, identifier, _ = ECHO.read(packet, size)
+        first = second = identifier if kind in _ECHO_TYPES else 0
+    else:
+        first, second, _ = PORTS.read(packet, size)
     return FlowKey(source, destination, protocol, first, second)
 
 
@@ -201,7 +207,7 @@ class Tunnel(NamedTuple):
 
 
 def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) -> bytes:
-    """Return the packet within an outer header, which has its type of service (RFC 2003, 3.1).
+    """Return the packet within an outer header, which has its type of service and DF (RFC 2003).
 
     >>> inner = Ipv4Header(0x0A000000, 0x0B000004, UDP).pack(b"hello")
     >>> tunnel = Tunnel(0x0B000002, 0x0A000004, direction=1)
@@ -212,22 +218,20 @@ def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) ->
     >>> found == tunnel, header.ttl, packet == inner
     (True, 64, True)
     """
-    if len(packet) < SIZE:
-        raise WireError("truncated", f"an IPv4 packet has {SIZE} bytes or more, not {len(packet)}")
+    _, tos, _, _, flags, *_ = _read(packet)
     source, destination, direction = tunnel
     if (source | destination) & NIC_BIT or direction not in (0, NIC_BIT):
         raise WireError("bad field", "a tunnel has addresses without NIC bit, and direction 0 or 1")
-    _, tos, _, _, flags, *_ = LAYOUT.read(packet)
-    header = Ipv4Header(
-        source | direction,
-        destination,
-        IP_IN_IP,
-        ttl,
-        identification,
-        tos,
-        flags & DONT_FRAGMENT,
+    outer = Ipv4Header(
+        source=source | direction,
+        destination=destination,
+        protocol=IP_IN_IP,
+        ttl=ttl,
+        identification=identification,
+        tos=tos,
+        flags=flags & DONT_FRAGMENT,
     )
-    return header.pack(packet)
+    return outer.pack(packet)
 
 
 def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
@@ -249,18 +253,26 @@ def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
 def decrement_ttl(packet: bytes) -> bytes:
     """Return the packet with TTL one lower; at 0 already, it raises WireError.
 
-    The header is taken to be verified, and its checksum stays right, or wrong (RFC 1624): TTL is
-    the high byte of a word, so the complement of the sum grows by 0x100.
+    The header is taken to be verified.
     """
     if len(packet) < SIZE:
-        raise WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
+        raise _too_short(packet)
     if not packet[_TTL]:
         raise WireError("bad field", "TTL is 0 already")
-    changed = bytearray(packet)
-    changed[_TTL] -= 1
-    checksum = changed[_CHECKSUM] << 8 | changed[_CHECKSUM + 1]
-    changed[_CHECKSUM : _CHECKSUM + 2] = ((checksum + 0x100) % 0xFFFF).to_bytes(2, "big")
-    return bytes(changed)
+    return raised(packet, _TTL, -1, _CHECKSUM)
+
+
+def _read(packet: bytes) -> tuple[int, ...]:
+    """Return the values of a header whose checksum is not to be verified once more."""
+    if len(packet) < SIZE:
+        raise _too_short(packet)
+    if packet[0] >> 4 != VERSION:
+        raise WireError("bad version", f"the version of IPv4 is 4, not {packet[0] >> 4}")
+    return LAYOUT.read(packet)
+
+
+def _too_short(packet: bytes) -> WireError:
+    return WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
 
 
 def _bad_lengths(size: int, total: int) -> WireError:

@@ -85,6 +85,20 @@ def payload_behind(data: bytes, start: int, length: int) -> bytes:
     return found
 
 
+def raised(data: bytes, at: int, amount: int, checksum_at: int) -> bytes:
+    """Return a packet with the byte there larger by an amount, and the checksum of its header kept.
+
+    The complement of the sum shrinks by what the byte's 16-bit word grows (RFC 1624): a checksum
+    that was right stays right, and one that was wrong stays wrong.
+    """
+    changed = bytearray(data)
+    changed[at] += amount
+    growth = amount if at % 2 else amount << 8
+    found = changed[checksum_at] << 8 | changed[checksum_at + 1]
+    changed[checksum_at : checksum_at + 2] = ((found - growth) % 0xFFFF).to_bytes(2, "big")
+    return bytes(changed)
+
+
 def names(values: type[IntEnum]) -> dict[int, str]:
     """Return what each value of an enumeration means, as `Field` wants it."""
     return {value.value: value.name.lower().replace("_", " ") for value in values}
@@ -250,9 +264,9 @@ class Layout:
                 raise self.values[index].refusal(values[index])
         return values
 
-    def read(self, data: bytes) -> tuple[int, ...]:
-        """Return the values at the beginning of the data, which must be there, unverified."""
-        values = self._struct.unpack_from(data)
+    def read(self, data: bytes, start: int = 0) -> tuple[int, ...]:
+        """Return the values of a header that begins there, and is all there, without any check."""
+        values = self._struct.unpack_from(data, start)
         if self._splits:
             words = list(values)
             for first, parts in self._splits:
@@ -360,5 +374,6 @@ class Body:
         """Return the head and one entry as RFCs draw them."""
         if self.each is None:
             return self.head.picture()
+        *head, _ = self.head.picture().splitlines()
         times = " as often as Count says ".center(2 * ROW_BITS - 1, "=")
-        return "\n".join([self.head.picture(), f"+{times}+", *self.each.rows()])
+        return "\n".join([*head, f"+{times}+", *self.each.rows()])
