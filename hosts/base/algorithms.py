@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import hosts
@@ -49,10 +50,15 @@ SHORTEST = "shortest"
 
 def algorithms(topology: Topology) -> dict[str, Algorithm]:
     """Return the network's algorithms by name, the usual one first."""
-    found: dict[str, Algorithm] = {}
-    if topology.kind in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
-        found = dict(importlib.import_module(f"hosts.{topology.kind}").ALGORITHMS)
+    found = _own_algorithms(topology.kind)
     return {**found, SHORTEST: Algorithm("fewest hops, every failure known")}
+
+
+@cache
+def _own_algorithms(kind: str) -> dict[str, Algorithm]:
+    if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
+        return {}
+    return dict(importlib.import_module(f"hosts.{kind}").ALGORITHMS)
 
 
 def choose(topology: Topology, name: str | None, several: bool, opposite: bool) -> str:

@@ -33,6 +33,7 @@ from hosts.wire.messages import HeartBeat
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
+MOST_REMEMBERED = 4096  # addresses whose server was computed
 
 
 class Router:
@@ -61,6 +62,7 @@ class Router:
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # by reason
+        self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
             # At a random moment of the first interval: servers that start together must not beat
@@ -149,10 +151,13 @@ class Router:
 
     def server_of(self, ipv4: int) -> int | None:
         """Return the server with that IPv4 address, None if it is no server's."""
-        server: int = self.topology.server_of_ipv4(ipv4)
-        if 0 <= server < self.topology.servers and self.topology.ipv4(server) == ipv4:
-            return server
-        return None
+        if ipv4 not in self._servers:
+            if len(self._servers) >= MOST_REMEMBERED:
+                self._servers.clear()
+            server: int = self.topology.server_of_ipv4(ipv4)
+            known = 0 <= server < self.topology.servers and self.topology.ipv4(server) == ipv4
+            self._servers[ipv4] = server if known else None
+        return self._servers[ipv4]
 
     # -- what is the same for all ----------------------------------------------------------------
 
