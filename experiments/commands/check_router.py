@@ -9,7 +9,7 @@ import click
 
 from experiments.cli import SPEC
 from hosts.base.failures import parse_failures
-from hosts.base.load import router_for
+from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path
 from hosts.memory.tryout import Summary, network_of, tried_all
 from topos.base.topology import Topology
@@ -44,9 +44,10 @@ def command(
     pillarbox check-router ficonn,4,2 my_router.py
     """
     failures = parse_failures(topology, fail)
-    network = network_of(topology, router_for(topology, routing), failures, seed)
     chosen = _pairs(topology, pairs, seed, failures.nodes)
-    found = tried_all(network, chosen)
+    with blamed(routing):
+        network = network_of(topology, router_for(topology, routing), failures, seed)
+        found = tried_all(network, chosen)
     ways = [shortest_path(topology, a, b, failures) for a, b in chosen]
     shortest = [len(way) for way in ways if way]
     report = {

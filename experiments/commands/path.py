@@ -9,7 +9,7 @@ import click
 from experiments.cli import SPEC
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
-from hosts.base.load import router_for
+from hosts.base.load import blamed, router_for
 from hosts.base.path import Path, way
 from hosts.memory.tryout import network_of, tried
 from topos.base.errors import require
@@ -73,7 +73,8 @@ def command(
         about = algorithms(topology)[name].about
     if protocol:
         require(not several, "--protocol shows the path in use: leave out --all")
-        routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
+        with blamed(name):
+            routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)
     if as_json:

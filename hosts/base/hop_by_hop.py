@@ -80,6 +80,6 @@ class HopByHop(Router):
         step = self.next_step(destination, came_by)
         if step is None:
             return [Drop("no way to the destination", packet)]
-        if not self.neighbours.works(step):
-            return [Drop("next hop is down", packet)]
+        if fault := self.neighbours.fault(step):
+            return [Drop(fault, packet)]
         return [Send(step.port, step.peer, Frame(ethertype, data))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from hosts.base.algorithms import algorithms
@@ -28,6 +30,11 @@ def router_for(topology: Topology, name: str) -> type[Router]:
     return known[name]
 
 
+def blamed(name: str) -> AbstractContextManager[None]:
+    """Return in which context to run that routing: errors of a user's own file are told as such."""
+    return told_of(Path(name)) if name.endswith(".py") else nullcontext()
+
+
 def router_from_file(file: Path) -> type[Router]:
     """Run a Python file and return the one router class that it defines."""
     require(file.is_file(), f"there is no file {file}")
@@ -36,12 +43,8 @@ def router_from_file(file: Path) -> type[Router]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    try:
+    with told_of(file):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise TopologyError(
-            f"{file} cannot be used: {type(error).__name__}: {error}{_line_of(error, file)}"
-        ) from error
     found = [
         value
         for value in vars(module).values()
@@ -55,13 +58,26 @@ def router_from_file(file: Path) -> type[Router]:
     return found[0]
 
 
+@contextmanager
+def told_of(file: Path) -> Iterator[None]:
+    """Turn whatever goes wrong in a user's file into one sentence with the line."""
+    try:
+        yield
+    except TopologyError:
+        raise
+    except Exception as error:
+        raise TopologyError(
+            f"{file} fails: {type(error).__name__}: {error}{_line_of(error, file)}"
+        ) from error
+
+
 def _line_of(error: Exception, file: Path) -> str:
     """Return where in the user's file the error came from."""
     if isinstance(error, SyntaxError):
         return ""  # its text has the line
     at, trace = "", error.__traceback__
     while trace:
-        if trace.tb_frame.f_code.co_filename == str(file):
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():
             at = f" (line {trace.tb_lineno})"
         trace = trace.tb_next
     return at

@@ -39,6 +39,12 @@ class Neighbours:
         """Tell whether packets can go that way, as far as is known."""
         return step in self._up
 
+    def fault(self, step: Step) -> str:
+        """Return why a packet cannot go that way, as a reason for its drop; empty if it can."""
+        if step in self._up:
+            return ""
+        return "next hop is down" if step in self._heard else "next hop is no neighbour"
+
     @property
     def up(self) -> frozenset[Step]:
         """Every link that works."""

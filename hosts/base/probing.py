@@ -7,7 +7,7 @@ that of its own ports; the destination sends it back. What is not answered in ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +36,34 @@ class Candidate:
     waiting: bool = False  # for the answer to a probe of the present round
 
 
+def best(candidates: Sequence[Candidate], using: int | None, own_bps: float = 0.0) -> int | None:
+    """Return the best of the candidates that work, None where none does.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The paths, each with what is known of it.
+    using : int or None
+        The one in use.
+    own_bps : float
+        What the flow that asks sends on the path in use: were it elsewhere, that would be free.
+
+    >>> wide, narrow = (Candidate(Path(0, ()), State.WORKING, bps) for bps in (6e8, 4e8))
+    >>> best([wide, narrow], using=1), best([wide, narrow], using=1, own_bps=3e8)
+    (0, 1)
+    """
+
+    def free_bps(index: int) -> float:
+        return candidates[index].available_bps + (own_bps if index == using else 0.0)
+
+    working = [i for i, one in enumerate(candidates) if one.state == State.WORKING]
+    if not working:
+        return None
+    enough = NEARLY_BEST * max(map(free_bps, working))
+    good = (i for i in working if free_bps(i) >= enough)
+    return min(good, key=lambda i: (len(candidates[i].path), i != using, i))
+
+
 class Probing:
     """The candidate paths of one flow, or of all flows to one destination.
 
@@ -56,6 +84,11 @@ class Probing:
     def current_path(self) -> Path | None:
         """The path in use; None when none is known to work."""
         return None if self.current is None else self.candidates[self.current].path
+
+    @property
+    def works(self) -> bool:
+        """Whether there is a path in use that is known to work."""
+        return self.current is not None and self.candidates[self.current].state == State.WORKING
 
     @property
     def finished(self) -> bool:
@@ -120,18 +153,11 @@ class Probing:
         Without any that works, one that was never tried is used; without that, none.
         """
         before = self.current
-        working = [i for i, one in enumerate(self.candidates) if one.state == State.WORKING]
-        if working:
-            best = max(self.candidates[i].available_bps for i in working)
-            good = [i for i in working if self.candidates[i].available_bps >= NEARLY_BEST * best]
-            self.current = min(good, key=lambda i: (self._length(i), i != before, i))
-        else:
+        self.current = best(self.candidates, before)
+        if self.current is None:
             untried = (i for i, one in enumerate(self.candidates) if one.state == State.UNTRIED)
             self.current = next(untried, None)
         return self.current != before
 
     def _state(self, index: int) -> State:
         return self.candidates[index].state
-
-    def _length(self, index: int) -> int:
-        return len(self.candidates[index].path)
