@@ -27,7 +27,7 @@ BYONE = 0xFFFFFFFE
 PATH_PROBE = Body(
     [
         Field("returning", 1, "R"),
-        Field("reserved", 3, "", constant=0),
+        Field("reserved", 3, "Res", constant=0),
         Field(COUNT, 4),
         Field("reserved", 8, constant=0),
         Field(CHECKSUM, 16),
@@ -48,7 +48,7 @@ class PathProbe(NamedTuple):
          0                   1                   2                   3
          0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |R|Reserved| Count |    Reserved   |            Checksum           |
+        |R| Res | Count |    Reserved   |            Checksum           |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         |                             Round                             |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
