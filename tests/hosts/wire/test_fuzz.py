@@ -1,0 +1,59 @@
+"""The bench that feeds damaged frames to every parser, at a size to wait for."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from experiments.benches import fuzz
+from hosts.wire.bcube import BCubeHeader
+from hosts.wire.layout import REASONS, WireError
+from hosts.wire.messages import MESSAGES
+
+BCUBE = 1  # where it stands among the targets
+
+
+def test_every_parser_refuses_or_understands_every_frame():
+    rows = [row for row in fuzz.run(quick=True) if "header" in row]
+    assert [row["outcome"] for row in rows] == ["ok"] * len(rows)
+    assert len(rows) == 5 + len(MESSAGES)
+    for row in rows:
+        assert row["frames"] == fuzz.FRAMES_QUICK
+        refused = sum(row[reason.replace(" ", "_")] for reason in REASONS)
+        assert refused + row["accepted"] == row["frames"]
+        # A bench that only ever saw one side would prove nothing.
+        assert row["accepted"] > 100
+        assert row["truncated"] > 100
+
+
+def test_frames_are_the_same_in_every_run():
+    def without_time():
+        return [{**row, "seconds": None} for row in fuzz.headers(200)]
+
+    assert without_time() == without_time()
+
+
+def test_other_exception_is_a_failure_that_names_its_frame():
+    target = fuzz.targets()[BCUBE]
+    row = fuzz.fed(target._replace(parse=lambda frame: 1 // len(frame[:0])), 10)
+    assert row["outcome"].startswith("failed: ZeroDivisionError")
+    assert row["frames"] == 0
+
+
+def test_frame_that_is_read_as_another_is_a_failure():
+    def forgetful(frame):
+        header, payload = BCubeHeader.parse(frame)
+        return header._replace(identification=1), payload
+
+    row = fuzz.fed(fuzz.targets()[BCUBE]._replace(parse=forgetful), fuzz.FRAMES_QUICK)
+    assert row["outcome"].startswith("failed: ValueError('packed again")
+
+
+def test_checksum_is_put_right_behind_a_damage():
+    target = fuzz.targets()[BCUBE]
+    frame = bytearray(target.sample(Random(1)))
+    frame[5] ^= 1
+    with pytest.raises(WireError, match="checksum"):
+        target.parse(bytes(frame))
+    target.parse(fuzz._with_checksum(target, bytes(frame)))
