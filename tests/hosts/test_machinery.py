@@ -1,0 +1,156 @@
+"""Timers, bounded tables, neighbours and bandwidth: what every router is built from."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos
+from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import Bandwidth, Direction
+from hosts.base.bounded import Bounded
+from hosts.base.neighbours import Neighbours
+from hosts.base.path import Step
+from hosts.base.timers import FAST, PAPER, heart_beat_load, timers_for
+from hosts.wire.messages import HeartBeat
+
+NAMES = st.sampled_from("abcd")
+TIMES = st.integers(0, 20).map(float)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "cancel", "due"]), NAMES, TIMES)))
+def test_agenda_does_each_thing_once_in_order(calls: list[tuple[str, str, float]]) -> None:
+    agenda, model, done = Agenda(), dict[str, float](), list[str]()
+    for call, name, when in calls:
+        if call == "set":
+            agenda.set(name, when, lambda now, name=name: done.append(name) or [])  # type: ignore[misc]
+            model[name] = when
+        elif call == "cancel":
+            agenda.cancel(name)
+            model.pop(name, None)
+        else:
+            done.clear()
+            for deed in agenda.due(when):
+                deed(when)
+            expected = [key for key in model if model[key] <= when]
+            assert sorted(done) == sorted(expected)
+            assert [model[key] for key in done] == sorted(model[key] for key in expected)
+            for key in expected:
+                del model[key]
+        assert len(agenda) == len(model)
+        assert agenda.next_at == min(model.values(), default=math.inf)
+
+
+def test_agenda_forgets_what_was_moved_or_cancelled() -> None:
+    agenda = Agenda()
+    for i in range(10_000):
+        agenda.set("probe", float(i), lambda _: [])
+        agenda.set(i, float(i), lambda _: [])
+        agenda.cancel(i)
+    assert len(agenda) == 1
+    assert len(agenda._heap) < 200  # the bound is what is tested
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60), st.integers(1, 5))
+def test_bounded_forgets_what_was_not_used_for_longest(
+    calls: list[tuple[bool, int]], limit: int
+) -> None:
+    table, order = Bounded[int, int](limit), list[int]()
+    for now, (put, key) in enumerate(calls):
+        if put:
+            gone = table.put(key, key * 10, now)
+            order = [other for other in order if other != key] + [key]
+            assert gone == (order.pop(0) if len(order) > limit else None)
+        else:
+            assert table.use(key, now) == (key * 10 if key in order else None)
+            if key in order:
+                order = [other for other in order if other != key] + [key]
+        assert list(table) == order
+        assert table.values() == [key * 10 for key in order]
+
+
+def test_bounded_forgets_what_is_idle() -> None:
+    table = Bounded[str, int](limit=9, idle_s=5.0)
+    table.put("old", 1, now=0.0)
+    table.put("new", 2, now=3.0)
+    assert table.expire(4.0) == []
+    assert table.expire(6.0) == [("old", 1)]
+    assert list(table) == ["new"]
+
+
+def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
+    for spec in ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "bcube,4,2"):
+        assert timers_for(topos.parse(spec)).neighbour_timeout_s <= 0.15
+    large = topos.parse("bcube,8,2")
+    timers = timers_for(large)
+    assert timers.neighbour_timeout_s > 0.15
+    assert heart_beat_load(large) / timers.heart_beat_s <= 0.1 * 2 + 1e-9
+    assert timers_for(large, "paper") is PAPER
+    assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
+    with pytest.raises(topos.TopologyError, match="fast and paper"):
+        timers_for(large, "slow")
+
+
+def neighbours() -> Neighbours:
+    return Neighbours(topos.parse("dcell,4,1"), 0, FAST, now=0.0)
+
+
+A, B = Step(0, 1), Step(1, 4)  # [0,1] over the switch, [1,0] by cable
+
+
+def test_all_neighbours_work_at_first_and_time_out_without_heart_beats() -> None:
+    known = neighbours()
+    assert known.works(A)
+    assert known.works(B)
+    assert known.next_timeout == FAST.neighbour_timeout_s
+    assert known.time_out(FAST.neighbour_timeout_s * 0.99) == []
+    assert set(known.time_out(FAST.neighbour_timeout_s)) == {*(Step(0, i) for i in (1, 2, 3)), B}
+    assert known.up == frozenset()
+    assert known.next_timeout == math.inf
+
+
+def test_heart_beat_keeps_its_own_link_up() -> None:
+    known = neighbours()
+    known.hear(0, 1, HeartBeat(0, (0,)), now=0.1)
+    known.time_out(FAST.neighbour_timeout_s)
+    assert known.up == frozenset([A])
+
+
+def test_link_that_works_one_way_only_is_down() -> None:
+    known = neighbours()
+    assert known.hear(0, 1, HeartBeat(0, (2, 3)), now=0.1) == A
+    assert not known.works(A)
+    assert known.hear(0, 1, HeartBeat(0, (0, 2)), now=0.2) == A
+    assert known.works(A)
+
+
+def test_carrier_takes_down_all_of_a_port_and_a_heart_beat_brings_it_back() -> None:
+    known = neighbours()
+    assert set(known.set_carrier(0, False, now=0.1)) == {Step(0, i) for i in (1, 2, 3)}
+    assert known.heart_beat(0, now=0.1) is None
+    assert known.hear(0, 1, HeartBeat(0, (0,)), now=0.1) is None
+    assert known.set_carrier(0, True, now=0.2) == []
+    assert known.hear(0, 1, HeartBeat(0, (0,)), now=0.2) == A
+    beat = known.heart_beat(0, now=0.2)
+    assert beat is not None
+    assert beat.heard == (1,)
+
+
+def test_strangers_are_no_neighbours() -> None:
+    known = neighbours()
+    assert known.hear(0, 7, HeartBeat(0, (0,)), now=0.1) is None
+    assert known.hear(1, 2**30, HeartBeat(0, (0,)), now=0.1) is None
+    assert known.fault(Step(0, 7)) == "next hop is no neighbour"
+
+
+def test_bandwidth_never_exceeds_the_rate_nor_goes_below_nothing() -> None:
+    bandwidth = Bandwidth(1, rate_bps=8e6)
+    for now, count in enumerate([0, 500_000, 3_000_000, 3_000_000, 3_000_000]):
+        bandwidth.observe(0, count, 0, float(now))
+    assert 0 < bandwidth.available_bps(0, Direction.IN) < 8e6
+    assert bandwidth.available_bps(0, Direction.OUT) == 8e6
+    bandwidth.observe(0, 2**40, 0, 5.0)
+    assert bandwidth.available_bps(0, Direction.IN) == 0.0
+    bandwidth.observe(0, 0, 0, 6.0)  # a counter that went back: the port was made anew
+    assert bandwidth.used_bps(0, Direction.IN) >= 0.0
