@@ -1,31 +1,60 @@
 """DPillar's routing (Liao 2012): one path or many, round the pillar, without any table."""
 
+from collections.abc import Callable
+
 from hosts.base.algorithms import Algorithm
-from hosts.dpillar.paths import mp_paths, sp_path
-from hosts.dpillar.single import Clockwise, CounterClockwise
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from hosts.base.path import Path
+from hosts.dpillar import multipath, single
+from hosts.dpillar.aware import TrafficAware
+from hosts.dpillar.choices import tunnels
+from hosts.dpillar.light import RandomPath
+from hosts.dpillar.paths import sp_path
+from hosts.dpillar.tunnel import Tunnelling
+from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+
+
+def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]]:
+    return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions))
+
 
 ALGORITHMS = {
     "sp-cw": Algorithm(
         "DPillarSP, clockwise (Liao 2012, Algorithm 1)",
         lambda dpillar, s, d: sp_path(dpillar, s, d, CLOCKWISE),
         opposite="sp-ccw",
-        router=Clockwise,
+        router=single.Clockwise,
     ),
     "sp-ccw": Algorithm(
         "DPillarSP, counter-clockwise",
         lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
         opposite="sp-ccw",
-        router=CounterClockwise,
+        router=single.CounterClockwise,
     ),
     "mp": Algorithm(
-        "DPillarMP, clockwise (Liao 2012, Algorithm 2)",
-        path_set=lambda dpillar, s, d: mp_paths(dpillar, s, d, CLOCKWISE),
+        "DPillarMP, clockwise (Liao 2012, Algorithms 2 and 3), paths probed (section 4.5.1)",
+        path_set=_paths(multipath.FaultTolerant),
         opposite="mp-ccw",
+        router=multipath.FaultTolerant,
     ),
     "mp-ccw": Algorithm(
         "DPillarMP, counter-clockwise",
-        path_set=lambda dpillar, s, d: mp_paths(dpillar, s, d, COUNTER_CLOCKWISE),
+        path_set=_paths(multipath.CounterClockwise),
         opposite="mp-ccw",
+        router=multipath.CounterClockwise,
+    ),
+    "mp-both": Algorithm(
+        "DPillarMP with the paths of both directions",
+        path_set=_paths(multipath.BothWays),
+        router=multipath.BothWays,
+    ),
+    "mp-random": Algorithm(
+        "DPillarMP, a random path for each try of a connection (section 4.5.1, light-weight)",
+        path_set=_paths(RandomPath),
+        router=RandomPath,
+    ),
+    "mp-aware": Algorithm(
+        "DPillarMP, each flow on the path with the most available bandwidth (section 4.5.2)",
+        path_set=_paths(TrafficAware),
+        router=TrafficAware,
     ),
 }

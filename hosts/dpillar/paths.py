@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.base.path import Path, Step, walked
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from topos.dpillar import CLOCKWISE, DPillar
 
 
 class Proxies(NamedTuple):

@@ -1,0 +1,109 @@
+"""DPillarMP's decisions: which tunnels there are, which to take, and the way back (Liao 2012, 4.5).
+
+All of it is arithmetic on addresses and measurements that are handed in; the routers (tunnel.py,
+multipath.py, light.py, aware.py) hold the state and the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hosts.base.path import Path, Step
+from hosts.base.probing import Candidate, best
+from hosts.dpillar.paths import Proxies, mp_step, mp_tunnels
+from topos.dpillar import DPillar
+
+# A link of a path: a server, and its hop.
+Link = tuple[int, Step]
+
+# A new flow is taken to use this share of what is free on its path, until it is measured.
+NEW_FLOW_SHARE = 0.5
+
+
+def tunnels(
+    dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+) -> dict[Path, Proxies]:
+    """Return the disjoint paths of these directions, shortest first, each with its tunnel.
+
+    Paths of one direction are disjoint among themselves; one of the other direction may cross them.
+
+    >>> dpillar = DPillar(8, 2)
+    >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
+    >>> [len(path) for path in tunnels(dpillar, s, d, (0, 1))]
+    [2, 2, 4, 4, 4, 4, 4, 4]
+    """
+    found: dict[Path, Proxies] = {}
+    for port in ports:
+        found.update(mp_tunnels(dpillar, source, destination, port))
+    return dict(sorted(found.items(), key=lambda tunnel: len(tunnel[0])))
+
+
+def tunnel_by_last(
+    dpillar: DPillar, source: int, destination: int, port: int, last: int
+) -> Proxies | None:
+    """Return the tunnel of the path that ends with the hop from `last` to the destination.
+
+    There is one at most: the paths of a direction share no server.
+    """
+    for path, proxies in mp_tunnels(dpillar, source, destination, port).items():
+        if path.servers[-2] == last:
+            return proxies
+    return None
+
+
+def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies) -> Step | None:
+    """Return the hop from a server towards the origin of the tunnel in which it stands.
+
+    It goes back over the very links by which packets come from `origin` to `end`, which is the
+    destination, or a relay that met a failure. (DPillarSP in the opposite direction would not do:
+    on paths of more than k hops it sets the symbols back in another order.) None where the server
+    is not on that way.
+    """
+    at = origin
+    for _ in range(2 * dpillar.k + 1):
+        step = mp_step(dpillar, at, origin, end, by)
+        if step is None:
+            return None
+        if step.peer == server:
+            return Step(1 - by.port, at)
+        at = step.peer
+    return None
+
+
+def links(path: Path) -> Iterator[Link]:
+    """Return every link of the path."""
+    return zip(path.servers, path.steps, strict=False)
+
+
+def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> int | None:
+    """Return the path for a flow, the one with the largest available bandwidth (4.5.2).
+
+    All flows of a source see the same measurements, and would all take the same path until the
+    next ones. So what a flow uses is booked: it is no longer available where the flow goes, and
+    available again where it was. What a new flow will use, nobody knows; half of what is free is
+    booked for it.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        The paths with their last measurements, which the booking changes.
+    using : int or None
+        The flow's path so far; None for a new flow.
+    own_bps : float
+        The flow's rate on it.
+
+    >>> from hosts.base.probing import State
+    >>> paths = [Candidate(Path(0, ()), State.WORKING, 1e9) for _ in range(3)]
+    >>> [schedule(paths, None, 0.0) for _ in range(6)]
+    [0, 1, 2, 0, 1, 2]
+    """
+    chosen = best(candidates, using, own_bps)
+    if chosen is None or chosen == using:
+        return chosen
+    there = candidates[chosen]
+    if using is None:
+        there.available_bps *= 1 - NEW_FLOW_SHARE
+    else:
+        there.available_bps = max(0.0, there.available_bps - own_bps)
+        candidates[using].available_bps += own_bps
+    return chosen

@@ -1,0 +1,202 @@
+"""DPillarMP that probes its paths: fault-tolerant (Liao 2012, section 4.5.1).
+
+For every destination in use, the source keeps the disjoint paths and what is known of each. It
+probes them all, at once when the first packet is sent and then at each probe interval; a little
+more at random keeps sources from probing in step. The answer goes back over the links by which the
+probe came (see tunnel.py). A path has failed when
+
+- a relay tells so, because its next hop is down: it answers a probe or any other packet with a
+  path failure, which names the link;
+- its first hop goes down;
+- its probe is not answered in time.
+
+All packets to a destination take the path in use. It is left the moment that it fails, for the
+shortest of those that work; at the end of each round the shortest that works is used, so that
+traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
+in, that is the shortest path. With no path left, packets are dropped, and probing goes on.
+
+State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
+without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each.
+
+Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
+works, if one is known to work.
+
+Left out: telling other destinations' paths of a failed link. Each learns from its own probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from hosts.base.actions import Action
+from hosts.base.bounded import Bounded
+from hosts.base.path import Path, Step
+from hosts.base.probing import Probing
+from hosts.dpillar.choices import Link, links, tunnels
+from hosts.dpillar.paths import Proxies
+from hosts.dpillar.tunnel import Tunnelling
+from hosts.wire.ipv4 import FlowKey
+from hosts.wire.messages import ProbeResponse
+from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+
+DESTINATIONS = 1024  # at most so many are probed at a time
+MOST_PATHS = 256  # a probe's path number has 8 bits
+
+
+@dataclass
+class Destination:
+    """What a source knows of its paths to one server; `tunnels` is that of each candidate."""
+
+    probing: Probing
+    tunnels: dict[Path, Proxies]
+
+
+class FaultTolerant(Tunnelling):
+    """DPillarMP clockwise, with probes: see the module's text."""
+
+    # Whether paths are told apart by their available bandwidth: section 4.5.1 only asks for one
+    # that works.
+    by_bandwidth: ClassVar[bool] = False
+
+    def __init__(self, *network: Any, **options: Any) -> None:
+        super().__init__(*network, **options)
+        self.destinations: Bounded[int, Destination] = Bounded(
+            DESTINATIONS, self.timers.flow_idle_s
+        )
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def tunnel_for(
+        self, packet: bytes, flow: FlowKey, destination: int, now: float
+    ) -> Proxies | None:
+        """Return the tunnel of the path that the packet is to take."""
+        known = self.destinations.use(destination, now) or self._begin(destination, now)
+        path = self.path_for(packet, flow, known, now)
+        return None if path is None else known.tunnels[path]
+
+    def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
+        """Return one of the destination's paths, None if none works: the one in use."""
+        return known.probing.current_path
+
+    def _begin(self, destination: int, now: float) -> Destination:
+        every = tunnels(self.topology, self.server, destination, self.directions)
+        some = dict(list(every.items())[:MOST_PATHS])
+        known = Destination(Probing(some), some)
+        forgotten = self.destinations.put(destination, known, now)
+        if forgotten is not None:
+            self._forget(forgotten)
+        self._fail(known, lambda path: not self.first_works(some[path]))
+        self.agenda.set(("probe", destination), now, partial(self._probe, destination))
+        return known
+
+    # -- rounds of probes ------------------------------------------------------------------------
+
+    def _probe(self, destination: int, now: float) -> list[Action]:
+        for idle, _ in self.destinations.expire(now):
+            self._forget(idle)
+        known = self.destinations.get(destination)
+        if known is None:
+            return []
+        probing, timers = known.probing, self.timers
+        actions: list[Action] = []
+        for index in probing.begin():
+            proxies = known.tunnels[probing.candidates[index].path]
+            if self.first_works(proxies):
+                actions.append(self.probe(destination, proxies, probing.round, index))
+            else:
+                probing.fail(index)
+        self._choose(known)
+        give_up, again = partial(self._give_up, destination), partial(self._probe, destination)
+        self.agenda.set(("give up", destination), now + timers.probe_timeout_s, give_up)
+        jitter = self.random.random() * timers.probe_jitter_s
+        self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
+        return actions
+
+    def _give_up(self, destination: int, now: float) -> list[Action]:
+        known = self.destinations.get(destination)
+        if known is not None:
+            self.counters["probes lost"] += len(known.probing.give_up())
+            self._choose(known)
+        return []
+
+    def _forget(self, destination: int) -> None:
+        self.agenda.cancel(("probe", destination))
+        self.agenda.cancel(("give up", destination))
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
+        """Note that a path works."""
+        known = self.destinations.get(destination)
+        available = answer.available_bps if self.by_bandwidth else 0
+        if known is None or not known.probing.answer(answer.round, answer.path, available):
+            return super().answered(destination, answer, now)
+        if known.probing.finished or not known.probing.works:
+            self._choose(known)
+        return []
+
+    def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
+        """Note that the paths over that link have failed."""
+        known = self.destinations.get(destination)
+        if known is None:
+            return super().failed(destination, flow, link, now)
+        self._fail(known, lambda path: link in links(path))
+        return []
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Leave the paths over a first hop that is down; probe those over one that is up again."""
+        for destination, known in self.destinations.items():
+            first = [path for path in known.tunnels if path.steps[0] == step]
+            if first and up:
+                # Not all destinations in the same instant.
+                soon = now + self.random.random() * self.timers.probe_timeout_s
+                self.agenda.set(("probe", destination), soon, partial(self._probe, destination))
+            elif first:
+                self._fail(known, first.__contains__)
+        return []
+
+    def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
+        if known.probing.fail_where(broken) or known.probing.finished:
+            self._choose(known)
+
+    def _choose(self, known: Destination) -> None:
+        if known.probing.choose():
+            self.counters["paths switched"] += 1
+
+    # -- for a user to see -----------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return what a user may want to see: destinations, their paths and which is in use."""
+        return {
+            **super().state(),
+            "destinations": [
+                {"server": self.topology.address(destination), "paths": self._paths(known)}
+                for destination, known in self.destinations.items()
+            ],
+        }
+
+    def _paths(self, known: Destination) -> list[dict[str, Any]]:
+        return [
+            {
+                **self.path_state(candidate.path),
+                "state": candidate.state.value,
+                "available_bps": candidate.available_bps,
+                "in use": index == known.probing.current,
+            }
+            for index, candidate in enumerate(known.probing.candidates)
+        ]
+
+
+class CounterClockwise(FaultTolerant):
+    """The same, the other way round."""
+
+    directions = (COUNTER_CLOCKWISE,)
+
+
+class BothWays(FaultTolerant):
+    """The same with the paths of both directions: twice as many, from both ports."""
+
+    directions = (CLOCKWISE, COUNTER_CLOCKWISE)

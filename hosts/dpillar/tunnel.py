@@ -1,0 +1,276 @@
+"""Forwarding by tunnel (Liao 2012, section 4.4, Algorithm 3), which all of DPillarMP shares.
+
+A packet follows the path s -> s' ... d' -> d in an outer IPv4 header (IP in IP, hosts/wire/ipv4):
+
+     s                  s'       ...        d'                  d
+     | s'->d' [s->d ..] | s'->d' [s->d ..]  |      [s->d ..]    |
+
+The outer header names the proxy source s', the proxy destination d' and the direction. A relay
+finds the next hop from the two headers alone, and lowers the outer TTL, that of a path of at most
+2k + 1 <= 63 hops. The proxy destination takes the outer header off and sends the packet on, to
+the destination itself. Where the path was cut because it passed the destination before d' (see
+`mp_tunnels`), the packet arrives in its tunnel: Algorithm 3, line 1.
+
+Control messages are IPv4 packets whose protocol is the message's number (hosts.wire.dcn.Protocol):
+
+- A probe goes from s to d in the same tunnel, by the same code, as the packets whose way it tries.
+  On it, every relay lowers the available bandwidth to that of the port by which it came in and of
+  the port by which it goes out.
+- The probe's answer, and the path failure of a relay whose next hop is down (for a probe and for
+  any other packet), go back to s over the links by which the probe or packet came. So a path
+  answers if and only if all of its links work, and an answer cannot fall victim to a failure
+  elsewhere. They travel in the tunnel of the way out, up to s; a relay finds the hop before it
+  by running Algorithm 3 from s in its head (`step_back`): at most 2k + 1 steps of arithmetic for
+  a control message, and nothing stored.
+
+State: none. Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is what
+becomes of answers and failures. Every server relays, and answers probes, for all kinds of them.
+
+Invariants: a plain packet goes no further than the server it is for; a control message that cannot
+go on is dropped, never answered; a packet that comes back to its source is dropped.
+
+Left out: IP in IP of applications, which a destination could not tell from a tunnel, and their
+use of the control messages' protocol numbers. Both are dropped, with a reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.bandwidth import Direction
+from hosts.base.path import Path, Step
+from hosts.base.router import Router
+from hosts.dpillar.choices import Link, step_back, tunnel_by_last
+from hosts.dpillar.paths import Proxies, mp_step
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_IP, Frame
+from hosts.wire.ipv4 import (
+    IP_IN_IP,
+    LAYOUT,
+    FlowKey,
+    Ipv4Header,
+    Tunnel,
+    decapsulate,
+    decrement_ttl,
+    encapsulate,
+    flow_key,
+)
+from hosts.wire.messages import PathFailure, Probe, ProbeResponse
+from topos.dpillar import CLOCKWISE
+
+TTL = 64  # more than the 2k + 1 hops of the longest path, k being 31 at most
+BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE)
+RESERVED = frozenset([IP_IN_IP, Protocol.PROBE, *BACKWARD])
+
+NO_PATH = "all disjoint paths have failed"
+NEXT_HOP_DOWN = "next hop is down"
+NO_SERVER = "destination is no server of this network"
+OFF_PATH = "not on the path of its tunnel"
+
+_PROTOCOL = LAYOUT.byte("protocol")
+_IN_TUNNEL = bytes([IP_IN_IP])
+
+
+class Inside(NamedTuple):
+    """A packet in its tunnel, all addresses being servers of this network."""
+
+    source: int
+    destination: int
+    proxies: Proxies
+    header: Ipv4Header
+    packet: bytes
+
+
+class Tunnelling(Router):
+    """What all of DPillarMP's routers share: see the module's text."""
+
+    directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
+
+    # -- for a subclass to say -------------------------------------------------------------------
+
+    def tunnel_for(
+        self, packet: bytes, flow: FlowKey, destination: int, now: float
+    ) -> Proxies | None:
+        """Return the tunnel that a packet of this server's own takes, None if no path works."""
+        raise NotImplementedError
+
+    def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
+        """Take in the answer to a probe."""
+        return [Drop("answer to no probe")]
+
+    def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
+        """Take in that a packet or probe of that flow met a failed link."""
+        return [Drop("failure of no path in use")]
+
+    # -- for a subclass to use -------------------------------------------------------------------
+
+    def first_works(self, proxies: Proxies) -> bool:
+        """Tell whether the first hop of that tunnel works."""
+        return self.neighbours.works(Step(proxies.port, proxies.source))
+
+    def probe(self, destination: int, proxies: Proxies, round_: int, path: int) -> Action:
+        """Send a probe of that tunnel."""
+        available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
+        body = Probe(round_, path, available).pack()
+        self.counters["probes"] += 1
+        return self._enter(self._control(Protocol.PROBE, destination, body), proxies)
+
+    def path_state(self, path: Path) -> dict[str, Any]:
+        """Return a path as a user may want to see it."""
+        direction = "clockwise" if path.steps[0].port == CLOCKWISE else "counter-clockwise"
+        servers = [self.topology.address(server) for server in path.servers]
+        return {"servers": servers, "direction": direction}
+
+    def flow_state(self, flow: FlowKey, path: Path | None) -> dict[str, Any]:
+        """Return a flow of this server's own as a user may want to see it."""
+        destination = self.server_of(flow.destination)
+        return {
+            "server": None if destination is None else self.topology.address(destination),
+            "protocol": flow.protocol,
+            "ports": [flow.source_port, flow.destination_port],
+            "path": None if path is None else self.path_state(path),
+        }
+
+    # -- the source ------------------------------------------------------------------------------
+
+    def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Send the packet into the tunnel that it is to take."""
+        if flow.protocol in RESERVED:
+            return [Drop("protocol is reserved for routing", packet)]
+        if self.server_of(flow.source) != self.server:
+            return [Drop("source is not this server", packet)]
+        proxies = self.tunnel_for(packet, flow, destination, now)
+        if proxies is None:
+            return [Drop(NO_PATH, packet)]
+        return [self._enter(packet, proxies)]
+
+    def _enter(self, packet: bytes, proxies: Proxies) -> Action:
+        """Send a packet of this server's own to the proxy source (Algorithm 3, line 3)."""
+        step = Step(proxies.port, proxies.source)
+        if not self.neighbours.works(step):
+            return Drop(NEXT_HOP_DOWN, packet)
+        return self._send(step, self._wrap(packet, proxies))
+
+    # -- the relays ------------------------------------------------------------------------------
+
+    def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Relay a packet in its tunnel; take in what is for this server."""
+        if frame.ethertype != ETH_IP:
+            return [Drop("unknown protocol", frame.data)]
+        if frame.data[_PROTOCOL : _PROTOCOL + 1] != _IN_TUNNEL:
+            return self._arrived(port, peer, frame.data, now)
+        tunnel, outer, packet = decapsulate(frame.data)
+        inner, _ = Ipv4Header.parse(packet)
+        numbers = (inner.source, inner.destination, tunnel.source, tunnel.destination)
+        servers = [server for ip in numbers if (server := self.server_of(ip)) is not None]
+        if len(servers) < len(numbers):
+            return [Drop(NO_SERVER, packet)]
+        source, destination, near, far = servers
+        if destination == self.server:
+            return self._arrived(port, peer, packet, now)
+        if source == self.server:
+            return [Drop("came back to its source", packet)]
+        if outer.ttl <= 1:
+            return [Drop("TTL expired", packet)]
+        proxies = Proxies(near, far, tunnel.direction)
+        inside = Inside(source, destination, proxies, inner, packet)
+        return self._relay(port, outer, inside)
+
+    def _relay(self, port: int, outer: Ipv4Header, inside: Inside) -> list[Action]:
+        source, destination, proxies, inner, packet = inside
+        backward = inner.protocol in BACKWARD
+        if backward:
+            step = step_back(self.topology, self.server, destination, source, proxies)
+        else:
+            step = mp_step(self.topology, self.server, source, destination, proxies)
+        if step is None:
+            return [Drop(OFF_PATH, packet)]
+        if not self.neighbours.works(step):
+            return [Drop(NEXT_HOP_DOWN, packet), *self._path_failure(inside, step)]
+        if inner.protocol == Protocol.PROBE:
+            packet = self._measured(packet, port, step.port)
+        if backward or self.server != proxies.destination:
+            return [self._send(step, outer._replace(ttl=outer.ttl - 1).pack(packet))]
+        # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
+        if inner.ttl <= 1:
+            return [Drop("TTL expired", packet)]
+        return [self._send(step, decrement_ttl(packet))]
+
+    def _measured(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
+        """Return the probe with the bandwidth that is left through this server."""
+        header, body = Ipv4Header.parse(packet)
+        probe = Probe.parse(body)
+        available = min(
+            probe.available_bps,
+            int(self.bandwidth.available_bps(came_by, Direction.IN)),
+            int(self.bandwidth.available_bps(leaves_by, Direction.OUT)),
+        )
+        return header.pack(probe._replace(available_bps=available).pack())
+
+    def _path_failure(self, inside: Inside, failed: Step) -> list[Action]:
+        """Tell the packet's source which link stopped it (section 4.5.1)."""
+        if inside.header.protocol in BACKWARD:
+            return []
+        back = step_back(self.topology, self.server, inside.source, self.server, inside.proxies)
+        if back is None or not self.neighbours.works(back):
+            return []
+        uid, peer = self.uid, self.topology.uid(failed.peer)
+        body = PathFailure(failed.port, uid, peer, flow_key(inside.packet)).pack()
+        packet = self._control(Protocol.PATH_FAILURE, inside.source, body)
+        self.counters["path failures sent"] += 1
+        return [self._send(back, self._wrap(packet, inside.proxies))]
+
+    # -- the ends --------------------------------------------------------------------------------
+
+    def _arrived(self, port: int, peer: int, packet: bytes, now: float) -> list[Action]:
+        header, body = Ipv4Header.parse(packet)
+        if self.server_of(header.destination) != self.server:
+            return [Drop("not for this server", packet)]
+        if header.protocol not in RESERVED:
+            return [Deliver(packet)]
+        source = self.server_of(header.source)
+        if source is None:
+            return [Drop(NO_SERVER, packet)]
+        if header.protocol == Protocol.PROBE:
+            return self._answer(Step(port, peer), source, Probe.parse(body), packet)
+        if header.protocol == Protocol.PROBE_RESPONSE:
+            return self.answered(source, ProbeResponse.parse(body), now)
+        if header.protocol == Protocol.PATH_FAILURE:
+            return self._told(PathFailure.parse(body), packet, now)
+        return [Drop("IP in IP in a tunnel", packet)]
+
+    def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
+        """Answer a probe by the way it came."""
+        direction = 1 - back.port
+        proxies = tunnel_by_last(self.topology, source, self.server, direction, back.peer)
+        if proxies is None:
+            return [Drop(OFF_PATH, packet)]
+        if not self.neighbours.works(back):
+            return [Drop(NEXT_HOP_DOWN, packet)]
+        free = int(self.bandwidth.available_bps(back.port, Direction.IN))
+        answer = ProbeResponse(probe.round, probe.path, min(probe.available_bps, free))
+        response = self._control(Protocol.PROBE_RESPONSE, source, answer.pack())
+        return [self._send(back, self._wrap(response, proxies))]
+
+    def _told(self, told: PathFailure, packet: bytes, now: float) -> list[Action]:
+        destination = None if told.flow is None else self.server_of(told.flow.destination)
+        if told.flow is None or destination is None:
+            return [Drop("failure of no path in use", packet)]
+        server, peer = map(self.topology.server_of_uid, (told.server, told.peer))
+        return self.failed(destination, told.flow, (server, Step(told.port, peer)), now)
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _control(self, protocol: Protocol, to: int, body: bytes) -> bytes:
+        ipv4 = self.topology.ipv4
+        return Ipv4Header(ipv4(self.server), ipv4(to), protocol).pack(body)
+
+    def _wrap(self, packet: bytes, proxies: Proxies) -> bytes:
+        ipv4 = self.topology.ipv4
+        tunnel = Tunnel(ipv4(proxies.source), ipv4(proxies.destination), proxies.port)
+        return encapsulate(packet, tunnel, TTL, self.identify() & 0xFFFF)
+
+    @staticmethod
+    def _send(step: Step, data: bytes) -> Send:
+        return Send(step.port, step.peer, Frame(ETH_IP, data))
