@@ -12,6 +12,7 @@ from typing import Any
 from experiments.benches._frame import Row
 from experiments.benches._measure import interleaved, medians
 from hosts.base.algorithms import algorithms, route
+from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.base.timers import PAPER
 from hosts.memory.devices import Hop, Tap
@@ -138,7 +139,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
         "control": [],
     }
     for hop in seen:
-        port = network.far_port(hop)
+        port = arrival_port(topology, hop.server, hop.step)
         receive = _bound(network.routers[hop.peer].receive, port, hop.server, hop.frame, now)
         serial = serial_of(hop.frame.data)
         if serial is not None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from hosts.base.path import Step
 from hosts.wire.frame import Frame
 
 
@@ -19,6 +20,11 @@ class Hop(NamedTuple):
     port: int
     peer: int
     frame: Frame
+
+    @property
+    def step(self) -> Step:
+        """Where it goes."""
+        return Step(self.port, self.peer)
 
 
 class Device(Protocol):

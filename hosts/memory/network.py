@@ -20,6 +20,7 @@ from itertools import count
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.failures import Failures
 from hosts.base.path import Path, Step
+from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.memory.devices import Device, Hop, through
 from hosts.memory.packets import serial_of, udp_packet
@@ -251,23 +252,10 @@ class MemoryNetwork:
         if hop.peer in self.failures.nodes:
             self._lose(hop.frame.data, FAILED)
             return
-        port = self.far_port(hop)
+        port = arrival_port(self.topology, hop.server, hop.step)
         self._bytes[hop.peer, port, "in"] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
         self._act(hop.peer, actions)
-
-    def far_port(self, hop: Hop) -> int:
-        """Return the peer's port of this hop: the one that leads back over the same nodes."""
-        plug = self.topology.server_plug(hop.server, hop.port)
-        if plug.node == hop.peer:
-            return int(plug.port)
-        for port in range(self.topology.ports):
-            if self.topology.server_plug(hop.peer, port).node == plug.node:
-                return port
-        for port in range(self.topology.ports):
-            if hop.server in self.topology.peers(hop.peer, port):
-                return port
-        raise RuntimeError(f"server {hop.server} has no hop to server {hop.peer}")
 
     def _stops(self, server: int, step: Step) -> str:
         """Return why a frame does not get over that hop; an empty text if it does."""
