@@ -1,9 +1,17 @@
 """BCube's routing (Guo 2009): digits corrected one by one, and sources that choose the order."""
 
 from hosts.base.algorithms import Algorithm
+from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
+from hosts.bcube.selection import around, parallel_paths
 
 ALGORITHMS = {
-    "bcube": Algorithm("BCubeRouting (Guo 2009, Fig. 2)", path, path_set, router=BCubeRouting)
+    "bcube": Algorithm("BCubeRouting (Guo 2009, Fig. 2)", path, path_set, router=BCubeRouting),
+    "bsr": Algorithm(
+        "BCube Source Routing (Guo 2009, section 4)",
+        path_set=parallel_paths,
+        around=around,
+        router=BSR,
+    ),
 }

@@ -1,4 +1,4 @@
-"""BCubeRouting as a router: every server corrects the highest digit that differs (Guo 2009, 3.2)."""
+"""BCubeRouting as a router: each server corrects the highest digit that differs (Guo 2009, 3.2)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,281 @@
+"""BSR, BCube's source routing (Guo 2009, section 4): the source of a flow decides its path.
+
+This is the source's part; `hosts.bcube.forwarding` has what a server does for others. Per flow
+there is a `Selection`: candidate paths, what probes found, the one in use. A flow is simplex, and
+known by five fields of its packets (section 4.1). Packets are never held: a new flow uses the
+default path at once, while its first round of probes is under way.
+
+    packet of a new flow  -> default path; a round begins
+    answer                -> what is free on that path
+    failed link           -> another path that works, at once; in a round, a search for one more
+    no answer in time     -> that path has failed; a search for one more
+    all answered          -> the round ends: use the best path; the next begins after an interval
+                             and a random part (section 4.3: against oscillation)
+
+Invariants: a flow has at most one timer, for the end of its round's waiting or the begin of its
+next round. A flow that sends nothing has none: it probes again with its next packet. No path that
+counts as working or untried has a link that is known to have failed. Every table is bounded.
+
+Packets to and from other networks (section 5.3) are flows as well: from the source to a gateway,
+and from a gateway, which got them from outside, to their destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hosts.base.actions import Action, Deliver, Drop
+from hosts.base.bandwidth import Direction
+from hosts.base.bounded import Bounded
+from hosts.base.failures import Pair
+from hosts.base.path import Path, Step
+from hosts.bcube.forwarding import Forwarding
+from hosts.bcube.gateways import Gateways, ranked
+from hosts.bcube.selection import Selection
+from hosts.wire.dcn import Protocol
+from hosts.wire.ipv4 import FlowKey, Ipv4Header
+from hosts.wire.messages import Probe, ProbeResponse
+from topos.base.addressing import dotted_quad
+from topos.bcube import BCube
+
+MOST_FLOWS = 4096
+MOST_ROUND = 2**32 - 1  # what a probe has room for
+
+
+@dataclass
+class Flow:
+    """One flow of this server's own."""
+
+    selection: Selection
+    targets: tuple[int, ...]  # its destination; or the gateways that it may use, best first
+    since_s: float  # when the count of bytes began
+    sent_bytes: int = 0
+    round: int = 0  # the number of the round of probes under way, 0 for none
+
+
+class BSR(Forwarding):
+    """The routing of one BCube server.
+
+    Parameters
+    ----------
+    gateways : mapping of text to servers, optional
+        For each external prefix, such as ``0.0.0.0/0``, its gateways; the same for all servers.
+    """
+
+    def __init__(
+        self,
+        topology: BCube,
+        server: int,
+        *,
+        gateways: Mapping[str, Sequence[int]] | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(topology, server, **common)
+        self.gateways = Gateways(topology, gateways or {})
+        self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
+        self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)  # those under way
+        self._last_round = 0
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Send a packet along its flow's path."""
+        if self.server_of(flow.source) is None:
+            self.counters["from external networks"] += 1
+        return self._send(packet, flow, (destination,), now)
+
+    def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
+        """Send a packet to one of its gateways, or out if this server is one."""
+        serving = self.gateways.serving(flow.destination)
+        if not serving:
+            return super().external(packet, flow, now)
+        if self.server in serving:
+            return self._out(packet)
+        return self._send(packet, flow, serving, now)
+
+    def arrived(self, packet: bytes) -> list[Action]:
+        """Deliver a packet, here or, if this server is its gateway, to the outside."""
+        destination = Ipv4Header.parse(packet)[0].destination
+        if self.server_of(destination) == self.server:
+            return [Deliver(packet)]
+        if self.server in self.gateways.serving(destination):
+            return self._out(packet)
+        return [Drop("packet is for another server", packet)]
+
+    def _out(self, packet: bytes) -> list[Action]:
+        """Hand a packet to the outside: this server's own IP stack has the uplink."""
+        self.counters["to external networks"] += 1
+        return [Deliver(packet)]
+
+    def _send(
+        self, packet: bytes, key: FlowKey, targets: tuple[int, ...], now: float
+    ) -> list[Action]:
+        flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
+        flow.sent_bytes += len(packet)
+        path = flow.selection.path
+        if path is None:
+            actions: list[Action] = [Drop("no path is left", packet)]
+        else:
+            actions = self.send_along(path, Protocol.IPV4, packet)
+        if _timer(key) not in self.agenda:
+            actions += self._begin_round(key, flow, now)
+        return actions
+
+    # -- flows -----------------------------------------------------------------------------------
+
+    def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> Flow:
+        if len(targets) > 1:
+            targets = tuple(ranked(key, targets))
+        flow = Flow(self._select(targets, now), targets, now)
+        forgotten = self.flows.put(key, flow, now)
+        if forgotten is not None:
+            self.agenda.cancel(_timer(forgotten))
+        if "idle flows" not in self.agenda:
+            self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
+        return flow
+
+    def _select(self, targets: Sequence[int], now: float) -> Selection:
+        """Return the choice of paths to the first target to which one may be left."""
+        failures = self.failures(now)
+        for target in targets:
+            selection = Selection(self.topology, self.server, target, failures)
+            if selection.path:
+                break
+        return selection
+
+    def _forget_idle(self, now: float) -> list[Action]:
+        for key, _ in self.flows.expire(now):
+            self.agenda.cancel(_timer(key))
+        if len(self.flows):
+            self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
+        return []
+
+    # -- rounds of probes ------------------------------------------------------------------------
+
+    def _begin_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+        if flow.selection.path is None and len(flow.targets) > 1:
+            flow.selection = self._select(flow.targets, now)
+        if now > flow.since_s:
+            flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
+        flow.since_s, flow.sent_bytes = now, 0
+        # Numbered across all flows of this server, so that an answer finds its flow.
+        self._last_round = self._last_round % MOST_ROUND + 1
+        flow.round = self._last_round
+        self._rounds.put(flow.round, key, now)
+        self.counters["probe rounds"] += 1
+        return self._probe(key, flow, flow.selection.begin_round(self.failures(now)), now)
+
+    def _probe(
+        self, key: FlowKey, flow: Flow, candidates: Sequence[int], now: float
+    ) -> list[Action]:
+        """Probe these paths, or end the round if nothing is waited for any more."""
+        actions: list[Action] = []
+        for index in candidates:
+            path = flow.selection.candidates[index].path
+            free_bps = self.bandwidth.available_bps(path.steps[0].port, Direction.OUT)
+            probe = Probe(flow.round, index, int(free_bps))
+            actions += self.send_along(path, Protocol.PROBE, probe.pack())
+        if candidates:
+            deadline = now + self.timers.probe_timeout_s
+            self.agenda.set(_timer(key), deadline, lambda at: self._time_out(key, at))
+        if flow.selection.finished:
+            actions += self._end_round(key, flow, now)
+        return actions
+
+    def _time_out(self, key: FlowKey, now: float) -> list[Action]:
+        flow = self.flows.get(key)
+        if flow is None:
+            return []
+        return self._probe(key, flow, flow.selection.time_out(self.failures(now)), now)
+
+    def _end_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+        self._rounds.pop(flow.round)
+        flow.round = 0
+        flow.selection.settle()
+        if flow.selection.path is None:
+            # A gateway that cannot be reached: on to those that the flow likes less.
+            others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
+            if others:
+                flow.selection = self._select(others, now)
+                self.counters["gateway changes"] += 1
+                return self._begin_round(key, flow, now)
+        pause = self.timers.probe_interval_s + self.random.random() * self.timers.probe_jitter_s
+        self.agenda.set(_timer(key), now + pause, lambda at: self._adapt(key, at))
+        return []
+
+    def _adapt(self, key: FlowKey, now: float) -> list[Action]:
+        """Probe again, unless the flow has sent nothing since the last time (section 4.3)."""
+        flow = self.flows.get(key)
+        return self._begin_round(key, flow, now) if flow and flow.sent_bytes else []
+
+    def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
+        """Take in what is free on a path."""
+        key = self._rounds.get(response.round)
+        flow = self.flows.get(key) if key is not None else None
+        if key is None or flow is None or flow.round != response.round:
+            return [Drop("answer to no probe")]
+        selection = flow.selection
+        if not selection.answer_of(response.path, path, float(response.available_bps)):
+            return [Drop("answer to no probe")]
+        return self._end_round(key, flow, now) if selection.finished else []
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def lost(self, link: Pair, now: float) -> list[Action]:
+        """Let no flow use a link that has failed (section 4.3).
+
+        A flow with another working path waits for its next round; in a round the failed candidate
+        is replaced at once, and a flow with no path left begins a round.
+        """
+        actions: list[Action] = []
+        failures = self.failures(now)
+        for key, flow in self.flows.items():
+            before = flow.selection.path
+            flow.selection.lose(link)
+            if flow.round:
+                actions += self._probe(key, flow, flow.selection.replace(failures), now)
+            elif before and not flow.selection.path:
+                actions += self._begin_round(key, flow, now)
+        return actions
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Leave a link that went down; with a new one, see what stranded flows can do."""
+        actions = super().link_changed(step, up, now)
+        if up:
+            for key, flow in self.flows.items():
+                if flow.selection.path is None and not flow.round:
+                    actions += self._begin_round(key, flow, now)
+        return actions
+
+    # -- for the eye -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return the flows as well, with their paths and candidates."""
+        return {**super().state(), "flows": [self._told(*item) for item in self.flows.items()]}
+
+    def _told(self, key: FlowKey, flow: Flow) -> dict[str, Any]:
+        def addresses(path: Path | None) -> list[str]:
+            return [self.topology.address(server) for server in path.servers] if path else []
+
+        return {
+            "source": f"{dotted_quad(key.source)}:{key.source_port}",
+            "destination": f"{dotted_quad(key.destination)}:{key.destination_port}",
+            "protocol": key.protocol,
+            "path": addresses(flow.selection.path),
+            "rounds": flow.selection.round,
+            "path_changes": flow.selection.changes,
+            "candidates": [
+                {
+                    "path": addresses(one.path),
+                    "state": one.state.value,
+                    "available_bps": one.available_bps,
+                }
+                for one in flow.selection.candidates
+            ],
+        }
+
+
+def _timer(key: FlowKey) -> tuple[str, FlowKey]:
+    return "flow", key

@@ -1,0 +1,232 @@
+"""What a BCube server does for others (Guo 2009, Fig. 7 and section 7.2): relay, answer, overhear.
+
+A packet carries its whole path, so a relay decides with one look-up in its neighbour table
+(`hosts.bcube.neighbours`), advances the next hop index and sends the packet on; it knows nothing
+of flows. Three kinds of message pass it as well, each along a path that its sender names::
+
+    source --probe--> relay --probe--> destination    min(available in, available out) at each relay
+    source <-------- probe response -- destination    over the reversed path
+    source <-- path failure -- relay  x               the link that is down, over the way so far
+
+From those it keeps the failed-link database (section 4.2): every server that a path-failure
+message passes notes the link; a link is forgotten after a while, or when the answer to a probe
+passes that came over it. Links of this server's own are in the neighbour table, not there.
+
+Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
+message about a lost message is never sent. A path of 8 hops ends every packet, so nobody counts
+its TTL down.
+
+Left out: BCube broadcast, of which the paper says no more than that it is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.base.actions import Action, Drop, Send
+from hosts.base.bandwidth import Direction
+from hosts.base.bounded import Bounded
+from hosts.base.failures import Failures, Pair
+from hosts.base.path import Path, Step
+from hosts.base.router import Router
+from hosts.bcube.neighbours import NeighbourTable
+from hosts.bcube.paths import digit, with_digit
+from hosts.bcube.selection import links
+from hosts.bcube.source_routes import hops_of, path_of, reverse
+from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, BCubeHeader, advance
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.messages import PathFailure, Probe, ProbeResponse
+from topos.base.errors import require
+from topos.bcube import BCube
+
+MOST_FAILED_LINKS = 1024
+
+
+class Forwarding(Router):
+    """The forwarding engine, the end of other servers' probes, and the failed-link database."""
+
+    def __init__(self, topology: BCube, server: int, **common: Any) -> None:
+        require(
+            topology.k <= MOST_LEVEL and topology.n <= MOST_VALUE + 1,
+            f"{topology.spec} is too large for BCube's header, which names digits up to "
+            f"{MOST_LEVEL} and their values up to {MOST_VALUE}: choose k <= {MOST_LEVEL} and "
+            f"n <= {MOST_VALUE + 1} (Guo 2009, section 7.1)",
+        )
+        super().__init__(topology, server, **common)
+        self.table = NeighbourTable(topology, server)
+        self.failed_links: Bounded[Pair, None] = Bounded(
+            MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
+        )
+
+    # -- for the source's part to say ------------------------------------------------------------
+
+    def arrived(self, packet: bytes) -> list[Action]:
+        """Answer for an IPv4 packet whose path ends here."""
+        raise NotImplementedError
+
+    def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
+        """Answer for a probe of this server's own that came back; `path` is the one it probed."""
+        raise NotImplementedError
+
+    def lost(self, link: Pair, now: float) -> list[Action]:
+        """Answer for a link that has failed, and was not known to have."""
+        raise NotImplementedError
+
+    # -- for the source's part to use ------------------------------------------------------------
+
+    def send_along(self, path: Path, protocol: Protocol, payload: bytes) -> list[Action]:
+        """Send something of this server's own along a path."""
+        hops = hops_of(self.topology, path)
+        neighbour = self.table.look_up(hops[0])
+        if neighbour is None or not neighbour.up:
+            return [Drop("next hop is down", payload)]
+        destination = self.topology.uid(path.destination)
+        # The first hop is taken here: on the wire the index is that of the peer's next hop.
+        header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
+        return [_sent(neighbour.step, header.pack(payload))]
+
+    def failures(self, now: float) -> Failures:
+        """Return all links that this server believes to have failed."""
+        self.failed_links.expire(now)
+        return Failures(links=self.table.failed_links.union(self.failed_links))
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Note the state of a link of this server's own."""
+        self.table.set_status(step, up)
+        link = frozenset((self.server, step.peer))
+        if not up:
+            return self.lost(link, now)
+        self.failed_links.pop(link)
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Return what is known of failures."""
+        address = self.topology.address
+        own = self.table.failed_links
+        return {
+            **super().state(),
+            "neighbours": {"known": len(self.table), "down": len(own)},
+            "failed_links": [
+                [address(server) for server in sorted(link)]
+                for link in [*own, *(link for link in self.failed_links if link not in own)]
+            ],
+        }
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Send a packet on along its path, or take it where the path ends."""
+        if frame.ethertype != ETH_DCN:
+            return [Drop("unknown protocol", frame.data)]
+        header, body = BCubeHeader.parse(frame.data)
+        if header.next_hop < len(header.path):
+            return self._relay(port, frame.data, header, body, now)
+        if header.destination != self.uid:
+            return [Drop("path ends at another server", body)]
+        match header.protocol:
+            case Protocol.IPV4:
+                return self.arrived(body)
+            case Protocol.PROBE:
+                return self._answer(port, header, Probe.parse(body))
+            case Protocol.PROBE_RESPONSE:
+                return self._take_answer(header, ProbeResponse.parse(body), now)
+            case Protocol.PATH_FAILURE:
+                return self._note_failure(PathFailure.parse(body), now)
+        return [Drop("unknown protocol", body)]
+
+    def _relay(
+        self, port: int, data: bytes, header: BCubeHeader, body: bytes, now: float
+    ) -> list[Action]:
+        neighbour = self.table.look_up(header.path[header.next_hop])
+        if neighbour is None:
+            return [Drop("hop leads nowhere", body)]
+        onward = neighbour.step
+        if not neighbour.up:
+            return [Drop("next hop is down", body), *self._tell_failure(header, onward)]
+        learned: list[Action] = []
+        match header.protocol:
+            case Protocol.PROBE:
+                probe = self._lowered(Probe.parse(body), port, onward.port)
+                return [_sent(onward, header.advanced().pack(probe.pack()))]
+            case Protocol.PATH_FAILURE:
+                learned = self._note_failure(PathFailure.parse(body), now)
+            case Protocol.PROBE_RESPONSE:
+                self._note_success(self._path_of(header))
+        return [_sent(onward, advance(data)), *learned]
+
+    # -- probes ----------------------------------------------------------------------------------
+
+    def _lowered(self, probe: Probe, port_in: int, port_out: int | None = None) -> Probe:
+        """Return the probe with what is free at this server, if that is less."""
+        free_bps = self.bandwidth.available_bps(port_in, Direction.IN)
+        if port_out is not None:
+            free_bps = min(free_bps, self.bandwidth.available_bps(port_out, Direction.OUT))
+        return probe._replace(available_bps=min(probe.available_bps, int(free_bps)))
+
+    def _answer(self, port: int, header: BCubeHeader, probe: Probe) -> list[Action]:
+        path = self._path_of(header)
+        if path is None or path.destination != self.server:
+            return [Drop("no such path")]
+        response = ProbeResponse(*self._lowered(probe, port))
+        return self.send_along(reverse(path), Protocol.PROBE_RESPONSE, response.pack())
+
+    def _take_answer(
+        self, header: BCubeHeader, response: ProbeResponse, now: float
+    ) -> list[Action]:
+        path = self._path_of(header)
+        if path is None or path.destination != self.server:
+            return [Drop("no such path")]
+        self._note_success(path)
+        return self.answered(response, reverse(path), now)
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _tell_failure(self, header: BCubeHeader, step: Step) -> list[Action]:
+        """Tell the source of a packet or probe which link is down, over the way it came."""
+        if header.protocol not in (Protocol.IPV4, Protocol.PROBE):
+            return []
+        path = self._path_of(header)
+        if path is None or path.destination != self.server:
+            return []
+        # The link says enough: whatever flow of the source uses it has to leave it.
+        message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
+        return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
+
+    def _note_failure(self, message: PathFailure, now: float) -> list[Action]:
+        """Take in, or overhear, that a link has failed."""
+        link = self._link_of(message)
+        if link is None:
+            return [Drop("no such link")]
+        self.failed_links.expire(now)
+        known = link in self.failed_links
+        self.failed_links.put(link, None, now)
+        return [] if known else self.lost(link, now)
+
+    def _note_success(self, path: Path | None) -> None:
+        """Take in, or overhear, that an answer came along that path."""
+        for link in links(path) if path else ():
+            self.failed_links.pop(link)
+
+    # -- what a frame says, checked --------------------------------------------------------------
+
+    def _path_of(self, header: BCubeHeader) -> Path | None:
+        """Return the way that a packet has come so far, None if it is none, or there is no such."""
+        source: int = self.topology.server_of_uid(header.source)
+        path = path_of(self.topology, source, header.path[: header.next_hop])
+        return path if path and path.steps else None
+
+    def _link_of(self, message: PathFailure) -> Pair | None:
+        """Return the link that a message names, None if there is no such link."""
+        bcube = self.topology
+        server, peer = bcube.server_of_uid(message.server), bcube.server_of_uid(message.peer)
+        level = message.port
+        if not (0 <= server < bcube.servers and 0 <= peer < bcube.servers and level <= bcube.k):
+            return None
+        if server == peer or with_digit(bcube, server, level, digit(bcube, peer, level)) != peer:
+            return None
+        return frozenset((server, peer))
+
+
+def _sent(step: Step, data: bytes) -> Send:
+    return Send(step.port, step.peer, Frame(ETH_DCN, data))

@@ -1,0 +1,301 @@
+"""Which of the parallel paths a BCube source uses: PathSelection (Guo 2009, sections 4.1-4.3).
+
+A source knows the addresses, what its probes found, and a set of failed links. From these alone
+it decides; what keeps the set, sends probes and counts time is `hosts.bcube.bsr`, or a simulator.
+
+A failed link is a pair of neighbouring servers. They share one switch (they differ in one digit),
+so the pair names the hop. It is all that a path-failure message tells: whether the cable of the
+one, the cable of the other or their switch is to blame, nobody asks. A dead server shows itself as
+many failed links, to each neighbour that was asked for a way through it; so does a dead switch, to
+each pair below it. The search may propose the same dead server, or destination port, again over
+another neighbour, until every link that leads there is known: at most (k + 1)(n - 1) probes for a
+server, n - 1 for a port. Who knows more (`around`, for an answer with all failures learned) may
+also name servers, switches and cables.
+
+Invariants: no two paths of a set share a server or a switch; no path is longer than the header can
+say; a path in use is left at once when a link of it fails, and else only at the end of a round.
+
+Left out: weights of links, and a metric other than available bandwidth (section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from hosts.base.algorithms import Routed
+from hosts.base.failures import NONE, Failures, Pair
+from hosts.base.path import Path, Step
+from hosts.base.probing import Probing, State, best
+from hosts.bcube.paths import digit, path_set, width, with_digit
+from hosts.wire.bcube import MOST_HOPS
+from topos.bcube import BCube
+
+# Paths that a round may try in place of failed ones. A round ends even in a network of ruins.
+MOST_REPLACEMENTS = 64
+
+
+def parallel_paths(
+    bcube: BCube, source: int, destination: int, failures: Failures = NONE
+) -> list[Path]:
+    """Return parallel paths around the failures, the default path (a shortest one) first.
+
+    They are those of BuildPathSet that work, and for each other one what a breadth-first search
+    finds beside them, as long as it finds any.
+
+    >>> from hosts.base.failures import parse_failures
+    >>> bcube = BCube(8, 3)  # Fig. 4, with the relay of P_1 dead
+    >>> dead = parse_failures(bcube, ["server:0.0.1.1"])
+    >>> for path in parallel_paths(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1"), dead):
+    ...     print(*map(bcube.address, path.servers))
+    0.0.0.1 1.0.0.1 1.0.1.1
+    0.0.0.1 0.1.0.1 0.1.1.1 1.1.1.1 1.0.1.1
+    0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1
+    0.0.0.1 0.0.2.1 2.0.2.1 2.0.1.1 1.0.1.1
+    """
+    wanted = path_set(bcube, source, destination)
+    found = [path for path in wanted if _works(bcube, path, failures)]
+    while len(found) < len(wanted):
+        another = replacement(bcube, source, destination, found, failures)
+        if another is None:
+            break
+        found.append(another)
+    return sorted(found, key=len)
+
+
+def around(
+    bcube: BCube, source: int, destination: int, failures: Failures, several: bool
+) -> Routed:
+    """Return the path that a flow takes when the failures are known, or the whole set."""
+    paths = parallel_paths(bcube, source, destination, failures)
+    if not paths:
+        return Routed([], f"no path of {most_hops(bcube)} hops or fewer is left")
+    return Routed(paths if several else paths[:1])
+
+
+def most_hops(bcube: BCube) -> int:
+    """Return how long a path may be: what a header holds, and in larger BCubes as much again."""
+    return max(MOST_HOPS, 2 * (bcube.k + 1))
+
+
+def links(path: Path) -> Iterator[Pair]:
+    """Yield the path's links."""
+    return (frozenset(hop) for hop in pairwise(path.servers))
+
+
+# -- the search for a replacement ----------------------------------------------------------------
+
+
+def replacement(
+    bcube: BCube, source: int, destination: int, kept: Iterable[Path], failures: Failures
+) -> Path | None:
+    """Return a shortest path that works and is parallel to those kept, None if there is none.
+
+    The paper's breadth-first search (section 4.2), from both ends at once: it meets halfway, and
+    an end without a free port stops it at its first step. Each server and switch is passed once.
+    """
+    closed = set(failures.nodes)
+    for path in kept:
+        closed.update(_inner_nodes(bcube, path))
+    if source in closed or destination in closed:
+        return None
+    near = _Wave(bcube, source, closed, failures.links)
+    far = _Wave(bcube, destination, closed, failures.links)
+    for _ in range(most_hops(bcube)):
+        wave, other = (near, far) if len(near.front) <= len(far.front) else (far, near)
+        wave.advance()
+        for server in wave.front:
+            if server in other.came_from:
+                return _joined(near, far, server)
+        if not wave.front:
+            return None
+    return None
+
+
+class _Wave:
+    """All servers within so many hops of an end: a breadth-first search that goes hop by hop."""
+
+    def __init__(self, bcube: BCube, end: int, closed: set[int], failed: frozenset[Pair]) -> None:
+        self.bcube, self.end, self.closed, self.failed = bcube, end, closed, failed
+        self.front = [end]
+        self.came_from = {end: Step(0, end)}  # over which level, from which server
+        self._left: dict[int, list[int]] = {}  # servers below a switch that it has not led to yet
+
+    def advance(self) -> None:
+        """Go one hop further."""
+        front, self.front = self.front, []
+        for server in front:
+            for level in range(self.bcube.k, -1, -1):
+                switch = self.bcube.server_plug(server, level).node
+                if switch not in self.closed and not self._cut(server, switch):
+                    self._through(switch, server, level)
+
+    def _through(self, switch: int, server: int, level: int) -> None:
+        left = self._left.get(switch)
+        if left is None:
+            left = list(_below(self.bcube, server, level))
+        self._left[switch] = []
+        for peer in left:
+            if peer in self.came_from or peer in self.closed:
+                continue
+            if self._cut(server, peer) or self._cut(switch, peer):
+                self._left[switch].append(peer)
+            else:
+                self.came_from[peer] = Step(level, server)
+                self.front.append(peer)
+
+    def _cut(self, a: int, b: int) -> bool:
+        return bool(self.failed) and frozenset((a, b)) in self.failed
+
+
+def _below(bcube: BCube, server: int, level: int) -> Iterator[int]:
+    """Yield the neighbours at that level from the next digit on, as BuildPathSet's detours go.
+
+    So that servers that search at the same time do not all crowd on digit 0.
+    """
+    values = width(bcube, level)
+    own = digit(bcube, server, level)
+    return (with_digit(bcube, server, level, (own + i) % values) for i in range(1, values))
+
+
+def _joined(near: _Wave, far: _Wave, meeting: int) -> Path:
+    steps: list[Step] = []
+    at = meeting
+    while at != near.end:
+        before = near.came_from[at]
+        steps.append(Step(before.port, at))
+        at = before.peer
+    steps.reverse()
+    at = meeting
+    while at != far.end:
+        steps.append(far.came_from[at])
+        at = steps[-1].peer
+    return Path(near.end, tuple(steps))
+
+
+def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:
+    """Yield every server but the ends, and every switch, of a path."""
+    for server, step in zip(path.servers, path.steps, strict=False):
+        yield bcube.server_plug(server, step.port).node
+    for step in path.steps[:-1]:
+        yield step.peer
+
+
+def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
+    for server, step in zip(path.servers, path.steps, strict=False):
+        switch = bcube.server_plug(server, step.port).node
+        if switch in failures.nodes or step.peer in failures.nodes:
+            return False
+        if failures.links and any(
+            frozenset(ends) in failures.links
+            for ends in ((server, step.peer), (server, switch), (switch, step.peer))
+        ):
+            return False
+    return True
+
+
+# -- the choice of one flow ----------------------------------------------------------------------
+
+
+class Selection(Probing):
+    """PathSelection of one flow (Fig. 7), as the source sees it.
+
+    The methods that find something out return the numbers of candidates to probe next. A path's
+    number stays its own until the next round.
+
+    >>> bcube = BCube(4, 1)  # the example of section 7.5
+    >>> selection = Selection(bcube, bcube.server("0.0"), bcube.server("1.3"), NONE)
+    >>> def use() -> None:
+    ...     print(*map(bcube.address, selection.path.servers))
+    >>> use()
+    0.0 1.0 1.3
+    >>> selection.begin_round(NONE)
+    [0, 1]
+    >>> selection.answer(1, 0, 2e8), selection.answer(1, 1, 9e8), selection.settle()
+    (True, True, True)
+    >>> use()
+    0.0 0.3 1.3
+    >>> selection.lose(frozenset([bcube.server("0.0"), bcube.server("0.3")]))
+    >>> use()  # without probing
+    0.0 1.0 1.3
+    """
+
+    def __init__(self, bcube: BCube, source: int, destination: int, failures: Failures) -> None:
+        self.bcube, self.source, self.destination = bcube, source, destination
+        super().__init__(parallel_paths(bcube, source, destination, failures))
+        self.path = self.current_path  # the one in use; None when none is left
+        self.rate_bps = 0.0  # what the flow itself sends
+        self.changes = 0  # of the path in use
+        self._wanted = len(path_set(bcube, source, destination))
+        self._replaced = 0
+        self._suspects: frozenset[Pair] = frozenset()
+
+    def begin_round(self, failures: Failures) -> list[int]:
+        """Begin a round over the parallel paths that are not known to have failed."""
+        self._replaced = 0
+        self._suspects = frozenset()
+        paths = parallel_paths(self.bcube, self.source, self.destination, failures)
+        probes = self.begin(paths)
+        for candidate in self.candidates:
+            if candidate.state == State.FAILED:  # in an earlier round: it gets another chance
+                candidate.state = State.UNTRIED
+        return probes
+
+    def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
+        """Take in an answer that came over that path; False if it answers no probe of the round."""
+        if index >= len(self.candidates) or self.candidates[index].path != path:
+            return False
+        answered = self.answer(self.round, index, available_bps)
+        if answered and self.path is None:
+            self.settle()  # nothing better to wait for
+        return answered
+
+    def lose(self, link: Pair) -> None:
+        """Note a failed link; if the path in use has it, use another at once (section 4.3)."""
+        self.fail_where(lambda path: link in links(path))
+        if self.path is not None and link in links(self.path):
+            self.settle()
+
+    def replace(self, failures: Failures) -> list[int]:
+        """Add a candidate for each that failed in this round, as far as there is a path."""
+        known = Failures(failures.nodes, failures.links | self._suspects)
+        added = []
+        while self._replaced < MOST_REPLACEMENTS:
+            kept = [one.path for one in self.candidates if one.state != State.FAILED]
+            if len(kept) >= self._wanted:
+                break
+            path = replacement(self.bcube, self.source, self.destination, kept, known)
+            if path is None:
+                break
+            self._replaced += 1
+            added.append(self.add(path))
+        return added
+
+    def time_out(self, failures: Failures) -> list[int]:
+        """Give up the probes that were not answered, and replace their paths.
+
+        No message says which link it was: for the rest of the round, all of them are avoided.
+        """
+        silent = [self.candidates[index].path for index in self.give_up()]
+        self._suspects = self._suspects.union(*map(links, silent))
+        if self.path in silent:
+            self.settle()
+        return self.replace(failures)
+
+    def settle(self) -> bool:
+        """Use the best path that is known; tell whether that is another than before.
+
+        # Departs from the paper: what the flow itself sends counts as available on the path it
+        # uses. Otherwise a flow that fills its path would find any other path better, for ever.
+        """
+        before = self.path
+        working = best(self.candidates, self.current, self.rate_bps)
+        if working is None:
+            self.choose()
+        else:
+            self.current = working
+        self.path = self.current_path
+        if self.path == before:
+            return False
+        self.changes += self.path is not None
+        return True

@@ -1,0 +1,54 @@
+"""Paths as headers carry them: hop by hop the digit that changes and its new value (section 7.1).
+
+A header names its source and its hops; whoever reads it can work out every server on the way, and
+the way back. What a frame says is not trusted: hops that lead nowhere give no path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hosts.base.path import Path, Step
+from hosts.bcube.paths import digit, width, with_digit
+from hosts.wire.bcube import Hop
+from topos.bcube import BCube
+
+
+def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
+    """Return the path as its header holds it.
+
+    >>> from hosts.bcube.paths import path
+    >>> bcube = BCube(4, 1)
+    >>> hops_of(bcube, path(bcube, bcube.server("0.0"), bcube.server("2.3")))
+    (Hop(level=1, value=2), Hop(level=0, value=3))
+    """
+    return tuple([Hop(step.port, digit(bcube, step.peer, step.port)) for step in path.steps])
+
+
+def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
+    """Return where a hop leads, None where the network has no such hop."""
+    level, value = hop
+    if level > bcube.k or value >= width(bcube, level) or value == digit(bcube, server, level):
+        return None
+    return with_digit(bcube, server, level, value)
+
+
+def path_of(bcube: BCube, source: int, hops: Iterable[Hop]) -> Path | None:
+    """Return the path that a header describes, None where the network has no such path."""
+    if not 0 <= source < bcube.servers:
+        return None
+    at = source
+    steps = []
+    for hop in hops:
+        peer = next_server(bcube, at, hop)
+        if peer is None:
+            return None
+        steps.append(Step(hop.level, peer))
+        at = peer
+    return Path(source, tuple(steps))
+
+
+def reverse(path: Path) -> Path:
+    """Return the way back: the same levels, the same servers."""
+    back = [Step(step.port, server) for server, step in zip(path.servers, path.steps, strict=False)]
+    return Path(path.destination, tuple(reversed(back)))
