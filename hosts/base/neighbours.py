@@ -22,8 +22,17 @@ from topos.base.topology import Topology
 class Neighbours:
     """The state of every link of one server. Links are named by their `Step`: port and peer."""
 
-    def __init__(self, topology: Topology, server: int, timers: Timers, now: float) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        server: int,
+        timers: Timers,
+        now: float,
+        *,
+        watched: bool = True,
+    ) -> None:
         self.server = server
+        self.watched = watched  # by heart-beats; without them the carrier alone tells
         self.timeout_s = timers.neighbour_timeout_s
         self.peers = [topology.peers(server, port) for port in range(topology.ports)]
         self._uid = topology.uid(server)
@@ -91,7 +100,8 @@ class Neighbours:
         return min((self._heard[step] for step in self._up), default=float("inf")) + self.timeout_s
 
     def _is_heard(self, step: Step, now: float) -> bool:
-        return self._carrier[step.port] and now < self._heard[step] + self.timeout_s
+        in_time = not self.watched or now < self._heard[step] + self.timeout_s
+        return self._carrier[step.port] and in_time
 
     def _judge(self, step: Step, now: float) -> Step | None:
         """Bring the link's state up to date; return it if that changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from topos.base.polymorphic import NOTHING
@@ -15,10 +16,19 @@ from topos.base.topology import Topology
 
 
 class Step(NamedTuple):
-    """One hop: out of this port, to that server."""
+    """One hop: out of this port, to that server.
+
+    `via` names the switches on the way (their node numbers), where switches interconnect and so
+    leave several ways, and a routing has chosen one.
+    """
 
     port: int
     peer: int
+    via: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        via = f", via={self.via}" if self.via else ""
+        return f"Step(port={self.port}, peer={self.peer}{via})"
 
 
 # What a server does with a packet to a destination, when it looks at nothing else.
@@ -72,7 +82,8 @@ def way(
 ) -> list[int]:
     """Return the switches that one hop goes through, or raise ValueError where there is no way.
 
-    Where switches interconnect it is a shortest way, around those that have failed.
+    Where switches interconnect it is the way that the step names. If it names none it is a
+    shortest way, around those that have failed.
     """
 
     def works(a: int, b: int) -> bool:
@@ -81,6 +92,12 @@ def way(
     first = topology.server_plug(server, step.port).node
     if first == NOTHING or not works(server, first):
         raise ValueError(f"port {step.port} of server {server} leads nowhere")
+    if step.via:
+        for a, b in pairwise((server, *step.via, step.peer)):
+            cabled = b == first if a == server else b in _cabled(topology, a)
+            if not cabled or not works(a, b):
+                raise ValueError(f"the way of server {server} to {step.peer} breaks off at {a}")
+        return list(step.via)
     if first == step.peer:
         return []
     came_from = {first: NOTHING}
@@ -97,6 +114,13 @@ def way(
                 came_from[plug.node] = switch
                 queue.append(plug.node)
     raise ValueError(f"port {step.port} of server {server} does not lead to {step.peer}")
+
+
+def _cabled(topology: Topology, switch: int) -> set[int]:
+    """Return the nodes at the other ends of a switch's cables; none for what is no switch."""
+    if not topology.servers <= switch < topology.nodes:
+        return set()
+    return {plug.node for _, plug in topology.neighbours(switch)}
 
 
 def walked(source: int, destination: int, next_step: NextStep, limit: int) -> Path:

@@ -57,7 +57,9 @@ class Router:
         self.uid: int = topology.uid(server)
         self.timers = timers or timers_for(topology)
         self.random = random.Random((seed << 32) + server)
-        self.neighbours = Neighbours(topology, server, self.timers, now)
+        self.neighbours = Neighbours(
+            topology, server, self.timers, now, watched=self.watches_neighbours
+        )
         self.bandwidth = Bandwidth(topology.ports, rate_bps)
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
