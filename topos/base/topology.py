@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from topos.base.addressing import UidAddresses
@@ -133,7 +134,7 @@ class Topology(UidAddresses, ABC):
         """Name of the network in a spec: the name of the file that defines it."""
         return type(self).__module__.rpartition(".")[2]
 
-    @property
+    @cached_property
     def spec(self) -> str:
         """The network as it is written on the command line: ``bcube,8,3,servers=2048``."""
         signature = inspect.signature(type(self)).parameters
