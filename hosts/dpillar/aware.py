@@ -76,6 +76,14 @@ class TrafficAware(BothWays):
         jitter = self.random.random() * timers.probe_jitter_s
         return Scheduled(path, now, now + timers.probe_interval_s + jitter)
 
+    def choose(self, known: Destination) -> None:
+        """Choose for flows that begin before there are answers; the others move one by one."""
+        known.probing.choose()
+
+    def in_use(self) -> set[tuple[int | None, int | None]]:
+        """Return the paths that flows take."""
+        return {(self.server_of(flow.destination), held.path) for flow, held in self.flows.items()}
+
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see: each flow's path besides."""
         flows = [self.flow_state(flow, self._path(flow, held)) for flow, held in self.flows.items()]

@@ -108,7 +108,7 @@ class FaultTolerant(Tunnelling):
                 actions.append(self.probe(destination, proxies, probing.round, index))
             else:
                 probing.fail(index)
-        self._choose(known)
+        self.choose(known)
         give_up, again = partial(self._give_up, destination), partial(self._probe, destination)
         self.agenda.set(("give up", destination), now + timers.probe_timeout_s, give_up)
         jitter = self.random.random() * timers.probe_jitter_s
@@ -119,7 +119,7 @@ class FaultTolerant(Tunnelling):
         known = self.destinations.get(destination)
         if known is not None:
             self.counters["probes lost"] += len(known.probing.give_up())
-            self._choose(known)
+            self.choose(known)
         return []
 
     def _forget(self, destination: int) -> None:
@@ -135,7 +135,7 @@ class FaultTolerant(Tunnelling):
         if known is None or not known.probing.answer(answer.round, answer.path, available):
             return super().answered(destination, answer, now)
         if known.probing.finished or not known.probing.works:
-            self._choose(known)
+            self.choose(known)
         return []
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
@@ -160,34 +160,40 @@ class FaultTolerant(Tunnelling):
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         if known.probing.fail_where(broken) or known.probing.finished:
-            self._choose(known)
+            self.choose(known)
 
-    def _choose(self, known: Destination) -> None:
+    def choose(self, known: Destination) -> None:
+        """Use the shortest path that works."""
         if known.probing.choose():
             self.counters["paths switched"] += 1
 
     # -- for a user to see -----------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: destinations, their paths and which is in use."""
+        """Return what a user may want to see: destinations, their paths and which are in use."""
+        used = self.in_use()
         return {
             **super().state(),
             "destinations": [
-                {"server": self.topology.address(destination), "paths": self._paths(known)}
+                {
+                    "server": self.topology.address(destination),
+                    "paths": [
+                        {
+                            **self.path_state(candidate.path),
+                            "state": candidate.state.value,
+                            "available_bps": candidate.available_bps,
+                            "in use": (destination, index) in used,
+                        }
+                        for index, candidate in enumerate(known.probing.candidates)
+                    ],
+                }
                 for destination, known in self.destinations.items()
             ],
         }
 
-    def _paths(self, known: Destination) -> list[dict[str, Any]]:
-        return [
-            {
-                **self.path_state(candidate.path),
-                "state": candidate.state.value,
-                "available_bps": candidate.available_bps,
-                "in use": index == known.probing.current,
-            }
-            for index, candidate in enumerate(known.probing.candidates)
-        ]
+    def in_use(self) -> set[tuple[int | None, int | None]]:
+        """Return the paths that packets take, each by its destination and its number."""
+        return {(server, known.probing.current) for server, known in self.destinations.items()}
 
 
 class CounterClockwise(FaultTolerant):
