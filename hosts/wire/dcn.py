@@ -34,7 +34,7 @@ _MOST_SCOPE = 0b111
 class Protocol(IntEnum):
     """What the payload is: an IPv4 packet (IP's own number), or a control message.
 
-    The numbers of the messages are free in IP as well, by which DPillar carries them.
+    The numbers of the messages are free in IP as well, so that an IPv4 header can announce them.
     """
 
     IPV4 = 4

@@ -168,6 +168,8 @@ class Layout:
                 self._constant_bits |= (1 << field.bits) - 1 << shift
                 self._constants |= field.constant << shift
             elif field.name == CHECKSUM:
+                if offset % 16 or bits % 16:
+                    raise ValueError(f"the checksum of the {title} is not a word among words")
                 self._checksum_shift = shift
         # A word that is not one value: the index of its first value, each one's shift and mask.
         self._splits: list[tuple[int, list[tuple[int, int]]]] = []

@@ -1,9 +1,9 @@
 """The bodies of control messages: what servers tell one another beside their packets.
 
-They follow a DCN header, a BCube header or, in DPillar, an IPv4 header, whose protocol says which
-message it is (`hosts.wire.dcn.Protocol`). The papers say what the messages tell, and draw none.
-Here each begins with two bytes of its own and a checksum of the whole body, since the checksums of
-those headers cover the headers alone. The body fills its packet to the last byte.
+They follow a DCN, BCube or IPv4 header, whose protocol says which message it is
+(`hosts.wire.dcn.Protocol`). The papers say what the messages tell, and draw none. Here each begins
+with two bytes of its own and a checksum of the whole body, since the checksums of those headers
+cover the headers alone. The body fills its packet to the last byte.
 
 On the wire every server is its uid; a port is the index of a server's port.
 """

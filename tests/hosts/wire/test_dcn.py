@@ -32,6 +32,20 @@ def test_bytes_stand_where_figure_10_has_them():
     assert len(packet) == 20 + 0x0107
 
 
+def test_protocol_numbers_stay_what_they_are():
+    # Servers of different versions may meet on a wire.
+    assert {protocol.name: hex(protocol) for protocol in Protocol} == {
+        "IPV4": "0x4",
+        "HEART_BEAT": "0xe0",
+        "LINK_STATE": "0xe1",
+        "PROBE": "0xe2",
+        "PROBE_RESPONSE": "0xe3",
+        "PATH_FAILURE": "0xe4",
+        "UNREACHABLE": "0xe5",
+        "PATH_PROBE": "0xe6",
+    }
+
+
 def test_proxy_sets_its_flag_and_adds_a_word():
     packet = DcnHeader(1, 2, Protocol.IPV4, proxy=0x0A0B0C0D).pack(b"")
     assert packet[:1] == b"\x16"

@@ -63,19 +63,27 @@ def test_values_of_all_widths_come_back():
 
 
 def test_places_tell_where_every_field_is():
-    layout = Layout([KIND, LEVEL, SUM, Field("uid", 32)])
+    layout = Layout([KIND, LEVEL, Field("port", 8), SUM, Field("uid", 32)])
     assert [(offset, field.name) for offset, field in layout.places()] == [
         (0, "kind"),
         (4, "level"),
-        (8, "checksum"),
-        (24, "uid"),
+        (8, "port"),
+        (16, "checksum"),
+        (32, "uid"),
     ]
-    assert layout.byte("uid") == 3
+    assert layout.byte("uid") == 4
 
 
 def test_fields_that_fill_no_whole_bytes_are_no_layout():
     with pytest.raises(ValueError, match="whole bytes"):
         Layout([KIND])
+
+
+def test_checksum_between_words_is_no_layout():
+    # Its 16-bit words are counted from the first byte of the header to the last of what follows.
+    for fields in ([KIND, LEVEL, SUM, Field("port", 8)], [SUM, KIND, LEVEL]):
+        with pytest.raises(ValueError, match="word among words"):
+            Layout(fields)
 
 
 def test_another_header_goes_before_damage_and_damage_before_nonsense():
