@@ -64,6 +64,8 @@ class Router:
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # by reason
+        # A data plane may repeat an answer by itself as long as this number stays the same.
+        self.generation = 0
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
@@ -139,12 +141,19 @@ class Router:
         """Answer for a packet to an address that is no server's."""
         return [Drop("destination is no server of this network", packet)]
 
+    def used(self, flow: FlowKey, now: float) -> None:
+        """Take note that a data plane has forwarded packets of a flow by itself."""
+
     # -- for a router to use ---------------------------------------------------------------------
 
     def identify(self) -> int:
         """Return the next packet's identification."""
         self._identification = (self._identification + 1) & 0xFFFFFFFF
         return self._identification
+
+    def answers_change(self) -> None:
+        """Tell the data plane that answers given before may not hold any more."""
+        self.generation += 1
 
     def message(self, step: Step, protocol: Protocol, body: bytes, destination: int) -> Send:
         """Return a control message of one hop or more, under a DCN header."""
@@ -211,6 +220,7 @@ class Router:
     def _links_changed(self, steps: Iterable[Step], now: float) -> list[Action]:
         actions: list[Action] = []
         for step in steps:
+            self.answers_change()
             up = self.neighbours.works(step)
             self.counters["link up" if up else "link down"] += 1
             actions += self.link_changed(step, up, now)

@@ -1,0 +1,82 @@
+"""A server's control socket: one line of JSON in, one line of JSON out, then it is closed.
+
+It is a Unix socket in the lab's private folder, so that only who may see the folder may ask. The
+forwarder's loop serves it, and nobody who asks slowly can hold that up.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LONGEST_REQUEST = 4096
+CLIENT_TIMEOUT_S = 5.0
+
+Answer = Callable[[dict[str, Any]], Any]
+Watch = Callable[[int, Callable[[], None]], None]
+Forget = Callable[[int], None]
+
+
+class ControlSocket:
+    """Listens at a path and answers requests by a function."""
+
+    def __init__(self, path: Path, answer: Answer, watch: Watch, forget: Forget) -> None:
+        path.unlink(missing_ok=True)
+        self._answer, self._watch, self._forget = answer, watch, forget
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen(16)
+        self._socket.setblocking(False)
+        watch(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._socket.accept()
+        except BlockingIOError:
+            return
+        client.setblocking(False)
+        received = bytearray()
+        self._watch(client.fileno(), lambda: self._receive(client, received))
+
+    def _receive(self, client: socket.socket, received: bytearray) -> None:
+        try:
+            data = client.recv(LONGEST_REQUEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        received += data
+        if data and b"\n" not in received and len(received) < LONGEST_REQUEST:
+            return
+        self._forget(client.fileno())
+        with client:
+            reply = self._reply(bytes(received))
+            # The buffer takes it whole: whoever does not read loses it, and nobody waits.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(reply) + LONGEST_REQUEST)
+            try:
+                client.sendall(reply)
+            except OSError:
+                return
+
+    def _reply(self, request: bytes) -> bytes:
+        try:
+            asked = json.loads(request)
+            answer = self._answer(asked) if isinstance(asked, dict) else None
+        except ValueError:
+            answer = None
+        told = {"error": "ask with one line of JSON"} if answer is None else answer
+        return json.dumps(told).encode() + b"\n"
+
+
+def ask(path: Path, request: dict[str, Any]) -> Any:
+    """Return the answer of a control socket; OSError if nobody answers in time."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(CLIENT_TIMEOUT_S)
+        client.connect(str(path))
+        client.sendall(json.dumps(request).encode() + b"\n")
+        with client.makefile("rb") as reply:
+            return json.loads(reply.readline() or b"null")

@@ -1,0 +1,143 @@
+"""What a live server sends and receives with: its ports, its application interface, its carriers.
+
+Nothing here decides anything. All sockets are non-blocking, for one loop to wait on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+
+APPLICATION_INTERFACE = "dcn0"
+BROADCAST_MAC = b"\xff" * 6
+LARGEST_FRAME = 65600
+
+TUNSETIFF = 0x400454CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SOCKET_BUFFER_BYTES = 4 << 20
+
+RTMGRP_LINK, RTM_NEWLINK = 1, 16
+IFF_LOWER_UP = 0x10000
+_MESSAGE = struct.Struct("=IHHII")
+_LINK = struct.Struct("=BBHiII")
+_ETHERTYPE = struct.Struct(">H")
+
+
+class Tun:
+    """The interface of the server's applications: whole IPv4 packets."""
+
+    def __init__(self, name: str = APPLICATION_INTERFACE) -> None:
+        self.fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        request = struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI)
+        fcntl.ioctl(self.fd, TUNSETIFF, request)
+
+    def receive(self) -> bytes | None:
+        """Return the next packet that an application sent, None when there is none."""
+        try:
+            return os.read(self.fd, LARGEST_FRAME)
+        except BlockingIOError:
+            return None
+
+    def send(self, packet: bytes) -> str:
+        """Hand a packet to the applications; return the reason if that fails."""
+        try:
+            os.write(self.fd, packet)
+        except BlockingIOError:
+            return "application interface is full"
+        except OSError:  # EINVAL: the kernel takes this for no IP packet
+            return "application interface refused the packet"
+        return ""
+
+
+class Received(NamedTuple):
+    """A frame, and the MAC address that it came from."""
+
+    source_mac: bytes
+    frame: Frame
+
+
+class Port:
+    """One network port, by a packet socket for each ethertype that is ours.
+
+    Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
+    what a program there has forwarded is not seen twice.
+    """
+
+    def __init__(self, number: int, name: str, mac: bytes) -> None:
+        self.number, self.name, self.mac = number, name, mac
+        self.sockets = [_packet_socket(name, ethertype) for ethertype in (ETH_DCN, ETH_IP)]
+
+    def receive(self, which: socket.socket) -> Received | None:
+        """Return the socket's next frame, None when there is none."""
+        while True:
+            try:
+                data, (_, ethertype, kind, _, source) = which.recvfrom(LARGEST_FRAME)
+            except BlockingIOError:
+                return None
+            except OSError:  # the port went down while something waited: the carrier tells
+                return None
+            if kind != socket.PACKET_OTHERHOST:  # not flooded here by a bridge that is learning
+                return Received(source, Frame(ethertype, data[14:]))
+
+    def send(self, destination_mac: bytes, frame: Frame) -> str:
+        """Put a frame on the cable; return the reason if that fails."""
+        head = destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
+        try:
+            self.sockets[0].send(head + frame.data)
+        except BlockingIOError:
+            return "port is full"
+        except OSError as error:
+            return f"port refused the frame: {os.strerror(error.errno or 0)}"
+        return ""
+
+
+def _packet_socket(name: str, ethertype: int) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
+        made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    made.bind((name, ethertype))
+    made.setblocking(False)
+    return made
+
+
+class Carriers:
+    """News of cables, from the kernel: which interface, and whether its cable is live."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
+        self.socket.bind((0, RTMGRP_LINK))
+        self.socket.setblocking(False)
+        self.overrun = False  # news was lost: ask for every port's state
+
+    def news(self) -> Iterator[tuple[int, bool]]:
+        """Yield (interface index, live) as far as there is news."""
+        while True:
+            try:
+                data = self.socket.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:  # ENOBUFS
+                self.overrun = True
+                return
+            yield from _link_states(data)
+
+
+def _link_states(data: bytes) -> Iterator[tuple[int, bool]]:
+    at = 0
+    while at + _MESSAGE.size <= len(data):
+        length, kind, *_ = _MESSAGE.unpack_from(data, at)
+        if kind == RTM_NEWLINK and length >= _MESSAGE.size + _LINK.size:
+            _, _, _, index, flags, _ = _LINK.unpack_from(data, at + _MESSAGE.size)
+            yield index, bool(flags & IFF_LOWER_UP)
+        at += max(_MESSAGE.size, length + 3 & ~3)

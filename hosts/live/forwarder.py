@@ -1,0 +1,240 @@
+"""A live server: one process that joins a router to real ports and a real application interface.
+
+It is the only place where a router meets a clock and sockets. Every packet goes through `send` or
+`receive` of the router; what it answers is put on the ports. One loop waits for packets, news of
+cables, control requests and the router's own timers.
+
+State: sockets, byte counters of the ports, the trace of marked packets. A forwarder that dies is a
+server that died: its application interface is gone with it, its routes and TCP connections too.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.path import Step
+from hosts.base.ports import arrival_port
+from hosts.base.router import Router
+from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
+from hosts.live.namespace import Interfaces
+from hosts.memory.packets import serial_of
+from topos.base.topology import Topology
+
+# So many packets of one socket are handled before others, and timers, have their turn.
+BATCH = 64
+OBSERVE_S = 0.1  # how often a router that asks for it learns its ports' load
+TRACES = 512
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a forwarder needs to know beside its router."""
+
+    mtu: int = 1500
+
+
+class Forwarder:
+    """The loop of one server; it runs in the server's network namespace."""
+
+    def __init__(self, topology: Topology, router: Router, settings: Settings) -> None:
+        self.topology, self.router = topology, router
+        self.server = router.server
+        self.drops: Counter[str] = Counter()  # what the data plane itself had to drop
+        self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
+        self._interfaces = Interfaces()
+        self.tun = Tun()
+        self._configure(settings)
+        self.ports = self._open_ports()
+        self.carriers = Carriers()
+        self._macs: dict[Step, bytes] = {}
+        self._peers: dict[tuple[int, bytes], int | None] = {}
+        self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
+        self._live = dict.fromkeys(self.ports, True)
+        self._wakers: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._watch_devices()
+
+    # -- setting up ------------------------------------------------------------------------------
+
+    def _configure(self, settings: Settings) -> None:
+        address = self.topology.ipv4(self.server)
+        self._interfaces.set_mtu(APPLICATION_INTERFACE, settings.mtu)
+        self._interfaces.set_address(APPLICATION_INTERFACE, address, self.topology.ip_prefix_length)
+        self._interfaces.set_up(APPLICATION_INTERFACE)
+
+    def _open_ports(self) -> dict[int, Port]:
+        ports = {}
+        for number, _ in self.topology.neighbours(self.server):
+            name = self.topology.interface(self.server, number)
+            mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
+            ports[number] = Port(number, name, mac)
+        return ports
+
+    def _watch_devices(self) -> None:
+        self.watch(self.tun.fd, self._from_applications)
+        self.watch(self.carriers.socket.fileno(), self._from_cables)
+        for port in self.ports.values():
+            for which in port.sockets:
+                self.watch(which.fileno(), partial(self._from_port, port, which))
+
+    def watch(self, fd: int, waker: Callable[[], None]) -> None:
+        """Call that whenever the descriptor can be read."""
+        self._wakers[fd] = waker
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def forget(self, fd: int) -> None:
+        """Undo `watch`."""
+        self._epoll.unregister(fd)
+        del self._wakers[fd]
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Forward until the process is ended."""
+        for port in self.ports.values():  # what happened before anybody listened
+            if not self._interfaces.has_carrier(port.name):
+                self._set_carrier(port.number, False)
+        next_look = 0.0
+        while True:
+            wait = self.router.next_poll - time.monotonic()
+            for fd, _ in self._epoll.poll(max(0.0, min(wait, OBSERVE_S))):
+                waker = self._wakers.get(fd)
+                if waker:
+                    waker()
+            now = time.monotonic()
+            if self.router.next_poll <= now:
+                self._act(self.router.poll(now))
+            if now >= next_look:
+                next_look = now + OBSERVE_S
+                self._observe(now)
+
+    def _from_applications(self) -> None:
+        for _ in range(BATCH):
+            packet = self.tun.receive()
+            if packet is None:
+                return
+            actions = self.router.send(packet, time.monotonic())
+            self._trace(packet, None, actions)
+            self._act(actions)
+
+    def _from_port(self, port: Port, which: socket.socket) -> None:
+        for _ in range(BATCH):
+            received = port.receive(which)
+            if received is None:
+                return
+            peer = self._peer(port.number, received.source_mac)
+            if peer is None:
+                self.drops["sender is no neighbour"] += 1
+                continue
+            now = time.monotonic()
+            actions = self.router.receive(port.number, peer, received.frame, now)
+            self._trace(received.frame.data, port.number, actions)
+            self._act(actions)
+
+    def _from_cables(self) -> None:
+        for index, live in self.carriers.news():
+            if index in self._by_index:
+                self._set_carrier(self._by_index[index].number, live)
+        if self.carriers.overrun:
+            self.carriers.overrun = False
+            for port in self.ports.values():
+                self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
+
+    def _set_carrier(self, port: int, live: bool) -> None:
+        if self._live[port] != live:
+            self._live[port] = live
+            self._act(self.router.carrier(port, live, time.monotonic()))
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._transmit(action)
+            elif isinstance(action, Deliver):
+                self._count(self.tun.send(action.packet))
+
+    def _transmit(self, send: Send) -> None:
+        port = self.ports.get(send.port)
+        if port is None:
+            self._count("no such port")
+            return
+        self._count(port.send(self._mac(Step(send.port, send.peer)), send.frame))
+
+    def _count(self, reason: str) -> None:
+        if reason:
+            self.drops[reason] += 1
+
+    # -- addresses -------------------------------------------------------------------------------
+
+    def _mac(self, step: Step) -> bytes:
+        if step.peer == EVERYONE:
+            return BROADCAST_MAC
+        if step not in self._macs:
+            port = arrival_port(self.topology, self.server, step)
+            self._macs[step] = self.topology.mac_number(step.peer, port).to_bytes(6, "big")
+        return self._macs[step]
+
+    def _peer(self, port: int, mac: bytes) -> int | None:
+        """Return the neighbour on that port with that MAC address, None if it is none."""
+        key = port, mac
+        if key not in self._peers:
+            if len(self._peers) > 4096:
+                self._peers.clear()  # somebody makes addresses up
+            node = int.from_bytes(mac[2:], "big")
+            known = (
+                node < self.topology.servers
+                and node in self.router.neighbours.peers[port]
+                and self._mac_of(node, port) == mac
+            )
+            self._peers[key] = node if known else None
+        return self._peers[key]
+
+    def _mac_of(self, node: int, port: int) -> bytes:
+        return self._mac(Step(port, node))
+
+    # -- what others want to know ----------------------------------------------------------------
+
+    def _observe(self, now: float) -> None:
+        counters = self._interfaces.byte_counters()
+        for number, port in self.ports.items():
+            if port.name in counters:
+                self.router.bandwidth.observe(number, *counters[port.name], now)
+
+    def _trace(self, data: bytes, came_by: int | None, actions: list[Action]) -> None:
+        """Write down what became of a packet that carries a mark (see hosts/memory/packets.py)."""
+        serial = serial_of(data)
+        if serial is None:
+            return
+        for action in actions:
+            what: dict[str, Any] = {"serial": serial, "at_s": time.monotonic(), "port_in": came_by}
+            if isinstance(action, Send):
+                peer = self.topology.address(action.peer) if action.peer >= 0 else "everyone"
+                what |= {"did": "sent", "port": action.port, "peer": peer}
+            elif isinstance(action, Deliver):
+                what |= {"did": "delivered"}
+            elif isinstance(action, Drop):
+                what |= {"did": "dropped", "reason": action.reason}
+            self.traces.append(what)
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        """Answer a request of the control socket, None if it is none."""
+        asked = {"state": self.state, "trace": lambda: list(self.traces)}.get(
+            request.get("ask", "")
+        )
+        return asked() if asked else None
+
+    def state(self) -> dict[str, Any]:
+        """Return the router's state and the data plane's."""
+        return {
+            **self.router.state(),
+            "plane": "python",
+            "carrier": {str(number): live for number, live in self._live.items()},
+            "plane_drops": dict(self.drops),
+        }

@@ -1,0 +1,83 @@
+"""Entering a network namespace, and an interface's address and state, by ioctl.
+
+A forwarder configures one interface, its own; for that it needs no netlink library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
+SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU = 0x8916, 0x891C, 0x8922
+IFF_UP, IFF_RUNNING = 0x1, 0x40
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(namespace_fd: int) -> None:
+    """Move this thread into a network namespace."""
+    if _libc.setns(namespace_fd, CLONE_NEWNET):
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot enter the network namespace: {os.strerror(error)}")
+
+
+def die_with_parent(signal: int) -> None:
+    """Ask the kernel for that signal when the parent process ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
+class Interfaces:
+    """Interfaces of the namespace that this thread is in."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def close(self) -> None:
+        """Release the socket."""
+        self._socket.close()
+
+    def set_address(self, name: str, ipv4: int, prefix_length: int) -> None:
+        """Give an interface its address."""
+        mask = 0xFFFFFFFF << (32 - prefix_length) & 0xFFFFFFFF
+        for request, number in ((SIOCSIFADDR, ipv4), (SIOCSIFNETMASK, mask)):
+            address = struct.pack(">H4s8x", 0, number.to_bytes(4, "big"))
+            family = struct.pack("=H", socket.AF_INET)
+            self._ioctl(request, name, family + address)
+
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the largest packet."""
+        self._ioctl(SIOCSIFMTU, name, struct.pack("=i", mtu))
+
+    def set_up(self, name: str) -> None:
+        """Switch an interface on."""
+        self._ioctl(SIOCSIFFLAGS, name, struct.pack("=h", self._flags(name) | IFF_UP))
+
+    def has_carrier(self, name: str) -> bool:
+        """Tell whether the cable of a port is live; False where there is no such port."""
+        try:
+            return bool(self._flags(name) & IFF_RUNNING)
+        except OSError:
+            return False
+
+    def byte_counters(self) -> dict[str, tuple[int, int]]:
+        """Return, by interface, how many bytes it received and sent."""
+        found = {}
+        for line in Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]:
+            name, _, numbers = line.partition(":")
+            fields = numbers.split()
+            found[name.strip()] = (int(fields[0]), int(fields[8]))
+        return found
+
+    def _flags(self, name: str) -> int:
+        flags: int = struct.unpack_from("=H", self._ioctl(SIOCGIFFLAGS, name, b""), 16)[0]
+        return flags
+
+    def _ioctl(self, request: int, name: str, argument: bytes) -> bytes:
+        return fcntl.ioctl(self._socket, request, struct.pack("16s24s", name.encode(), argument))

@@ -1,0 +1,122 @@
+"""Where forwarders come from: one process that has everything imported, and forks.
+
+A child is ready in milliseconds and shares its memory with all others. The nursery is started
+before anything else is loaded, is told by messages which servers to start, and sends back what
+becomes of each. It ends with whoever started it, and all forwarders with it.
+
+Messages are JSON, one to a datagram, with the file descriptor of the server's network namespace
+beside it::
+
+    {"server": 3, "network": "dcell,4,1", "routing": "dfr", ...}  ->
+    <-  {"server": 3, "pid": 4711, "event": "started"}
+    <-  {"server": 3, "pid": 4711, "event": "ready"}
+    <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from hosts.base.load import router_for
+from hosts.base.timers import timers_for
+from hosts.live.control import ControlSocket
+from hosts.live.forwarder import Forwarder, Settings
+from hosts.live.namespace import die_with_parent, enter
+from topos.base.spec import parse
+
+LONGEST_MESSAGE = 1 << 16
+
+
+def serve(channel: socket.socket) -> None:
+    """Start forwarders as asked, and tell what becomes of them, until the channel closes."""
+    die_with_parent(signal.SIGKILL)
+    servers: dict[int, int] = {}  # by process
+    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
+    networks: dict[str, Any] = {}
+    gc.collect()
+    gc.freeze()  # what is here is shared: a collection in a child must not touch it
+    while True:
+        ready, _, _ = select.select([channel.fileno(), wake], [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _report_ended(channel, servers)
+        if channel.fileno() in ready:
+            data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
+            if not data:
+                return
+            request = json.loads(data)
+            name = request["network"]
+            network = networks.get(name) or networks.setdefault(name, parse(name))
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                _become(request, network, descriptors[0], channel)
+            os.close(descriptors[0])
+            servers[pid] = request["server"]
+            _tell(channel, server=request["server"], pid=pid, event="started")
+
+
+def _report_ended(channel: socket.socket, servers: dict[int, int]) -> None:
+    while servers:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        _tell(channel, server=servers.pop(pid), pid=pid, event="ended", status=code)
+
+
+def _tell(channel: socket.socket, **message: Any) -> None:
+    channel.send(json.dumps(message).encode())
+
+
+def _become(
+    request: dict[str, Any], network: Any, namespace_fd: int, channel: socket.socket
+) -> None:
+    """Be the forwarder of one server; never return."""
+    try:
+        die_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        enter(namespace_fd)
+        forwarder = _forwarder(request, network)
+        _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
+        forwarder.run()
+    finally:
+        if sys.exc_info()[0]:
+            traceback.print_exc()  # into the server's log
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _forwarder(request: dict[str, Any], network: Any) -> Forwarder:
+    router = router_for(network, request["routing"])(
+        network,
+        request["server"],
+        timers=timers_for(network, request["timers"]),
+        seed=request["seed"],
+        rate_bps=request["rate_bps"],
+        now=time.monotonic(),
+        **request.get("options", {}),
+    )
+    forwarder = Forwarder(network, router, Settings(mtu=request["mtu"]))
+    ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
+    return forwarder
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
