@@ -1,0 +1,167 @@
+"""What a server knows of the links of others: link states, and the shortest ways over them.
+
+Every server of a set of members (a DCell_b; a whole network) floods which of its links work, each
+time with a higher sequence number. Kept is, for each member and for nobody else, the newest of
+these. From them follows
+
+- which links work: those that both ends list. Of a link that leaves the set only the inner end is
+  heard, so its word is enough. That two servers may share two switches is left to the inner end's
+  port; the heart-beats of `neighbours` see to it that a link works both ways or not at all;
+- the next hop to each member that can be reached: Dijkstra's algorithm (Guo 2008, section 4.3.2),
+  which is a search in breadth where each hop costs one. Of several shortest paths it takes the one
+  whose hops, from this server on, come first in an `order` (by default the lowest port, then the
+  lowest peer). The rest of that path is what the next server takes by the same rule, so that
+  servers who know the same links make no loops.
+
+At first everything that the topology has counts as working, as if each member had said so when
+this server started. What is not refreshed within the timeout counts as down, and any sequence
+number is believed from then on. Every change of a link raises `generation`: who caches what follows
+from link states keeps it only as long as that stays the same.
+
+`hosts.base.flood` lets link states travel. They are not acknowledged, and nobody hands the whole
+table to a server that starts or whose link comes back (OSPF's database exchange): it learns what
+others see down at their next refresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+from hosts.base.path import Step
+from topos.base.topology import Topology
+
+
+class Heard(Enum):
+    """What a link state is to a server that heard it."""
+
+    NEWS = "news"
+    REPEATED = "repeated"
+    OUTDATED = "outdated"  # a newer one is known
+    FOREIGN = "foreign"  # of a server that is no member
+
+
+class State(NamedTuple):
+    """What a member said last."""
+
+    sequence: int
+    links: frozenset[Step]
+    heard_s: float
+
+    def lists(self, peer: int) -> bool:
+        """Tell whether any link leads to that server."""
+        return any(step.peer == peer for step in self.links)
+
+
+class LinkStates:
+    """The newest link state of every member.
+
+    >>> import topos
+    >>> dcell = topos.parse("dcell,4,1")
+    >>> states = LinkStates(dcell, server=0, members=range(20), timeout_s=3.5, now=0.0)
+    >>> states.next_steps[19]
+    Step(port=0, peer=3)
+    >>> states.hear(3, 1, [Step(0, peer) for peer in (0, 1, 2)], now=0.1)  # 0.3 has lost 4.0
+    <Heard.NEWS: 'news'>
+    >>> states.next_steps[19], states.generation
+    (Step(port=0, peer=2), 1)
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        server: int,
+        members: Iterable[int],
+        timeout_s: float,
+        now: float,
+        order: Callable[[Step], Any] = tuple,
+    ) -> None:
+        self.server = server
+        self.timeout_s = timeout_s
+        self.order = order
+        self.generation = 0
+        self._possible = {member: _links(topology, member) for member in members}
+        self._states = {member: State(0, links, now) for member, links in self._possible.items()}
+        self._next_steps: dict[int, Step] = {}
+        self._computed = -1  # the generation of the next steps
+
+    def __contains__(self, server: int) -> bool:
+        return server in self._states
+
+    def __getitem__(self, member: int) -> State:
+        return self._states[member]
+
+    def hear(self, origin: int, sequence: int, links: Iterable[Step], now: float) -> Heard:
+        """Take in what a member says of its links; what the topology does not have is ignored."""
+        known = self._states.get(origin)
+        if known is None:
+            return Heard.FOREIGN
+        if sequence <= known.sequence:
+            return Heard.REPEATED if sequence == known.sequence else Heard.OUTDATED
+        self._set(origin, State(sequence, self._possible[origin].intersection(links), now))
+        return Heard.NEWS
+
+    def expire(self, now: float) -> None:
+        """Count as down whatever was not refreshed in time."""
+        for member, state in self._states.items():
+            if member != self.server and state.heard_s + self.timeout_s <= now:
+                self._set(member, State(0, frozenset(), now))
+
+    @property
+    def next_expiry(self) -> float:
+        """When `expire` has something to do, at the earliest."""
+        heard = (state.heard_s for member, state in self._states.items() if member != self.server)
+        return min(heard, default=float("inf")) + self.timeout_s
+
+    def works(self, server: int, step: Step) -> bool:
+        """Tell whether a member's link works, as far as is known."""
+        state = self._states.get(server)
+        if state is None or step not in state.links:
+            return False
+        far = self._states.get(step.peer)
+        return far is None or far.lists(server)
+
+    def steps(self, server: int) -> Iterator[Step]:
+        """Yield a member's links to other members that work, in the order of preference."""
+        for step in sorted(self._states[server].links, key=self.order):
+            if step.peer in self._states and self.works(server, step):
+                yield step
+
+    @property
+    def next_steps(self) -> dict[int, Step]:
+        """The next hop to each other member that can be reached, the nearest member first."""
+        if self._computed != self.generation:
+            self._next_steps = next_steps(self.server, self.steps)
+            self._computed = self.generation
+        return self._next_steps
+
+    def _set(self, member: int, state: State) -> None:
+        if state.links != self._states[member].links:
+            self.generation += 1
+        self._states[member] = state
+
+
+def next_steps(server: int, steps: Callable[[int], Iterable[Step]]) -> dict[int, Step]:
+    """Return the next hop of the shortest path to each server that can be reached, nearest first.
+
+    Parameters
+    ----------
+    server : int
+        Where the paths begin; it is not in the answer.
+    steps : callable
+        Returns the hops that work from a server. Of several shortest paths the first counts, in
+        the order of these hops.
+    """
+    found: dict[int, Step] = {}
+    for at in (queue := [server]):
+        for step in steps(at):
+            if step.peer not in found and step.peer != server:
+                found[step.peer] = found.get(at, step)  # the own first hop has none before it
+                queue.append(step.peer)
+    return found
+
+
+def _links(topology: Any, server: int) -> frozenset[Step]:
+    ports = range(topology.ports)
+    return frozenset(Step(port, peer) for port in ports for peer in topology.peers(server, port))

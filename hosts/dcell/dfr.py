@@ -1,0 +1,246 @@
+"""DFR, DCell's fault-tolerant routing (Guo 2008, section 4.3, Fig. 5): what one server decides.
+
+Inside its DCell_b a server knows the state of every link (`View`) and takes shortest paths. Beyond
+it follows DCellRouting, of which only the next link that leaves the DCell_b matters: all servers
+of a DCell_b agree on it. Where that link has failed, or cannot be reached, the packet is rerouted:
+it takes another link of the same level, whose far end becomes the packet's proxy, and goes on to
+its destination from there. If the proxy finds that its way on has failed as well, a whole rack may
+be gone, and the packet jumps up: it takes a link one level higher.
+
+Nothing is kept between packets. All that a decision depends on is in the header and in the port by
+which the packet came (`Heading`), so equal headings can share one decision until a link changes.
+Loops end: each reroute takes one from the packet's retry count, each hop one from its TTL.
+
+A server or cable that a partial DCell does not have is one that has failed (section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import NamedTuple, Protocol, TypeAlias
+
+from hosts.base.algorithms import Routed
+from hosts.base.failures import NONE, Failures
+from hosts.base.linkstate import next_steps
+from hosts.base.path import Path, Step
+from hosts.base.recursive import common_level
+from hosts.base.shortest import steps
+from hosts.dcell.paths import link_between
+from topos.dcell import DCell
+
+LEVEL_B = 1  # of the DCell_b within which link state is known (section 6.1)
+RETRY = 5  # of a new packet; each reroute takes one, and the last is not made (section 7.1, Fig. 5)
+TTL = 64
+
+RETRIES_SPENT = "retry count used up"
+TTL_EXPIRED = "TTL expired"
+
+
+class View(Protocol):
+    """What a server knows of the links of its DCell_b."""
+
+    def works(self, server: int, level: int) -> bool:
+        """Tell whether that level's link of a server works: no, if it is not of this DCell_b."""
+        ...
+
+    @property
+    def next_steps(self) -> Mapping[int, Step]:
+        """The next hop to each other server of this DCell_b in reach, the nearest server first."""
+        ...
+
+
+class Heading(NamedTuple):
+    """What a packet says of its way: all that decides its next hop, beside the links."""
+
+    destination: int
+    proxy: int | None = None
+    came_by: int | None = None  # the port; None where it is the server's own
+
+
+class Way(NamedTuple):
+    """The next hop, and the proxy that the packet goes to from now on."""
+
+    step: Step
+    proxy: int | None
+    rerouted: bool = False
+
+
+class Lost(NamedTuple):
+    """There is no next hop."""
+
+    reason: str
+
+
+Choice: TypeAlias = Way | Lost
+
+
+def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> Choice:
+    """Return where a packet for another server goes: Fig. 5 but for the retry count and the TTL."""
+    at_proxy = heading.proxy == server
+    proxy = None if at_proxy else heading.proxy
+    target = heading.destination if proxy is None else proxy
+    link = first_link(dcell, b, server, target)
+    if link is None:
+        inside = view.next_steps.get(target)
+        return Way(inside, proxy) if inside else Lost(f"no way inside the DCell_{b}")
+
+    def usable(near: int, level: int) -> bool:
+        # Departs from the paper: Fig. 5 lets a packet turn round at its proxy, and go back over
+        # the link by which it came to meet the same failure again.
+        return view.works(near, level) and (near, level) != (server, heading.came_by)
+
+    near, over = link
+    if usable(near, over.port):
+        step = over if near == server else view.next_steps.get(near)
+        if step:
+            return Way(step, proxy)
+    # Departs from the paper: Fig. 5 jumps up even where the destination is in the own DCell_l,
+    # into which the packet would only have to come back.
+    jumps_up = at_proxy and not together(dcell, over.port, server, heading.destination)
+    wanted = over.port + jumps_up
+    # Lower levels come last: in a partial DCell all upper links of a DCell_b can be missing, and
+    # another DCell_b has some.
+    for level in (*range(wanted, dcell.k + 1), *range(wanted - 1, b, -1)):
+        for near in (server, *view.next_steps):
+            if usable(near, level):
+                over = Step(level, dcell.server_plug(near, level).node)
+                step = over if near == server else view.next_steps[near]
+                return Way(step, over.peer, rerouted=True)
+    return Lost("no proxy is left")
+
+
+def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int, Step] | None:
+    """Return DCellRouting's first link of a level above b, None where it needs none (FirstLink).
+
+    The link is the server at its near end, and the step over it. Either end may be missing in a
+    partial DCell; then its number is beyond those of all servers.
+
+    >>> dcell = DCell(4, 1)
+    >>> first_link(dcell, 0, dcell.server("0.0"), dcell.server("4.3"))
+    (3, Step(port=1, peer=16))
+    """
+    here, target, link = dcell.uid(server), dcell.uid(destination), None
+    while (level := common_level(dcell.sizes, here, target)) > b:
+        near, far = link_between(dcell, here, target, level)
+        link = dcell.server_of_uid(near), Step(level, dcell.server_of_uid(far))
+        target = near
+    return link
+
+
+def together(dcell: DCell, level: int, a: int, b: int) -> bool:
+    """Tell whether two servers are in one DCell_level."""
+    size = dcell.sizes[level]
+    return dcell.uid(a) // size == dcell.uid(b) // size
+
+
+def members(dcell: DCell, level: int, server: int) -> list[int]:
+    """Return the servers of a server's DCell_level, as far as they have joined."""
+    size = dcell.sizes[level]
+    first = dcell.uid(server) // size * size
+    joined = (dcell.server_of_uid(uid) for uid in range(first, first + size))
+    return [member for member in joined if member < dcell.servers]
+
+
+def upper_first(step: Step) -> tuple[int, int]:
+    """Return what to sort hops by, where they are equally short: upper levels carry less load.
+
+    Theorem 5 says so, and the testbed's detour (section 7.3) begins with a level-1 link.
+    """
+    return -step.port, step.peer
+
+
+# -- with every failure inside the DCell_b known --------------------------------------------------
+
+
+class Converged:
+    """The view of a server that has learned of all failures there are in its DCell_b."""
+
+    def __init__(self, dcell: DCell, b: int, server: int, failures: Failures = NONE) -> None:
+        self.dcell, self.server, self.failures = dcell, server, failures
+        self.members = frozenset(members(dcell, b, server))
+
+    def works(self, server: int, level: int) -> bool:
+        """Tell whether neither the link nor one of its ends has failed, or is missing."""
+        if server not in self.members:
+            return False
+        step = Step(level, self.dcell.server_plug(server, level).node)
+        return self.failures.of_hop(self.dcell, server, step) is None
+
+    @cached_property
+    def next_steps(self) -> dict[int, Step]:
+        """The next hop to each other server of the DCell_b in reach, the nearest first."""
+        return next_steps(self.server, self._steps)
+
+    def _steps(self, server: int) -> Iterator[Step]:
+        found = sorted(steps(self.dcell, server, self.failures), key=upper_first)
+        return (step for step in found if step.peer in self.members)
+
+
+def walk(
+    dcell: DCell,
+    source: int,
+    destination: int,
+    view: Callable[[int], View],
+    *,
+    b: int = LEVEL_B,
+    retry: int = RETRY,
+) -> tuple[Path, str]:
+    """Return the way of a packet, and why it ended if that was not at the destination.
+
+    Parameters
+    ----------
+    view : callable
+        Returns what a server knows.
+    b : int
+        The level within which servers know all links; at most k counts.
+    retry : int
+        The retry count of a new packet.
+    """
+    b = min(b, dcell.k)
+    at, passed = source, list[Step]()
+    heading = Heading(destination)
+    while at != destination:
+        if len(passed) == TTL:
+            return Path(source, tuple(passed)), TTL_EXPIRED
+        choice = choose(dcell, b, at, heading, view(at))
+        if isinstance(choice, Lost):
+            return Path(source, tuple(passed)), choice.reason
+        retry -= choice.rerouted
+        if retry < 1:
+            return Path(source, tuple(passed)), RETRIES_SPENT
+        passed.append(choice.step)
+        at = choice.step.peer
+        heading = Heading(destination, choice.proxy, choice.step.port)
+    return Path(source, tuple(passed)), ""
+
+
+def around(
+    dcell: DCell, source: int, destination: int, failures: Failures, _several: bool = False
+) -> Routed:
+    """Return the path that packets take once every DCell_1 knows of its failures.
+
+    The paper's example (section 7.3): the cable between 0.3 and 4.0 is unplugged.
+
+    >>> dcell = DCell(4, 1)
+    >>> ends = dcell.server("0.0"), dcell.server("4.3")
+    >>> cable = frozenset([dcell.server("0.3"), dcell.server("4.0")])
+    >>> for failures in (NONE, Failures(links=frozenset([cable]))):
+    ...     (found,) = around(dcell, *ends, failures).paths
+    ...     print(*(dcell.address(server) for server in found.servers))
+    0.0 0.3 4.0 4.3
+    0.0 1.0 1.3 4.1 4.3
+    """
+    view = cache(lambda server: Converged(dcell, min(LEVEL_B, dcell.k), server, failures))
+    found, reason = walk(dcell, source, destination, view)
+    if reason:
+        return Routed([], f"dropped at {dcell.address(found.destination)}: {reason}")
+    return Routed([found])
+
+
+def path(dcell: DCell, source: int, destination: int) -> Path:
+    """Return DFR's path where nothing has failed."""
+    routed = around(dcell, source, destination, NONE)
+    if not routed.paths:
+        raise ValueError(f"DFR finds no path in {dcell.spec}: {routed.dropped}")
+    return routed.paths[0]
