@@ -1,0 +1,193 @@
+"""Frames that no server sent, fed to every router: counted, harmless, and nothing grows."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+from experiments.benches._frame import Row
+from experiments.benches.fuzz import MUTATIONS
+from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.algorithms import algorithms
+from hosts.base.ports import arrival_port
+from hosts.base.router import Router
+from hosts.base.timers import FAST
+from hosts.memory.devices import Hop, Tap
+from hosts.memory.network import MemoryNetwork
+from hosts.memory.packets import udp_packet
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.layout import checksum
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+SPECS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "tree,4,5")
+FRAMES, FRAMES_QUICK = 1_000_000, 3_000
+SEED = 1
+VICTIM = 0
+BETWEEN_S = 2e-5  # of virtual time, from frame to frame
+CHECKSUM_AT, BODY_CHECKSUM_AT = 10, 2  # in DCN's, BCube's and IPv4's header; in a message's body
+# From the middle of a run to its end, a state may still fill its tables by so much.
+MOST_GROWTH, SLACK = 1.2, 500
+NOTES = f"""
+One router of a network that has run for a while is fed frames: random bytes, and damaged copies of
+frames that were really sent (bits flipped, cut, extended, spliced), half of them with the checksums
+put right, from any port and any neighbour; every tenth is a packet of its own applications to
+anywhere. The seed is {SEED}. Whatever is raised is a failure. state_half, state_end: entries in all
+tables, half way through and at the end; by then they must have stopped growing (a quick run is too
+short to tell).
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each router of each network."""
+    for spec in SPECS:
+        for name, algorithm in algorithms(parse(spec)).items():
+            if algorithm.router:
+                yield fuzzed(spec, name, algorithm.router, FRAMES_QUICK if quick else FRAMES)
+
+
+def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
+    """Feed frames to one router and return what became of them."""
+    topology = parse(spec)
+    random = Random(f"{SEED} {spec} {name}")
+    samples, network = _recorded(topology, router)
+    victim, now = network.routers[VICTIM], network.now
+    counts: Counter[str] = Counter()
+    sizes = []
+    outcome = "ok"
+    start_s = time.perf_counter()
+    for i in range(frames):
+        now += BETWEEN_S
+        frame = b""
+        try:
+            if i % 10 == 0:
+                frame = _own_packet(topology, random)
+                actions = victim.send(frame, now)
+            else:
+                sample = random.choice(samples)
+                frame = damaged(sample.frame.data, samples, random)
+                kind = random.choice((sample.frame.ethertype, ETH_DCN, ETH_IP))
+                peer = random.choice((sample.peer, random.randrange(topology.servers)))
+                port = random.choice((sample.port, random.randrange(topology.ports)))
+                actions = victim.receive(port, peer, Frame(kind, frame), now)
+            _count(actions, counts)
+            if victim.next_poll <= now:
+                _count(victim.poll(now), counts)
+        except Exception as error:  # noqa: BLE001
+            # What must not happen is just what is looked for.
+            outcome = f"failed: {error!r} on {frame.hex()}"
+            break
+        if i in (frames // 2, frames - 1):
+            sizes.append(entries(victim))
+    if outcome == "ok" and frames >= FRAMES and sizes[-1] > MOST_GROWTH * sizes[0] + SLACK:
+        outcome = "failed: the state grows"
+    row: Row = {"network": spec, "router": name, "frames": frames}
+    row |= {kind: counts[kind] for kind in ("sent", "delivered", "dropped")}
+    row |= {"reasons": len(victim.drops), "state_half": sizes[0] if sizes else None}
+    row |= {"state_end": sizes[-1] if sizes else None}
+    return row | {"seconds": time.perf_counter() - start_s, "outcome": outcome}
+
+
+class Sample(NamedTuple):
+    """A frame as it came in."""
+
+    port: int
+    peer: int
+    frame: Frame
+
+
+def _recorded(topology: Topology, router: type[Router]) -> tuple[list[Sample], MemoryNetwork]:
+    """Run a network with traffic and a failure; return what the victim received in it."""
+    seen: list[Hop] = []
+    network = MemoryNetwork(
+        topology,
+        lambda net, server: router(net, server, timers=FAST),
+        [Tap(lambda hop, _: seen.append(hop))],
+    )
+    servers = range(topology.servers)
+    for round_ in range(3):
+        for a in servers:
+            network.send_udp(a, (a * 7 + 1 + round_) % topology.servers)
+            network.send_udp(a, VICTIM, source_port=4000 + round_)
+            network.send_udp(VICTIM, a, source_port=4000 + round_)
+        network.run(0.5)
+        network.kill(topology.servers - 1)
+    # All neighbours' frames, so that those of every kind are there; most went to others.
+    return [
+        Sample(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
+        for hop in seen
+        if hop.peer == VICTIM or hop.server in topology.peers(VICTIM, 0)
+    ][:4000], network
+
+
+def damaged(frame: bytes, samples: list[Sample], random: Random) -> bytes:
+    """Return random bytes, or a copy of a frame with something wrong."""
+    if random.random() < 0.2 or not frame:
+        return random.randbytes(random.randrange(80))
+    others = [random.choice(samples).frame.data or b"\0"]
+    changed = random.choice(MUTATIONS)(frame, others, random)
+    return _with_checksums(changed) if random.random() < 0.5 else changed
+
+
+def _with_checksums(frame: bytes) -> bytes:
+    """Return the frame with the checksums of its header and of a message behind it put right."""
+    length = 4 * (frame[0] & 0xF) if frame else 0
+    if not 20 <= length <= len(frame):
+        return frame
+    body = bytearray(frame[length:])
+    if len(body) >= BODY_CHECKSUM_AT + 2:
+        _put_checksum(body, BODY_CHECKSUM_AT)
+    header = bytearray(frame[:length])
+    _put_checksum(header, CHECKSUM_AT)
+    return bytes(header + body)
+
+
+def _put_checksum(data: bytearray, at: int) -> None:
+    data[at : at + 2] = bytes(2)
+    data[at : at + 2] = checksum(bytes(data)).to_bytes(2, "big")
+
+
+def _own_packet(topology: Topology, random: Random) -> bytes:
+    packet = udp_packet(
+        topology,
+        VICTIM,
+        random.randrange(topology.servers),
+        source_port=random.randrange(65536),
+        destination_port=random.randrange(65536),
+    )
+    if random.random() < 0.3:
+        return random.choice(MUTATIONS)(packet, [packet], random)
+    return packet
+
+
+def _count(actions: list[Action], counts: Counter[str]) -> None:
+    for action in actions:
+        if isinstance(action, Drop):
+            counts["dropped"] += 1
+        else:
+            counts["sent" if isinstance(action, Send) else "delivered"] += 1
+            if isinstance(action, Deliver) and not action.packet:
+                raise ValueError("nothing was delivered")
+
+
+def entries(router: Router) -> int:
+    """Return how many entries all containers of a router hold, whatever they are called."""
+    seen: set[int] = set()
+
+    def count(value: Any) -> int:
+        if isinstance(value, (Topology, str, bytes, int, float, Random)) or id(value) in seen:
+            return 0
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            return len(value) + sum(map(count, value)) + sum(map(count, value.values()))
+        if isinstance(value, (list, tuple, set, frozenset, deque)):
+            return len(value) + sum(map(count, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return sum(count(getattr(value, field.name)) for field in fields(value))
+        return count(vars(value)) if hasattr(value, "__dict__") and not callable(value) else 0
+
+    return count(router)
