@@ -1,0 +1,221 @@
+"""DPillarMP on the wire: tunnels, probes and what goes back (Liao 2012, section 4.4)."""
+
+import json
+from itertools import pairwise, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos
+from hosts.base.actions import Deliver, Drop, Send
+from hosts.base.path import Step
+from hosts.base.probing import State
+from hosts.base.router import Router
+from hosts.base.timers import FAST, PAPER, Timers
+from hosts.dpillar import aware, light, multipath
+from hosts.dpillar.choices import step_back, tunnel_by_last
+from hosts.dpillar.paths import Proxies, mp_tunnels
+from hosts.dpillar.tunnel import RESERVED, TTL, Tunnelling
+from hosts.memory.devices import Hop, Tap
+from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.packets import serial_of, udp_packet
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.ipv4 import (
+    IP_IN_IP,
+    TCP,
+    UDP,
+    FlowKey,
+    Ipv4Header,
+    Tunnel,
+    decapsulate,
+    encapsulate,
+)
+from hosts.wire.messages import PathFailure
+from topos.dpillar import DPillar
+
+ROUTERS = {
+    "mp": multipath.FaultTolerant,
+    "mp-ccw": multipath.CounterClockwise,
+    "mp-both": multipath.BothWays,
+    "mp-random": light.RandomPath,
+    "mp-aware": aware.TrafficAware,
+}
+SPECS = ["dpillar,4,2", "dpillar,6,2", "dpillar,4,3"]
+
+
+class Told(Tunnelling):
+    """Sends every packet through the tunnel that it was told."""
+
+    tunnel: Proxies
+
+    def tunnel_for(
+        self, packet: bytes, flow: FlowKey, destination: int, now: float
+    ) -> Proxies | None:
+        return self.tunnel
+
+
+def network(
+    spec: str, make: type[Router], *devices: object, timers: Timers = FAST, seed: int = 0
+) -> MemoryNetwork:
+    return MemoryNetwork(
+        topos.parse(spec),
+        lambda net, server: make(net, server, timers=timers, seed=seed),
+        devices,
+    )
+
+
+def control(hop: Hop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
+    """Return tunnel, inner header and body of a control message that is in its tunnel."""
+    if hop.frame.ethertype != ETH_IP or Ipv4Header.parse(hop.frame.data)[0].protocol != IP_IN_IP:
+        return None
+    tunnel, _, packet = decapsulate(hop.frame.data)
+    inner, body = Ipv4Header.parse(packet)
+    return (tunnel, inner, body) if inner.protocol in RESERVED else None
+
+
+def assert_each_ended_once(trips: list[Trip]) -> None:
+    for trip in trips:
+        assert len(trip.arrived_s) <= 1, trip
+        assert trip.arrived_s or trip.lost, trip
+        assert len(trip.steps) <= TTL + 1
+
+
+@pytest.mark.parametrize("port", [0, 1])
+@pytest.mark.parametrize("spec", SPECS)
+def test_headers_on_the_wire_are_those_of_algorithm_3(spec: str, port: int) -> None:
+    seen: dict[int, list[Frame]] = {}
+
+    def look(hop: Hop, now: float) -> None:
+        if (serial := serial_of(hop.frame.data)) is not None:
+            seen.setdefault(serial, []).append(hop.frame)
+
+    net = network(spec, Told, Tap(look))
+    wanted = []
+    for a, b in permutations(range(net.topology.servers), 2):
+        for path, by in mp_tunnels(net.topology, a, b, port).items():
+            net.routers[a].tunnel = by
+            net.send_udp(a, b)
+            wanted.append((path, by))
+    net.run(0.01)
+    assert not any(router.drops for router in net.routers)
+    ipv4 = net.topology.ipv4
+    for serial, (path, by) in enumerate(wanted):
+        trip = net.trips[serial]
+        assert trip.path == path, "not the path that mp_paths computes"
+        assert len(trip.arrived_s) == 1
+        inner = udp_packet(net.topology, path.source, path.destination, serial=serial)
+        for hops, (server, frame) in enumerate(zip(path.servers, seen[serial], strict=False)):
+            assert frame.ethertype == ETH_IP
+            if server == by.destination != path.source:
+                assert server == path.servers[-2], "the proxy destination's hop is the last"
+                header, rest = Ipv4Header.parse(frame.data)
+                assert (header.ttl, header.protocol, rest) == (63, UDP, inner[20:])
+                continue
+            tunnel, outer, packet = decapsulate(frame.data)
+            assert tunnel == Tunnel(ipv4(by.source), ipv4(by.destination), port)
+            assert outer.ttl == TTL - hops
+            assert packet == inner
+
+
+@pytest.mark.parametrize("name", ["mp-both", "mp-aware"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_answers_go_back_over_the_links_of_their_probes(spec: str, name: str) -> None:
+    probes: set[tuple[int, int, int, int, int]] = set()  # source, destination, and a hop
+    answers: set[tuple[int, int, int, int, int]] = set()
+
+    def look(hop: Hop, now: float) -> None:
+        if hop.frame.ethertype != ETH_IP:
+            return
+        found = control(hop)
+        inner = found[1] if found else Ipv4Header.parse(hop.frame.data)[0]
+        if inner.protocol == Protocol.PROBE:
+            probes.add((inner.source, inner.destination, hop.server, hop.port, hop.peer))
+        elif inner.protocol == Protocol.PROBE_RESPONSE:
+            # In DPillar a hop that leaves by one port comes in by the other.
+            answers.add((inner.destination, inner.source, hop.peer, 1 - hop.port, hop.server))
+
+    net = network(spec, ROUTERS[name], Tap(look))
+    for a in range(0, net.topology.servers, 3):
+        for b in set(range(net.topology.servers)) - {a}:
+            net.send_udp(a, b)
+    net.run(0.05)
+    assert probes and probes == answers
+    for a in range(0, net.topology.servers, 3):
+        for known in net.routers[a].destinations.values():
+            assert all(one.state == State.WORKING for one in known.probing.candidates)
+
+
+@given(st.data())
+def test_any_relay_finds_the_way_back(data: st.DataObject) -> None:
+    net = topos.parse(data.draw(st.sampled_from([*SPECS, "dpillar,8,3", "dpillar,4,5"])))
+    assert isinstance(net, DPillar)
+    a, b = (data.draw(st.integers(0, net.servers - 1)) for _ in range(2))
+    port = data.draw(st.sampled_from([0, 1]))
+    for path, by in mp_tunnels(net, a, b, port).items():
+        assert tunnel_by_last(net, a, b, port, path.servers[-2]) == by
+        for met in range(1, len(path) + 1):  # the destination, or a relay that met a failure
+            end = path.servers[met]
+            for before, server in pairwise(path.servers[: met + 1]):
+                assert step_back(net, server, a, end, by) == Step(1 - port, before)
+        assert step_back(net, a, a, b, by) is None
+
+
+@given(st.integers(0, 23), st.integers(0, 23), st.integers(0, 23), st.data())
+def test_made_up_tunnels_end(a: int, b: int, far: int, data: st.DataObject) -> None:
+    net = network("dpillar,4,3", Told, timers=PAPER)
+    port = data.draw(st.sampled_from([0, 1]))
+    near = data.draw(st.sampled_from(net.topology.peers(a, port)))
+    net.routers[a].tunnel = Proxies(near, far, port)
+    net.send_udp(a, b)
+    net.run(0.05)
+    assert_each_ended_once(net.trips)
+
+
+@given(st.data())
+def test_no_frame_makes_a_router_stumble(data: st.DataObject) -> None:
+    here = ROUTERS[data.draw(st.sampled_from(sorted(ROUTERS)))](topos.parse("dpillar,4,2"), 2)
+    here.send(udp_packet(here.topology, 2, 7), 0.0)
+    numbers = st.sampled_from(
+        [*map(here.topology.ipv4, range(here.topology.servers)), 0, 10 << 24 | 510, 2**32 - 2]
+    )
+    drawn = [data.draw(numbers) for _ in range(4)]
+    protocol = data.draw(st.sampled_from([*RESERVED, TCP, UDP, 200]))
+    bodies = st.one_of(
+        st.binary(max_size=30),
+        st.builds(
+            lambda *values: PathFailure(*values).pack(),
+            st.integers(0, 255),
+            st.integers(0, 2**31 - 1),
+            st.integers(0, 2**31 - 1),
+            st.one_of(st.none(), st.builds(FlowKey, numbers, numbers, *[st.integers(0, 255)] * 3)),
+        ),
+    )
+    inner = Ipv4Header(drawn[0], drawn[1], protocol, ttl=data.draw(st.integers(0, 3)))
+    packet = inner.pack(data.draw(bodies))
+    if data.draw(st.booleans()):
+        tunnel = Tunnel(drawn[2] & ~1, drawn[3] & ~1, data.draw(st.integers(0, 1)))
+        packet = encapsulate(packet, tunnel, data.draw(st.integers(0, 3)), 0)
+    packet = packet[: data.draw(st.integers(0, 2 * len(packet)))]
+    frame = Frame(data.draw(st.sampled_from([ETH_IP, ETH_DCN, 0])), packet)
+    for action in here.receive(
+        data.draw(st.integers(0, 1)), data.draw(st.integers(0, 9)), frame, 0
+    ):
+        assert isinstance(action, Send | Deliver | Drop)
+        assert not isinstance(action, Deliver) or drawn[1] == here.topology.ipv4(2)
+        assert not isinstance(action, Send) or action.peer in here.neighbours.peers[action.port]
+    here.poll(10.0)
+    json.dumps(here.state())
+
+
+@pytest.mark.parametrize("protocol", sorted(RESERVED))
+def test_applications_cannot_pretend_to_be_the_network(protocol: int) -> None:
+    here = multipath.FaultTolerant(topos.parse("dpillar,4,2"), 0)
+    ipv4 = here.topology.ipv4
+    (drop,) = here.send(Ipv4Header(ipv4(0), ipv4(7), protocol).pack(bytes(20)), 0.0)
+    assert isinstance(drop, Drop)
+    assert drop.reason == "protocol is reserved for routing"
+    (drop,) = here.send(udp_packet(here.topology, 1, 7), 0.0)
+    assert isinstance(drop, Drop)
+    assert drop.reason == "source is not this server"

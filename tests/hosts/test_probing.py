@@ -1,0 +1,162 @@
+"""Rounds of probes and the choice among paths, as every routing that probes uses them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.base.path import Path, Step
+from hosts.base.probing import NEARLY_BEST, Candidate, Probing, State, best
+
+
+def path(name: int, length: int = 2) -> Path:
+    return Path(0, tuple(Step(name, hop) for hop in range(1, length + 1)))
+
+
+def probing(*lengths: int) -> Probing:
+    return Probing(path(name, length) for name, length in enumerate(lengths))
+
+
+def answer_all(rounds: Probing, bps: float = 1e9) -> None:
+    for index in rounds.begin():
+        assert rounds.answer(rounds.round, index, bps)
+
+
+def states(rounds: Probing) -> list[State]:
+    return [candidate.state for candidate in rounds.candidates]
+
+
+def test_the_first_path_is_used_before_anything_is_known() -> None:
+    rounds = probing(3, 2)
+    assert rounds.current == 0
+    assert not rounds.works
+    assert not rounds.choose()
+    assert rounds.current_path == path(0, 3)
+
+
+def test_no_paths_at_all() -> None:
+    rounds = probing()
+    assert rounds.begin() == []
+    assert rounds.finished
+    assert not rounds.choose()
+    assert rounds.current_path is None
+
+
+def test_the_shortest_of_equal_paths_is_used() -> None:
+    rounds = probing(5, 3, 4)
+    answer_all(rounds)
+    assert rounds.finished
+    assert rounds.choose()
+    assert rounds.current == 1
+    assert rounds.works
+
+
+def test_more_bandwidth_wins_over_fewer_hops_only_if_it_is_clearly_more() -> None:
+    rounds = probing(2, 4)
+    for share, chosen in ((NEARLY_BEST + 0.01, 0), (NEARLY_BEST - 0.01, 1)):
+        answers = zip(rounds.begin(), (share * 1e9, 1e9), strict=True)
+        assert all(rounds.answer(rounds.round, index, bps) for index, bps in answers)
+        rounds.choose()
+        assert rounds.current == chosen
+
+
+def test_a_flow_does_not_flap_between_equal_paths() -> None:
+    rounds = probing(2, 2)
+    answer_all(rounds)
+    rounds.fail(0)
+    assert rounds.choose()
+    assert rounds.current == 1
+    answer_all(rounds)
+    assert not rounds.choose(), "the first works again, and is no better"
+
+
+def test_traffic_returns_to_a_shorter_path_that_works_again() -> None:
+    rounds = probing(2, 4)
+    answer_all(rounds)
+    rounds.fail(0)
+    rounds.choose()
+    assert rounds.current == 1
+    answer_all(rounds)
+    assert rounds.choose()
+    assert rounds.current == 0
+
+
+def test_silence_is_failure_and_then_an_untried_path_before_none() -> None:
+    rounds = probing(2, 2)
+    rounds.begin()
+    assert rounds.add(path(7)) == 2
+    assert rounds.give_up() == [0, 1, 2]
+    rounds.candidates.append(Candidate(path(8)))
+    assert rounds.choose()
+    assert rounds.current == 3
+    rounds.fail(3)
+    assert rounds.choose()
+    assert rounds.current is None
+    assert rounds.current_path is None
+
+
+def test_only_an_answer_that_is_waited_for_counts() -> None:
+    rounds = probing(2, 2)
+    assert not rounds.answer(0, 0, 1e9), "before any round"
+    rounds.begin()
+    assert not rounds.answer(2, 0, 1e9), "of another round"
+    assert not rounds.answer(1, 2, 1e9), "of no path"
+    assert not rounds.answer(1, -1, 1e9)
+    assert rounds.answer(1, 0, 1e9)
+    assert not rounds.answer(1, 0, 2e9), "a second time"
+    assert rounds.candidates[0].available_bps == 1e9
+    rounds.fail(1)
+    assert not rounds.answer(1, 1, 1e9), "too late"
+    assert states(rounds) == [State.WORKING, State.FAILED]
+
+
+def test_failures_are_found_by_what_they_break() -> None:
+    rounds = probing(2, 2, 2)
+    answer_all(rounds)
+    rounds.choose()
+    assert not rounds.fail_where(lambda one: one == path(2))
+    assert rounds.fail_where(lambda one: one == path(0))
+    assert states(rounds) == [State.FAILED, State.WORKING, State.FAILED]
+    rounds.choose()
+    assert rounds.current == 1
+
+
+def test_a_round_with_other_paths_keeps_what_is_known_of_those_that_stay() -> None:
+    rounds = probing(2, 3)
+    answer_all(rounds, 5e8)
+    rounds.choose()
+    assert rounds.begin([path(9), path(0, 2)]) == [0, 1]
+    assert rounds.current == 1
+    assert states(rounds) == [State.UNTRIED, State.WORKING]
+    assert rounds.candidates[1].available_bps == 5e8
+    rounds.begin([path(9)])
+    assert rounds.current is None
+
+
+def test_what_a_flow_sends_counts_as_free_on_its_own_path() -> None:
+    full, other = (Candidate(path(i), State.WORKING, bps) for i, bps in enumerate((1e8, 5e8)))
+    assert best([full, other], using=0) == 1
+    assert best([full, other], using=0, own_bps=3e8) == 1
+    assert best([full, other], using=0, own_bps=4e8) == 0
+    assert best([full, other], using=None, own_bps=4e8) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(State), st.integers(0, 10**9), st.integers(1, 7)), max_size=8
+    ),
+    st.integers(0, 7),
+)
+def test_best_works_is_nearly_best_and_shortest_of_those(
+    drawn: list[tuple[State, int, int]], using: int
+) -> None:
+    candidates = [
+        Candidate(path(i, length), state, bps) for i, (state, bps, length) in enumerate(drawn)
+    ]
+    chosen = best(candidates, using)
+    working = [one for one in candidates if one.state == State.WORKING]
+    assert (chosen is None) == (not working)
+    if chosen is None:
+        return
+    most = max(one.available_bps for one in working)
+    good = [one for one in working if one.available_bps >= NEARLY_BEST * most]
+    assert candidates[chosen] in good
+    assert len(candidates[chosen].path) == min(len(one.path) for one in good)
