@@ -20,7 +20,7 @@ Left out: weights of links, and a metric other than available bandwidth (section
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from hosts.base.algorithms import Routed
@@ -31,8 +31,8 @@ from hosts.bcube.paths import digit, path_set, width, with_digit
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
-# Paths that a round may try in place of failed ones. A round ends even in a network of ruins.
-MOST_REPLACEMENTS = 64
+# A probe numbers its path in one byte; so a round ends even in a network of ruins.
+MOST_CANDIDATES = 256
 
 
 def parallel_paths(
@@ -227,12 +227,10 @@ class Selection(Probing):
         self.rate_bps = 0.0  # what the flow itself sends
         self.changes = 0  # of the path in use
         self._wanted = len(path_set(bcube, source, destination))
-        self._replaced = 0
         self._suspects: frozenset[Pair] = frozenset()
 
     def begin_round(self, failures: Failures) -> list[int]:
         """Begin a round over the parallel paths that are not known to have failed."""
-        self._replaced = 0
         self._suspects = frozenset()
         paths = parallel_paths(self.bcube, self.source, self.destination, failures)
         probes = self.begin(paths)
@@ -257,19 +255,34 @@ class Selection(Probing):
             self.settle()
 
     def replace(self, failures: Failures) -> list[int]:
-        """Add a candidate for each that failed in this round, as far as there is a path."""
+        """Add a candidate for each that failed in this round, as far as there is a path.
+
+        The path in use, found in an earlier round, is the first choice if it is not known to have
+        failed; another is searched.
+        """
         known = Failures(failures.nodes, failures.links | self._suspects)
-        added = []
-        while self._replaced < MOST_REPLACEMENTS:
+        added: list[int] = []
+        while len(self.candidates) < MOST_CANDIDATES:
             kept = [one.path for one in self.candidates if one.state != State.FAILED]
             if len(kept) >= self._wanted:
                 break
-            path = replacement(self.bcube, self.source, self.destination, kept, known)
+            path = self._path_to_keep(kept, known)
+            path = path or replacement(self.bcube, self.source, self.destination, kept, known)
             if path is None:
                 break
-            self._replaced += 1
             added.append(self.add(path))
+            if path == self.path:
+                self.current = added[-1]
         return added
+
+    def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
+        """Return the path in use if it is no candidate and can be one beside those kept."""
+        path = self.path
+        if path is None or any(one.path == path for one in self.candidates):
+            return None
+        closed = {node for other in kept for node in _inner_nodes(self.bcube, other)}
+        parallel = closed.isdisjoint(_inner_nodes(self.bcube, path))
+        return path if parallel and _works(self.bcube, path, failures) else None
 
     def time_out(self, failures: Failures) -> list[int]:
         """Give up the probes that were not answered, and replace their paths.

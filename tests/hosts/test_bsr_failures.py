@@ -1,0 +1,399 @@
+"""BSR around failures: its sets of paths against an independent search, its flows in memory."""
+
+import random
+
+import networkx
+import pytest
+
+import topos
+from hosts.base.algorithms import route
+from hosts.base.failures import Failures
+from hosts.base.path import Path, disjoint
+from hosts.base.timers import FAST
+from hosts.bcube.bsr import BSR
+from hosts.bcube.paths import path_set
+from hosts.bcube.selection import links, parallel_paths, replacement
+from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.tryout import PROBE_S, network_of
+from topos.bcube import BCube
+
+SPECS = ["bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=32", "bcube,2,2", "bcube,5,0"]
+MOST_HOPS = 8
+
+
+def random_failures(bcube: BCube, seed: int) -> Failures:
+    """Servers, switches, cables, and links between two servers, up to a third of each."""
+    source = random.Random(seed)
+
+    def some(of: list) -> frozenset:
+        return frozenset(source.sample(of, source.randrange(len(of) // 3 + 1)))
+
+    cables = [frozenset((cable.a, cable.b)) for cable in bcube.links()]
+    hops = [
+        frozenset((server, peer))
+        for server in range(bcube.servers)
+        for port in range(bcube.ports)
+        for peer in bcube.peers(server, port)
+        if server < peer
+    ]
+    nodes = list(range(bcube.nodes))
+    return [
+        Failures(some(nodes[: bcube.servers])),
+        Failures(some(nodes[bcube.servers :])),
+        Failures(links=some(cables)),
+        Failures(links=some(hops)),
+        Failures(some(nodes), some(cables)),
+    ][seed % 5]
+
+
+def hops_left(bcube: BCube, failures: Failures, kept: list[Path], ends: set[int]) -> networkx.Graph:
+    """Servers and the hops between them that work and touch nothing of the kept paths.
+
+    From the list of cables, and the paths' nodes as `Path.nodes` has them: no arithmetic of digits.
+    """
+    closed = set(failures.nodes)
+    for path in kept:
+        closed.update(path.nodes(bcube)[1:-1])
+    below: dict[int, list[int]] = {}
+    for cable in bcube.links():
+        if not {cable.a, cable.b} & closed and frozenset((cable.a, cable.b)) not in failures.links:
+            below.setdefault(cable.b, []).append(cable.a)
+    graph = networkx.Graph()
+    graph.add_nodes_from(ends)
+    for servers in below.values():
+        for i, a in enumerate(servers):
+            graph.add_edges_from(
+                (a, b) for b in servers[i + 1 :] if frozenset((a, b)) not in failures.links
+            )
+    return graph
+
+
+def distance(graph: networkx.Graph, a: int, b: int) -> float:
+    try:
+        found: int = networkx.shortest_path_length(graph, a, b)
+    except networkx.NetworkXNoPath:
+        return float("inf")
+    return found if found <= MOST_HOPS else float("inf")
+
+
+def living_pair(bcube: BCube, failures: Failures, seed: int) -> tuple[int, int]:
+    alive = [server for server in range(bcube.servers) if server not in failures.nodes]
+    a, b = random.Random(seed).sample(alive, 2)
+    return a, b
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_set_is_as_large_as_an_independent_search_allows(spec: str) -> None:
+    bcube = topos.parse(spec)
+    replaced = given_up = 0
+    for seed in range(200):
+        failures = random_failures(bcube, seed)
+        a, b = living_pair(bcube, failures, seed)
+        paths = parallel_paths(bcube, a, b, failures)
+        wanted = path_set(bcube, a, b)
+        assert disjoint(bcube, paths)
+        for path in paths:
+            assert (path.source, path.destination) == (a, b)
+            assert len(set(path.servers)) == len(path.servers)
+            assert len(path) <= MOST_HOPS
+            assert failures.first_on(bcube, path) is None
+        assert set(paths) >= {path for path in wanted if failures.first_on(bcube, path) is None}
+        assert [len(path) for path in paths] == sorted(map(len, paths))
+        if len(paths) < len(wanted):
+            given_up += 1
+            assert distance(hops_left(bcube, failures, paths, {a, b}), a, b) == float("inf")
+        replaced += len(set(paths) - set(wanted))
+        if paths:
+            graph = hops_left(bcube, failures, [], {a, b})
+            assert distance(graph, a, b) == len(paths[0]), "the default path is a shortest one"
+    assert given_up > 15
+    assert replaced > 20 or bcube.k == 0
+
+
+@pytest.mark.parametrize("spec", SPECS[:4])
+def test_replacement_is_a_shortest_path_beside_those_kept(spec: str) -> None:
+    bcube = topos.parse(spec)
+    found = 0
+    for seed in range(100):
+        failures = random_failures(bcube, seed)
+        a, b = living_pair(bcube, failures, seed)
+        kept = [p for p in path_set(bcube, a, b) if failures.first_on(bcube, p) is None]
+        kept = kept[: seed % 3]
+        path = replacement(bcube, a, b, kept, failures)
+        expected = distance(hops_left(bcube, failures, kept, {a, b}), a, b)
+        assert (len(path) if path else float("inf")) == expected
+        if path:
+            found += 1
+            assert disjoint(bcube, [*kept, path])
+            assert failures.first_on(bcube, path) is None
+    assert found > 50
+
+
+def test_never_more_paths_than_a_maximum_flow() -> None:
+    bcube = topos.parse("bcube,3,2")
+    for seed in range(0, 200, 5):
+        failures = random_failures(bcube, seed)
+        a, b = living_pair(bcube, failures, seed)
+        graph = networkx.Graph()
+        graph.add_nodes_from([a, b])
+        graph.add_edges_from(
+            (cable.a, cable.b) for cable in bcube.links() if not {cable.a, cable.b} & failures.nodes
+        )
+        most = networkx.node_connectivity(graph, a, b)
+        paths = parallel_paths(bcube, a, b, failures)
+        assert len(paths) <= most
+        assert bool(paths) == bool(most)
+
+
+def test_example_of_section_7_5() -> None:
+    bcube = topos.parse("bcube,4,1")
+    source, destination = bcube.server("0.0"), bcube.server("1.3")
+    dead = Failures(frozenset([bcube.server("0.3")]))
+    paths = route(bcube, "bsr", source, destination, dead, several=True).paths
+    told = [" ".join(map(bcube.address, path.servers)) for path in paths]
+    # The paper finds P_3 = 00 02 22 23 13: as long, and as parallel.
+    assert told == ["0.0 1.0 1.3", "0.0 0.1 2.1 2.3 1.3"]
+    both = Failures(frozenset([bcube.server("0.3"), bcube.server("1.0")]))
+    assert route(bcube, "bsr", source, destination, both).paths
+    lonely = Failures(frozenset(bcube.server_plug(source, port).node for port in (0, 1)))
+    assert route(bcube, "bsr", source, destination, lonely).dropped == (
+        "no path of 8 hops or fewer is left"
+    )
+
+
+# -- in memory -----------------------------------------------------------------------------------
+
+
+def told_lost(trips: list[Trip]) -> list[Trip]:
+    """Those that did not arrive; each must say why."""
+    lost = [trip for trip in trips if not trip.arrived_s]
+    assert all(trip.lost for trip in lost)
+    return lost
+
+
+@pytest.mark.parametrize(("spec", "seeds"), [("bcube,4,1", 15), ("bcube,2,3", 5)])
+def test_flows_arrive_wherever_a_path_is_left(spec: str, seeds: int) -> None:
+    bcube = topos.parse(spec)
+    arrived = dropped = 0
+    for seed in range(seeds):
+        failures = random_failures(bcube, seed)
+        network = network_of(bcube, BSR, failures, seed)
+        pairs = [living_pair(bcube, failures, 100 * seed + i) for i in range(8)]
+        for a, b in pairs:
+            network.send_udp(a, b)
+        network.run(PROBE_S)
+        trips = [network.send_udp(a, b) for a, b in pairs]
+        network.run(0.01)
+        for trip in trips:
+            if route(bcube, "bsr", trip.source, trip.destination, failures).paths:
+                arrived += 1
+                assert trip.arrived_s, (seed, trip)
+                assert failures.first_on(bcube, trip.path) is None
+            else:
+                dropped += 1
+                assert trip.lost == "no path is left"
+    assert arrived > 30
+    assert dropped > 0 or bcube.k == 3
+
+
+def default_relay(bcube: BCube, a: int, b: int) -> tuple[int, int]:
+    """The first relay of the default path, and the switch behind it."""
+    nodes = parallel_paths(bcube, a, b)[0].nodes(bcube)
+    return nodes[2], nodes[3] - bcube.servers
+
+
+FAULTS = ["cut", "silent cut", "server", "switch", "silent switch"]
+
+
+def break_it(network: MemoryNetwork, fault: str, relay: int, switch: int) -> None:
+    node = network.topology.servers + switch
+    if fault == "server":
+        network.kill(relay)
+    elif "cut" in fault:
+        network.cut(relay, node, silent=fault.startswith("silent"))
+    else:
+        network.stop_switch(switch, silent=fault.startswith("silent"))
+
+
+def mend_it(network: MemoryNetwork, fault: str, relay: int, switch: int) -> None:
+    if fault == "server":
+        network.revive(relay)
+    elif "cut" in fault:
+        network.heal(relay, network.topology.servers + switch)
+    else:
+        network.start_switch(switch)
+
+
+EVERY_S = 0.005
+NOTICE_S = FAST.neighbour_timeout_s + FAST.heart_beat_s
+# A failed link is forgotten, the next round begins, and its probes are answered.
+RETURN_S = FAST.failed_link_timeout_s + FAST.probe_interval_s + FAST.probe_jitter_s + 0.2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_stream_leaves_what_fails_and_returns(fault: str) -> None:
+    bcube = topos.parse("bcube,3,2")
+    a, b = bcube.server("0.0.0"), bcube.server("0.1.1")
+    first, second = parallel_paths(bcube, a, b)[:2]
+    assert (len(first), len(second)) == (2, 2)
+    network = MemoryNetwork(bcube, BSR)
+    trips = network.stream(a, b, EVERY_S, 1.0 + RETURN_S + 1.0, source_port=4000)
+    network.run(0.5)
+    assert {trip.path for trip in trips if trip.arrived_s} == {first}
+    # Both shortest paths break: what is left is longer.
+    broken = [
+        (path.steps[0].peer, path.nodes(bcube)[3] - bcube.servers) for path in (first, second)
+    ]
+    for relay, switch in broken:
+        break_it(network, fault, relay, switch)
+    failed_s = network.now
+    network.run(0.5)
+    for relay, switch in broken:
+        mend_it(network, fault, relay, switch)
+    network.run(RETURN_S)
+    returned_s = network.now
+    network.run(1.0)
+
+    lost = told_lost(trips)
+    at_once = not (fault.startswith("silent") or fault == "server")
+    assert max(trip.sent_s for trip in lost) <= failed_s + (2 * EVERY_S if at_once else NOTICE_S)
+    assert {trip.lost for trip in lost} <= {"next hop is down", "lost where something has failed"}
+    between = [t for t in trips if failed_s + NOTICE_S + EVERY_S < t.sent_s < failed_s + 0.5]
+    assert between
+    assert {len(trip.path) for trip in between} == {4}
+    assert {len(trip.path) for trip in trips if trip.sent_s > returned_s} == {2}
+
+
+def test_own_first_hop_is_left_at_once() -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    trips = network.stream(a, b, EVERY_S, 0.5, source_port=4000)
+    network.run(0.25)
+    network.cut(a, bcube.server_plug(a, 1).node)
+    network.run(0.5)
+    assert told_lost(trips) == []
+    assert [trip.path.steps[0].port for trip in (trips[0], trips[-1])] == [1, 0]
+
+
+def test_switching_to_a_known_path_needs_no_probe() -> None:
+    """Guo 2009, section 4.3: the source does not probe at once when another path is available."""
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    network.stream(a, b, EVERY_S, 0.5, source_port=4000)
+    network.run(0.25)
+    relay, switch = default_relay(bcube, a, b)
+    rounds = network.routers[a].counters["probe rounds"]
+    network.cut(relay, bcube.servers + switch)
+    network.run(0.25)
+    assert network.routers[a].counters["probe rounds"] == rounds == 1
+    assert network.routers[a].state()["flows"][0]["path"] == ["0.0", "0.3", "1.3"]
+
+
+def test_probes_begin_at_once_when_no_path_is_left() -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    trips = network.stream(a, b, EVERY_S, 0.5, source_port=4000)
+    network.run(0.25)
+    for path in parallel_paths(bcube, a, b):
+        network.cut(path.steps[0].peer, path.nodes(bcube)[3])
+    network.run(0.25)
+    assert network.routers[a].counters["probe rounds"] == 2
+    assert len(told_lost(trips)) <= 2
+    assert len(trips[-1].path) == 4
+
+
+def test_dead_destination_and_its_return() -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    trips = network.stream(a, b, EVERY_S, 1.0 + RETURN_S + 0.5, source_port=4000)
+    network.run(0.5)
+    network.kill(b)
+    network.run(0.5)
+    assert told_lost(trips)[-1].lost == "no path is left"
+    network.revive(b)
+    network.run(RETURN_S + 0.5)
+    assert all(trip.arrived_s for trip in trips if trip.sent_s > 1.0 + RETURN_S)
+
+
+# -- the failed-link database --------------------------------------------------------------------
+
+
+def with_overheard_failure() -> tuple[MemoryNetwork, BCube, int, frozenset[int]]:
+    """A network in which a relay has passed on a message about a link that is not its own."""
+    bcube = topos.parse("bcube,2,3")
+    a, b = bcube.server("0.0.0.0"), bcube.server("1.1.1.1")
+    path = parallel_paths(bcube, a, b)[0]
+    first, second, third = path.servers[1:4]
+    network = MemoryNetwork(bcube, BSR)
+    network.cut(second, third)  # of these two alone: the switch and its cables live
+    network.run(NOTICE_S + 0.05)
+    assert second not in (a, first)
+    network.send_udp(a, b)
+    network.run(0.01)
+    return network, bcube, first, frozenset((second, third))
+
+
+def test_relay_overhears_a_path_failure_and_avoids_the_link() -> None:
+    network, bcube, relay, link = with_overheard_failure()
+    told = sorted(map(bcube.address, link))
+    assert told in [sorted(pair) for pair in network.routers[relay].state()["failed_links"]]
+    target = next(
+        b
+        for b in range(bcube.servers)
+        if b != relay and link in links(parallel_paths(bcube, relay, b)[0])
+    )
+    trip = network.send_udp(relay, target)
+    network.run(0.01)
+    assert trip.arrived_s, "its first packet already goes another way"
+    assert link not in links(trip.path)
+
+
+def test_overheard_failure_is_forgotten_in_time() -> None:
+    network, _, relay, link = with_overheard_failure()
+    router = network.routers[relay]
+    assert link in router.failures(network.now).links
+    network.run(FAST.failed_link_timeout_s)
+    assert link not in router.failures(network.now).links
+
+
+def test_answer_over_a_link_proves_that_it_works_again() -> None:
+    network, bcube, relay, link = with_overheard_failure()
+    router = network.routers[relay]
+    network.heal(*link)
+    network.run(NOTICE_S)
+    assert link in router.failures(network.now).links
+    # Another source, which knows nothing of it, probes a path over that link and this relay.
+    source, target = next(
+        (a, b)
+        for a in range(bcube.servers)
+        for b in range(bcube.servers)
+        if a != b
+        and link not in network.routers[a].failures(network.now).links
+        and any(
+            link in links(path) and relay in path.servers[1:-1] for path in path_set(bcube, a, b)
+        )
+    )
+    network.send_udp(source, target)
+    network.run(0.01)
+    assert link not in router.failures(network.now).links
+
+
+def test_silent_path_fails_when_its_probe_is_not_answered() -> None:
+    """Nobody tells of a link that is dead for a moment: the timeout does."""
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    relay, switch = default_relay(bcube, a, b)
+    network.cut(relay, bcube.servers + switch, silent=True)
+    network.send_udp(a, b)
+    network.run(FAST.probe_timeout_s / 2)
+    assert network.routers[a].state()["flows"][0]["path"] == ["0.0", "1.0", "1.3"]
+    network.run(FAST.probe_timeout_s)
+    flow = network.routers[a].state()["flows"][0]
+    assert flow["path"] == ["0.0", "0.3", "1.3"]
+    states = {tuple(one["path"]): one["state"] for one in flow["candidates"]}
+    assert states["0.0", "1.0", "1.3"] == "failed"
