@@ -17,6 +17,7 @@ from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
+from hosts.base.spf import shortest_router
 from topos.base.errors import TopologyError
 from topos.base.topology import Topology
 
@@ -51,7 +52,8 @@ SHORTEST = "shortest"
 def algorithms(topology: Topology) -> dict[str, Algorithm]:
     """Return the network's algorithms by name, the usual one first."""
     found = _own_algorithms(topology.kind)
-    return {**found, SHORTEST: Algorithm("fewest hops, every failure known")}
+    shortest = Algorithm("fewest hops, every failure known", router=shortest_router(topology))
+    return {**found, SHORTEST: shortest}
 
 
 @cache

@@ -15,8 +15,8 @@ these. From them follows
 
 At first everything that the topology has counts as working, as if each member had said so when
 this server started. What is not refreshed within the timeout counts as down, and any sequence
-number is believed from then on. Every change of a link raises `generation`: who caches what follows
-from link states keeps it only as long as that stays the same.
+number is believed from then on. Every change of a link raises `generation` and is told
+(`on_change`): what follows from link states may be cached only as long as nothing changes.
 
 `hosts.base.flood` lets link states travel. They are not acknowledged, and nobody hands the whole
 table to a server that starts or whose link comes back (OSPF's database exchange): it learns what
@@ -76,10 +76,12 @@ class LinkStates:
         timeout_s: float,
         now: float,
         order: Callable[[Step], Any] = tuple,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.server = server
         self.timeout_s = timeout_s
         self.order = order
+        self.on_change = on_change
         self.generation = 0
         self._possible = {member: _links(topology, member) for member in members}
         self._states = {member: State(0, links, now) for member, links in self._possible.items()}
@@ -91,6 +93,13 @@ class LinkStates:
 
     def __getitem__(self, member: int) -> State:
         return self._states[member]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._states)
+
+    def say(self, sequence: int, links: Iterable[Step], now: float) -> None:
+        """Take in what this server itself says of its links."""
+        self._set(self.server, State(sequence, frozenset(links), now))
 
     def hear(self, origin: int, sequence: int, links: Iterable[Step], now: float) -> Heard:
         """Take in what a member says of its links; what the topology does not have is ignored."""
@@ -139,6 +148,7 @@ class LinkStates:
     def _set(self, member: int, state: State) -> None:
         if state.links != self._states[member].links:
             self.generation += 1
+            self.on_change()
         self._states[member] = state
 
 

@@ -81,7 +81,7 @@ def test_every_algorithm_avoids_what_failed_or_says_why(spec: str, data: st.Data
 
 
 def test_algorithms_are_found_by_the_network() -> None:
-    assert list(algorithms(topos.parse("dcell,4,1"))) == ["dcell", "shortest"]
+    assert list(algorithms(topos.parse("dcell,4,1"))) == ["dcell", "dfr", "shortest"]
     assert list(algorithms(topos.parse("tree,4,4"))) == ["bridge", "shortest"]
     assert choose(topos.parse("dpillar,4,2"), None, several=True, opposite=True) == "mp-ccw"
     assert choose(topos.parse("dpillar,4,2"), "sp-cw", several=False, opposite=True) == "sp-ccw"

@@ -1,0 +1,70 @@
+"""DCellBroadcast (Guo 2008, section 4.2): flooding with duplicate removal, within a scope.
+
+A broadcast goes to all neighbours of its sender that are in the sender's DCell_scope, and from
+each that sees it for the first time to its other neighbours. It needs no tree, and arrives as long
+as the DCell_scope is connected. What was seen is remembered by sender and identification, for much
+longer than a broadcast lives, in a table of fixed size.
+
+The scope is part of the multicast address (section 7.1). Link states are spread the same way, but
+know duplicates by their sequence numbers (`hosts.base.flood`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.base.actions import Action, Deliver, Drop
+from hosts.base.bounded import Bounded
+from hosts.base.flood import spread
+from hosts.base.router import Router
+from hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
+
+REMEMBERED = 4096
+# What applications call everybody: in their network, and in this one, 10.0.0.0/8.
+IP_BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
+
+
+class Broadcasts:
+    """The part of a router that sends broadcasts of applications, and relays those of others."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.dcell: Any = router.topology
+        self.seen: Bounded[tuple[int, int], None] = Bounded(
+            REMEMBERED, router.timers.link_state_refresh_s
+        )
+
+    def send(self, packet: bytes, scope: int, now: float) -> list[Action]:
+        """Send a packet to every other server of this server's DCell_scope."""
+        router = self.router
+        header = DcnHeader(router.uid, broadcast(scope), Protocol.IPV4, router.identify())
+        self._is_new(header, now)
+        return spread(router.neighbours, range(scope + 1), header, packet)
+
+    def heard(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
+        """Deliver and relay what is new."""
+        scope = scope_of(header.destination)
+        if header.destination != broadcast(scope):
+            return [Drop("unknown multicast group", packet)]
+        if header.protocol != Protocol.IPV4:
+            return [Drop("unknown protocol", packet)]
+        if scope > self.dcell.k or not self._concerns(header.source, scope):
+            return [Drop("broadcast out of its scope", packet)]
+        if not self._is_new(header, now):
+            self.router.counters["broadcasts repeated"] += 1
+            return []
+        relayed = spread(self.router.neighbours, range(scope + 1), header, packet, port)
+        return [Deliver(packet), *relayed]
+
+    def _concerns(self, source: int, scope: int) -> bool:
+        size = self.dcell.sizes[scope]
+        return bool(source // size == self.router.uid // size)
+
+    def _is_new(self, header: DcnHeader, now: float) -> bool:
+        """Tell whether a broadcast was not seen before, and remember it."""
+        self.seen.expire(now)
+        key = header.source, header.identification
+        if key in self.seen:
+            return False
+        self.seen.put(key, None, now)
+        return True
