@@ -111,8 +111,9 @@ def _switch(fattree: FatTree, server: int, ups: list[int]) -> int:
     choices = 0
     for up in ups:
         choices = choices * fattree.half + up
-    index: int = prefix * fattree.half**level + choices
-    return fattree.servers + level * fattree.width + index
+    index = prefix * fattree.half**level + choices
+    node: int = fattree.servers + level * fattree.width + index
+    return node
 
 
 ALGORITHMS = {

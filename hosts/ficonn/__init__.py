@@ -3,7 +3,12 @@
 from hosts.base.algorithms import Algorithm
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
+from hosts.ficonn.router import Tar
+from hosts.ficonn.setup import tar_around, tar_path
 
 ALGORITHMS = {
-    "tor": Algorithm("traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path, router=Tor)
+    "tor": Algorithm("traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path, router=Tor),
+    "tar": Algorithm(
+        "traffic-aware routing (Li 2009, Algorithm 3)", tar_path, around=tar_around, router=Tar
+    ),
 }

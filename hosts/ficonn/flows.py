@@ -1,0 +1,104 @@
+"""What a server of FiConn remembers of flows: the ways of those it relays, the state of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hosts.base.path import Step
+from hosts.ficonn.tar import Way
+
+
+class Tag(NamedTuple):
+    """Which probe set a way up: its round, and whether it was the answer to one."""
+
+    round: int
+    returning: bool
+
+
+@dataclass
+class Entry:
+    """The routing entry of one flow: the way in use, and the one that a newer probe is setting up.
+
+    A new way is not used at once, unless there is no other: Source ReRoute may still take it back,
+    and the servers behind it may not know the flow yet. After `settle_s` it is.
+
+    >>> old, new = Way(None, Step(0, 1)), Way(None, Step(1, 9))
+    >>> entry = Entry(settle_s=0.2)
+    >>> entry.put(Tag(1, False), old, now=0.0)
+    >>> entry.put(Tag(2, False), new, now=5.0)
+    >>> [entry.current(lambda step: True, now) == new for now in (5.1, 5.2)]
+    [False, True]
+    >>> entry.current(lambda step: step != old.next, now=5.1) == new
+    True
+    """
+
+    settle_s: float
+    bytes: int = 0  # of the flow, since the last probe
+    probed_s: float = 0.0
+    _ways: list[tuple[Tag, float, Way]] = field(default_factory=list)  # oldest first, at most two
+
+    def put(self, tag: Tag, way: Way, now: float) -> None:
+        """Note the way that a probe sets up, instead of what it has set up before."""
+        others = [one for one in self._ways if one[0] != tag]
+        if len(others) == 2:
+            others = others[1:] if self._settled(others[1], now) else others[:1]
+        self._ways = [*others, (tag, now, way)]
+        self.bytes, self.probed_s = 0, now
+
+    def of(self, tag: Tag) -> Way | None:
+        """Return the way that a probe has set up."""
+        return next((way for known, _, way in self._ways if known == tag), None)
+
+    def current(self, works: Callable[[Step], bool], now: float) -> Way | None:
+        """Return the way that packets take."""
+        usable = [one for one in self._ways if works(one[2].next)]
+        if len(usable) == 2 and not self._settled(usable[1], now):
+            return usable[0][2]
+        return usable[-1][2] if usable else None
+
+    def forget(self, tag: Tag) -> None:
+        """Forget what a probe has set up."""
+        self._ways = [one for one in self._ways if one[0] != tag]
+
+    def forget_all_but(self, tag: Tag | None) -> None:
+        """Forget every way but the one that a probe is setting up."""
+        self._ways = [one for one in self._ways if one[0] == tag]
+
+    def forget_next(self, step: Step) -> None:
+        """Forget every way that leads there."""
+        self._ways = [one for one in self._ways if one[2].next != step]
+
+    def rate_bps(self, now: float) -> float:
+        """Return how much of the flow came through since the last probe."""
+        return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
+
+    @property
+    def ways(self) -> list[tuple[Tag, Way]]:
+        """Every way, oldest first."""
+        return [(tag, way) for tag, _, way in self._ways]
+
+    def _settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
+        return now >= one[1] + self.settle_s
+
+
+@dataclass
+class Flow:
+    """A flow of this server's own.
+
+    `ready` means that its path is set up as far as is known; without one, packets are queued.
+    """
+
+    destination: int
+    round: int
+    ready: bool = False
+    waiting: bool = False  # for the answer to the probe of this round
+    tries: int = 0  # probes in a row without an answer
+    queue: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def probing(self) -> Tag | None:
+        """The probe that is on its way."""
+        return Tag(self.round, returning=False) if self.waiting else None

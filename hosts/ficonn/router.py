@@ -1,0 +1,479 @@
+"""Traffic-aware routing as a router (Li 2009, section IV.A): paths set up per flow, by probes.
+
+The first packet of a flow waits at its source while a probe goes to the destination. Every server
+on its way decides (`hosts.ficonn.tar`) and notes previous and next hop for the flow. The
+destination answers with a probe of its own, which sets up the flow of the answers in the same way;
+when it comes in, the source lets the flow go. Packets are plain IP and follow the entries.
+
+State, all of it bounded, and forgotten when idle:
+
+- ``ways``: an `Entry` for every flow that passes, this server's own included;
+- ``flows``: the state of each flow of this server's own, with its queue and its timer;
+- ``virtual``: the virtual flows of section IV.D, by flow;
+- ``told``: of which flows a failure was told a moment ago.
+
+Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
+the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
+more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
+along the previous hops, or by TOR where they are not known; on its way it removes the entries that
+lead to the failure. The source probes again at once. Probes may be lost: after `PROBE_TRIES` in a
+row without an answer, the packets that wait are dropped.
+
+The end whose packets come first is the one that probes; the other end's answers keep its own
+direction alive. If that direction alone breaks, that end probes as well.
+
+Left out: packets of a flow may overtake each other when it moves to another path, as in the paper;
+and the fragments of a packet, of which only the first has ports, are a flow of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.bandwidth import Direction
+from hosts.base.bounded import Bounded
+from hosts.base.path import Step
+from hosts.base.router import GIGABIT_BPS, Router
+from hosts.base.timers import Timers
+from hosts.ficonn import tar
+from hosts.ficonn.flows import Entry, Flow, Tag
+from hosts.ficonn.paths import tor_step
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
+from hosts.wire.messages import UNKNOWN_PORT, PathFailure
+from topos.base.topology import Topology
+from topos.ficonn import BACKUP, SWITCH
+
+MOST_ENTRIES = 4096
+MOST_FLOWS = 1024
+MOST_QUEUED = 1024  # packets, of all flows
+MOST_QUEUED_OF_FLOW = 64
+
+_ENTRIES = {BYZERO: tar.BYZERO, BYONE: tar.BYONE}
+_ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
+
+
+class Tar(Router):
+    """Traffic-aware routing."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        server: int,
+        *,
+        timers: Timers | None = None,
+        seed: int = 0,
+        rate_bps: float = GIGABIT_BPS,
+        now: float = 0.0,
+    ) -> None:
+        super().__init__(topology, server, timers=timers, seed=seed, rate_bps=rate_bps, now=now)
+        idle_s = self.timers.flow_idle_s
+        # A probe that was not answered for so long is given up; only then may its way be used.
+        self.settle_s = 2 * self.timers.probe_timeout_s
+        self.ways: Bounded[FlowKey, Entry] = Bounded(MOST_ENTRIES, idle_s)
+        self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
+        # Departs from the paper: a virtual flow ends when its flow is probed again, here or, as
+        # the time tells, elsewhere. As printed the counter runs on for as long as probes come.
+        every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
+        self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
+        self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.probe_timeout_s)
+        self.queued = 0
+        self.agenda.set("expire", now + idle_s / 4, self._expire)
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Send the packet on its flow's path; without one it waits while a probe finds it."""
+        own = self.flows.use(flow, now)
+        if own and own.ready:
+            sent = self._by_entry(flow, packet, packet, now)
+            if sent:
+                return [sent]
+            own.ready = False
+        actions: list[Action] = []
+        if own is None:
+            own, actions = self._new_flow(flow, destination, now)
+        actions += self._enqueue(own, packet)
+        if not own.waiting:
+            actions += self._probe(flow, own, now)
+        return actions
+
+    def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Forward packets by their flow's entry; act upon probes and path failures."""
+        came = Step(port, peer)
+        if frame.ethertype == ETH_IP:
+            return self._packet_came(came, frame.data, now)
+        if frame.ethertype != ETH_DCN:
+            return [Drop("unknown protocol", frame.data)]
+        header, body = DcnHeader.parse(frame.data)
+        if header.protocol == Protocol.PATH_PROBE:
+            return self._probe_came(came, header, PathProbe.parse(body), now)
+        if header.protocol == Protocol.PATH_FAILURE:
+            return self._failure_came(came, header, PathFailure.parse(body), now)
+        return [Drop("unknown protocol", body)]
+
+    def _packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
+        header, _ = Ipv4Header.parse(packet)
+        flow = flow_key(packet)
+        destination = self.server_of(header.destination)
+        if destination == self.server:
+            return [Deliver(packet)]
+        if destination is None:
+            return [Drop("destination is no server of this network", packet)]
+        if header.ttl <= 1:
+            return [Drop("TTL expired", packet)]
+        sent = self._by_entry(flow, packet, decrement_ttl(packet), now)
+        if sent:
+            return [sent]
+        entry = self.ways.get(flow)
+        broken = entry.ways[-1][1].next if entry and entry.ways else None
+        reason = "next hop is down" if broken else "no entry for the flow"
+        return [Drop(reason, packet), *self._tell(flow, came, broken, now)]
+
+    def _by_entry(self, flow: FlowKey, packet: bytes, forwarded: bytes, now: float) -> Send | None:
+        """Return the packet on its way as the flow's entry says, None if it says nothing."""
+        entry = self.ways.use(flow, now)
+        way = entry.current(self.neighbours.works, now) if entry else None
+        if entry is None or way is None:
+            return None
+        entry.bytes += len(packet)
+        return Send(way.next.port, way.next.peer, Frame(ETH_IP, forwarded))
+
+    # -- flows of this server --------------------------------------------------------------------
+
+    def _new_flow(self, flow: FlowKey, destination: int, now: float) -> tuple[Flow, list[Action]]:
+        actions: list[Action] = []
+        if len(self.flows) == self.flows.limit:
+            oldest = next(iter(self.flows))
+            actions = self._end(oldest, "too many flows")
+            self.flows.evicted += 1
+        # A random first round: entries of a former life of this server are not mistaken for ours.
+        own = Flow(destination, self.random.getrandbits(32))
+        self.flows.put(flow, own, now)
+        return own, actions
+
+    def _end(self, flow: FlowKey, reason: str) -> list[Action]:
+        """Forget a flow of this server's own, and drop what waits for its path."""
+        self.agenda.cancel(("probe", flow))
+        own = self.flows.pop(flow)
+        return self._drop_queue(own, reason) if own else []
+
+    def _enqueue(self, own: Flow, packet: bytes) -> list[Action]:
+        if len(own.queue) >= MOST_QUEUED_OF_FLOW:
+            return [Drop("queue of the flow is full", packet)]
+        if self.queued >= MOST_QUEUED:
+            return [Drop("queues are full", packet)]
+        own.queue.append(packet)
+        self.queued += 1
+        return []
+
+    def _drop_queue(self, own: Flow, reason: str) -> list[Action]:
+        drops: list[Action] = [Drop(reason, packet) for packet in own.queue]
+        self.queued -= len(own.queue)
+        own.queue.clear()
+        return drops
+
+    def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+        packets = list(own.queue)
+        self._drop_queue(own, "")  # taken over just here
+        return [
+            action
+            for packet in packets
+            for action in self.outgoing(packet, flow, own.destination, now)
+        ]
+
+    # -- probes of this server -------------------------------------------------------------------
+
+    def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+        """Begin a round."""
+        own.round = (own.round + 1) & 0xFFFFFFFF
+        own.waiting = True
+        self.agenda.set(
+            ("probe", flow), now + self.timers.probe_timeout_s, lambda at: self._silence(flow, at)
+        )
+        self.counters["probes"] += 1
+        actions = self._start(flow, Tag(own.round, returning=False), own.destination, now)
+        if any(isinstance(action, Send) for action in actions):
+            return actions
+        return actions + self._give_up(flow, own, tar.NO_WAY)
+
+    def _start(self, flow: FlowKey, tag: Tag, destination: int, now: float) -> list[Action]:
+        """Send a new probe on its way."""
+        probe = tar.first_probe(self.topology, self.server, destination)
+        to = self.topology.uid(destination)
+        header = DcnHeader(self.uid, to, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
+        return self._decide(None, header, flow, tag, probe, now)
+
+    def _silence(self, flow: FlowKey, now: float) -> list[Action]:
+        """A probe was not answered in time."""
+        own = self.flows.get(flow)
+        if own is None:
+            return []
+        entry = self.ways.get(flow)
+        if entry and own.probing:
+            entry.forget(own.probing)
+        own.waiting = False
+        own.tries += 1
+        self.counters["probes without an answer"] += 1
+        if own.tries >= tar.PROBE_TRIES:
+            return self._give_up(flow, own, "no answer to the probes of the flow's path")
+        return self._probe(flow, own, now)
+
+    def _give_up(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+        """There is no path now. The next packet of the flow tries again."""
+        self.agenda.cancel(("probe", flow))
+        self.ways.pop(flow)
+        own.ready = own.waiting = False
+        own.tries = 0
+        return self._drop_queue(own, reason)
+
+    def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
+        """The answer to a probe came in: the path is set up, both ways."""
+        own = self.flows.get(flow)
+        if own is None or own.probing != Tag(round_, returning=False):
+            return [Drop("answer to no probe")]
+        own.ready, own.waiting, own.tries = True, False, 0
+        jitter_s = self.timers.probe_jitter_s * self.random.random()
+        again = now + self.timers.probe_interval_s + jitter_s
+        self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
+        return self._release(flow, own, now)
+
+    def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
+        own = self.flows.get(flow)
+        return self._probe(flow, own, now) if own and not own.waiting else []
+
+    # -- probes that pass ------------------------------------------------------------------------
+
+    def _probe_came(
+        self, came: Step, header: DcnHeader, message: PathProbe, now: float
+    ) -> list[Action]:
+        flow, tag = message.flow, Tag(message.round, message.returning)
+        source, destination = self.server_of(flow.source), self.server_of(flow.destination)
+        progress = self._progress(message.entries)
+        uid = self.topology.uid
+        if (
+            source is None
+            or destination is None
+            or source == destination
+            or progress is None
+            or (header.source, header.destination) != (uid(source), uid(destination))
+            or message.previous != uid(came.peer)
+        ):
+            return [Drop("bad probe")]
+        if header.ttl <= 1 and destination != self.server:
+            return [Drop("TTL expired")]
+        if source == self.server and self._way_of(flow, tag) is None:
+            return [Drop("probe of a former round")]
+        header = header._replace(ttl=max(0, header.ttl - 1))
+        probe = tar.Probe(source, destination, progress)
+        return self._decide(came, header, flow, tag, probe, now)
+
+    def _progress(self, entries: tuple[int, ...]) -> tar.Progress | None:
+        """Return a PR field as `tar` has it, None where it cannot be one of this network."""
+        found = [
+            _ENTRIES[entry] if entry in _ENTRIES else self.topology.server_of_uid(entry)
+            for entry in entries
+        ]
+        known = all(entry < self.topology.servers for entry in found)
+        return tuple(found) if known and len(found) <= self.topology.k else None
+
+    def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
+        entry = self.ways.get(flow)
+        return entry.of(tag) if entry else None
+
+    def _decide(
+        self,
+        came: Step | None,
+        header: DcnHeader,
+        flow: FlowKey,
+        tag: Tag,
+        probe: tar.Probe,
+        now: float,
+    ) -> list[Action]:
+        """Do with a probe what Algorithm 3 says, and keep the tables."""
+        self.virtual.pop(flow)
+        way, sight = self._way_of(flow, tag), self._sight(flow, now)
+        decision = tar.decide(self.topology, self.server, probe, came, way, sight)
+        if isinstance(decision, tar.Arrived):
+            return self._arrived(flow, tag, probe.source, now)
+        if isinstance(decision, tar.Stuck):
+            return [Drop(decision.reason)]
+        entry = self.ways.use(flow, now)
+        if isinstance(decision, tar.Back):
+            if entry:
+                entry.forget(tag)
+            if decision.virtual:
+                self.virtual.put(flow, None, now)
+            step = decision.step
+        else:
+            step = decision.way.next
+            if entry is None:
+                entry = Entry(self.settle_s)
+                self.ways.put(flow, entry, now)
+            entry.put(tag, decision.way, now)
+            if step.port == SWITCH and self.virtual:
+                self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
+        if not self.neighbours.works(step):
+            return [Drop("next hop is down")]
+        entries = tuple(
+            _ON_WIRE[pr] if pr in _ON_WIRE else self.topology.uid(pr) for pr in decision.progress
+        )
+        body = PathProbe(flow, tag.round, tag.returning, self.uid, entries).pack()
+        return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
+
+    def _arrived(self, flow: FlowKey, tag: Tag, source: int, now: float) -> list[Action]:
+        """Take an answer, or give one: both set up the other direction (section IV.A)."""
+        answers = flow.reversed()
+        if tag.returning:
+            return self._answered(answers, tag.round, now)
+        own = self.flows.use(answers, now)
+        actions: list[Action] = []
+        if own is None:
+            own, actions = self._new_flow(answers, source, now)
+        own.ready = own.ready or not own.waiting
+        return actions + self._start(answers, Tag(tag.round, returning=True), source, now)
+
+    def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
+        """Return what this server sees of its two links, as a flow that is not there yet."""
+        out = Direction.OUT
+        free = [self.bandwidth.available_bps(port, out) for port in (SWITCH, BACKUP)]
+        # Departs from the paper: a flow does not compete with itself. It would leave the link it
+        # fills at every round, and come back at the next.
+        entry = self.ways.get(flow)
+        way = entry.current(self.neighbours.works, now) if entry else None
+        if entry and way:
+            free[way.next.port] += min(
+                entry.rate_bps(now), self.bandwidth.used_bps(way.next.port, out)
+            )
+        self.virtual.expire(now)
+        used = sum(self.bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP))
+        volume_bps = used / max(1, len(self.ways))  # of the average flow
+        return tar.Sight(
+            self.neighbours.works,
+            self.random,
+            free[BACKUP],
+            max(0.0, free[SWITCH] - volume_bps * len(self.virtual)),
+            any(step.port == SWITCH for step in self.neighbours.up),
+        )
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Find other paths for the flows that go over a link that is down."""
+        actions: list[Action] = []
+        for flow, entry in [] if up else self.ways.items():
+            leading = [way for _, way in entry.ways if way.next == step]
+            if not leading:
+                continue
+            entry.forget_next(step)
+            previous, own = leading[-1].previous, self.flows.get(flow)
+            if previous:
+                actions += self._tell(flow, previous, step, now)
+            elif own and not own.waiting:
+                actions += self._probe(flow, own, now)
+        return actions
+
+    def _tell(self, flow: FlowKey, previous: Step, broken: Step | None, now: float) -> list[Action]:
+        """Tell the source of a flow that its path ends here; once in a while will do.
+
+        The previous hop is told first: it has an entry that leads here.
+        """
+        self.told.expire(now)
+        source = self.server_of(flow.source)
+        if source is None or source == self.server or flow in self.told:
+            return []
+        self.told.put(flow, None, now)
+        uid = self.topology.uid
+        port, peer = (broken.port, broken.peer) if broken else (UNKNOWN_PORT, self.server)
+        body = PathFailure(port, self.uid, uid(peer), flow).pack()
+        header = DcnHeader(self.uid, uid(source), Protocol.PATH_FAILURE, self.identify())
+        return self._back_to(source, [previous], header, body)
+
+    def _back_to(
+        self, source: int, previous: list[Step], header: DcnHeader, body: bytes
+    ) -> list[Action]:
+        """Send to a flow's source by the previous hop, or by TOR where none is known and works."""
+        for step in [*previous, tor_step(self.topology, self.server, source)]:
+            if self.neighbours.works(step):
+                return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
+        return [Drop("next hop is down")]
+
+    def _failure_came(
+        self, came: Step, header: DcnHeader, message: PathFailure, now: float
+    ) -> list[Action]:
+        source = self.server_of(message.flow.source) if message.flow else None
+        if (
+            message.flow is None
+            or source is None
+            or header.destination != self.topology.uid(source)
+        ):
+            return [Drop("bad path failure")]
+        if source == self.server:
+            return self._path_failed(message.flow, now)
+        if header.ttl <= 1:
+            return [Drop("TTL expired")]
+        entry = self.ways.get(message.flow)
+        ways = [way for _, way in entry.ways if way.next == came] if entry else []
+        if entry:
+            entry.forget_next(came)
+        header = header._replace(ttl=header.ttl - 1)
+        previous = [way.previous for way in ways if way.previous]
+        return self._back_to(source, previous, header, message.pack())
+
+    def _path_failed(self, flow: FlowKey, now: float) -> list[Action]:
+        """Find another path for a flow of this server's own, at once."""
+        own = self.flows.get(flow)
+        if own is None:
+            return []
+        self.counters["path failures"] += 1
+        entry = self.ways.get(flow)
+        if entry:
+            entry.forget_all_but(own.probing)
+        own.ready = False
+        return [] if own.waiting else self._probe(flow, own, now)
+
+    # -- housekeeping ----------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> list[Action]:
+        self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
+        actions: list[Action] = []
+        for flow, own in self.flows.expire(now):
+            self.agenda.cancel(("probe", flow))
+            actions += self._drop_queue(own, "flow was idle")
+        for table in (self.ways, self.virtual, self.told):
+            table.expire(now)
+        return actions
+
+    def state(self) -> dict[str, Any]:
+        """Return what a user may want to see: flows, entries, and the virtual flow counter."""
+
+        def name(step: Step | None) -> str | None:
+            return self.topology.address(step.peer) if step else None
+
+        return {
+            **super().state(),
+            "flows": [
+                {
+                    "flow": tuple(flow),
+                    "destination": self.topology.address(own.destination),
+                    "ready": own.ready,
+                    "round": own.round,
+                    "queued": len(own.queue),
+                }
+                for flow, own in self.flows.items()
+            ],
+            "entries": [
+                {
+                    "flow": tuple(flow),
+                    "round": tag.round,
+                    "previous": name(way.previous),
+                    "next": name(way.next),
+                }
+                for flow, entry in self.ways.items()
+                for tag, way in entry.ways
+            ],
+            "virtual_flows": len(self.virtual),
+        }

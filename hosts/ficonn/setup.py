@@ -1,0 +1,121 @@
+"""What becomes of a probe: every server's decision, one after the other, over a whole network.
+
+For whoever has all servers at hand: `pillarbox path`, and simulators.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hosts.base.algorithms import Routed
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path, Step
+from hosts.ficonn.tar import (
+    MOST_HOPS,
+    PROBE_TRIES,
+    Arrived,
+    Onward,
+    Sight,
+    Stuck,
+    Way,
+    decide,
+    first_probe,
+)
+from topos.ficonn import SWITCH, FiConn
+
+
+class SetUp(NamedTuple):
+    """What a probe has come to: a path, or the reason why there is none."""
+
+    path: Path | None
+    stuck: str = ""
+    virtual: tuple[int, ...] = ()  # the servers of which the flow is now a virtual one
+
+
+def set_up(
+    ficonn: FiConn,
+    source: int,
+    destination: int,
+    sight_of: Callable[[int], Sight],
+) -> SetUp:
+    """Return the path that a probe sets up, by the decision of every server on its way.
+
+    Parameters
+    ----------
+    sight_of : callable
+        What a server sees of its own links, at the moment at which the probe comes to it.
+
+    Examples
+    --------
+    Fig. 5: one flow is on the link from [2,0] to [0,2].
+
+    >>> ficonn = FiConn(4, 2)
+    >>> busy = ficonn.server("0.2.0")
+    >>> def sight_of(server):
+    ...     backup_bps = 0.5e9 if server == busy else 1e9
+    ...     return Sight(lambda step: True, random.Random(1), backup_bps, switch_bps=1e9)
+    >>> found = set_up(ficonn, ficonn.server("0.2.1"), ficonn.server("0.0.1"), sight_of)
+    >>> print(*map(ficonn.address, found.path.servers))
+    0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1
+    """
+    probe = first_probe(ficonn, source, destination)
+    ways: dict[int, Way] = {}
+    virtual: list[int] = []
+    at, came = source, None
+    for _ in range(MOST_HOPS):
+        decision = decide(ficonn, at, probe, came, ways.get(at), sight_of(at))
+        if isinstance(decision, Arrived):
+            return SetUp(_path(ways, source, destination), virtual=tuple(virtual))
+        if isinstance(decision, Stuck):
+            return SetUp(None, decision.reason, tuple(virtual))
+        if isinstance(decision, Onward):
+            ways[at], step = decision.way, decision.way.next
+        else:
+            ways.pop(at, None)
+            step = decision.step
+            if decision.virtual:
+                virtual.append(at)
+        probe = probe._replace(progress=decision.progress)
+        # The ports of a FiConn are the same at both ends of a hop.
+        at, came = step.peer, Step(step.port, at)
+    return SetUp(None, "TTL expired", tuple(virtual))
+
+
+def _path(ways: dict[int, Way], source: int, destination: int) -> Path:
+    steps = []
+    at = source
+    while at != destination:
+        steps.append(ways[at].next)
+        at = steps[-1].peer
+    return Path(source, tuple(steps))
+
+
+def tar_path(ficonn: FiConn, source: int, destination: int) -> Path:
+    """Return the path of a flow that is alone in the network: TOR's."""
+    return tar_around(ficonn, source, destination, NONE).paths[0]
+
+
+def tar_around(
+    ficonn: FiConn, source: int, destination: int, failures: Failures, _several: bool = False
+) -> Routed:
+    """Return the path of a flow that is alone in a network with these failures.
+
+    The proxies are drawn at random, for each pair of servers always the same.
+    """
+    chance = random.Random(source * ficonn.servers + destination)
+
+    def sight_of(server: int) -> Sight:
+        def works(step: Step) -> bool:
+            return failures.of_hop(ficonn, server, step) is None
+
+        mates = ficonn.peers(server, SWITCH) if failures != NONE else []
+        switch_works = failures == NONE or any(works(Step(SWITCH, mate)) for mate in mates)
+        return Sight(works, chance, switch_works=switch_works)
+
+    for _ in range(PROBE_TRIES):
+        path = set_up(ficonn, source, destination, sight_of).path
+        if path:
+            return Routed([path])
+    return Routed([], "no probe finds a way around the failures")
