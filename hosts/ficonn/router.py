@@ -34,6 +34,7 @@ from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
+from hosts.base.probing import NEARLY_BEST
 from hosts.base.router import GIGABIT_BPS, Router
 from hosts.base.timers import Timers
 from hosts.ficonn import tar
@@ -215,6 +216,7 @@ class Tar(Router):
         entry = self.ways.get(flow)
         if entry and own.probing:
             entry.forget(own.probing)
+            self._tidy(flow, entry)
         own.waiting = False
         own.tries += 1
         self.counters["probes without an answer"] += 1
@@ -305,6 +307,7 @@ class Tar(Router):
         if isinstance(decision, tar.Back):
             if entry:
                 entry.forget(tag)
+                self._tidy(flow, entry)
             if decision.virtual:
                 self.virtual.put(flow, None, now)
             step = decision.step
@@ -357,6 +360,7 @@ class Tar(Router):
             free[BACKUP],
             max(0.0, free[SWITCH] - volume_bps * len(self.virtual)),
             any(step.port == SWITCH for step in self.neighbours.up),
+            equal_share=NEARLY_BEST,
         )
 
     # -- failures --------------------------------------------------------------------------------
@@ -369,6 +373,7 @@ class Tar(Router):
             if not leading:
                 continue
             entry.forget_next(step)
+            self._tidy(flow, entry)
             previous, own = leading[-1].previous, self.flows.get(flow)
             if previous:
                 actions += self._tell(flow, previous, step, now)
@@ -419,6 +424,7 @@ class Tar(Router):
         ways = [way for _, way in entry.ways if way.next == came] if entry else []
         if entry:
             entry.forget_next(came)
+            self._tidy(message.flow, entry)
         header = header._replace(ttl=header.ttl - 1)
         previous = [way.previous for way in ways if way.previous]
         return self._back_to(source, previous, header, message.pack())
@@ -432,10 +438,15 @@ class Tar(Router):
         entry = self.ways.get(flow)
         if entry:
             entry.forget_all_but(own.probing)
+            self._tidy(flow, entry)
         own.ready = False
         return [] if own.waiting else self._probe(flow, own, now)
 
     # -- housekeeping ----------------------------------------------------------------------------
+
+    def _tidy(self, flow: FlowKey, entry: Entry) -> None:
+        if not entry.ways:
+            self.ways.pop(flow)
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)

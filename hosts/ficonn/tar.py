@@ -69,6 +69,19 @@ class Sight(NamedTuple):
     backup_bps: float = 0.0  # hb: the available bandwidth of the backup link
     switch_bps: float = 0.0  # zb: that of the level-0 link, virtual flows taken off
     switch_works: bool = True  # whether the level-0 link leads anywhere
+    # Departs from the paper: what is within this share of the other counts as equal, where
+    # bandwidths are measured. Noise alone would lead flows away from TOR's shorter paths.
+    equal_share: float = 1.0
+
+    @property
+    def backup_is_better(self) -> bool:
+        """hb > zb."""
+        return self.backup_bps * self.equal_share > self.switch_bps
+
+    @property
+    def switch_is_better(self) -> bool:
+        """zb > hb."""
+        return self.switch_bps * self.equal_share > self.backup_bps
 
 
 class Arrived(NamedTuple):
@@ -176,7 +189,7 @@ class _Decision:
     def _by_backup(self) -> Decision:
         """TOR's next hop is the backup link: take it, or bypass it (lines 15 to 30)."""
         sight = self.sight
-        if self.backup_works and sight.backup_bps >= sight.switch_bps:
+        if self.backup_works and not (sight.switch_works and sight.switch_is_better):
             return self._onward(self.backup)
 
         # Departs from the paper: a proxy to which the first hop is the bypassed link, or one that
@@ -268,7 +281,7 @@ class _Decision:
     def _prefers_backup(self) -> bool:
         """Tell whether a source takes its backup link though TOR would not (line 13)."""
         sight = self.sight
-        if self.came is not None or not self.backup_works or sight.backup_bps <= sight.switch_bps:
+        if self.came or not self.backup_works or not sight.backup_is_better:
             return False
         # Departs from the paper: not on the way to a proxy, nor where the backup link's far end
         # would send the probe straight back (the paper bypasses there, and Theorem 6 fails).

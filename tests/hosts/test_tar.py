@@ -1,0 +1,408 @@
+"""TAR's decision (Li 2009, Algorithm 3): Fig. 5, every pair under any bandwidths, each repair."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import topos
+from hosts.base.algorithms import route
+from hosts.base.failures import Failures, parse_failures
+from hosts.base.path import Path, Step
+from hosts.ficonn.paths import tor_path, tor_step
+from hosts.ficonn.setup import set_up, tar_path
+from hosts.ficonn.tar import (
+    BYONE,
+    BYZERO,
+    Back,
+    Decision,
+    Onward,
+    Probe,
+    Sight,
+    Stuck,
+    Way,
+    decide,
+    drawn,
+    first_probe,
+)
+from topos.ficonn import BACKUP, SWITCH, FiConn
+
+FICONN = FiConn(4, 2)
+SPECS = ["ficonn,4,1", "ficonn,4,2", "ficonn,8,1"]
+
+
+def at(address: str, ficonn: FiConn = FICONN) -> int:
+    return ficonn.server(address)
+
+
+def addresses(path: Path | None, ficonn: FiConn = FICONN) -> str:
+    assert path is not None
+    return " ".join(map(ficonn.address, path.servers))
+
+
+def sight(
+    backup_bps: float = 1e9,
+    switch_bps: float = 1e9,
+    *,
+    seed: int = 0,
+    dead: Iterable[Step] = (),
+    switch_works: bool = True,
+) -> Sight:
+    """Return what a server sees where everything works but these hops."""
+    broken = set(dead)
+
+    def works(step: Step) -> bool:
+        return step not in broken and (switch_works or step.port != SWITCH)
+
+    return Sight(works, random.Random(seed), backup_bps, switch_bps, switch_works)
+
+
+def sights(special: dict[str, Sight]) -> Callable[[int], Sight]:
+    by_server = {at(address): seen for address, seen in special.items()}
+    return lambda server: by_server.get(server) or sight()
+
+
+BUSY = sight(backup_bps=0.5e9)  # its level-0 link is the better one
+EAGER = sight(switch_bps=0.5e9)  # its backup link is
+CUT_OFF = sight(switch_bps=0.0, switch_works=False)
+
+
+def ask(
+    server: str,
+    to: str,
+    came: str | None = None,
+    progress: tuple[int, ...] = (BYZERO, BYZERO),
+    way: Way | None = None,
+    seen: Sight = BUSY,
+    source: str = "0.1.3",
+) -> Decision:
+    """Return a server's decision; `came` is the address of the hop before, over its own port."""
+    here = at(server)
+    back = None
+    if came is not None:
+        port = BACKUP if FICONN.server_plug(here, BACKUP).node == at(came) else SWITCH
+        back = Step(port, at(came))
+    return decide(FICONN, here, Probe(at(source), at(to), progress), back, way, seen)
+
+
+# -- the paper's example --------------------------------------------------------------------------
+
+
+def test_figure_5_step_by_step() -> None:
+    source, destination = at("0.2.1"), at("0.0.1")
+    probe = first_probe(FiConn(4, 1), 9, 1)  # the same servers where there is one FiConn_1 only
+    assert probe.progress == (BYZERO,)
+    # [2,0] selects [1,2] as the level-1 proxy and sends the probe back.
+    busy = decide(
+        FICONN,
+        at("0.2.0"),
+        Probe(source, destination, (BYZERO,)),
+        Step(SWITCH, source),
+        None,
+        BUSY,
+    )
+    assert busy == Back(Step(SWITCH, source), (at("0.1.2"),), virtual=True)
+    # [2,1] sees it come from its next hop, and is the source: on to [2,2].
+    way = Way(None, Step(SWITCH, at("0.2.0")))
+    again = decide(
+        FICONN, source, Probe(source, destination, busy.progress), way.next, way, sight()
+    )
+    assert again == Onward(Way(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
+    # [1,2] finds that it is the proxy.
+    proxy = decide(
+        FICONN,
+        at("0.1.2"),
+        Probe(source, destination, (at("0.1.2"),)),
+        Step(BACKUP, at("0.2.2")),
+        None,
+        sight(),
+    )
+    assert proxy == Onward(Way(Step(BACKUP, at("0.2.2")), Step(SWITCH, at("0.1.0"))), (BYONE,))
+
+
+def test_figure_5_without_the_flow_is_tor() -> None:
+    assert addresses(set_up(FICONN, at("0.2.1"), at("0.0.1"), sights({})).path) == (
+        "0.2.1 0.2.0 0.0.2 0.0.1"
+    )
+
+
+# -- every pair -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_alone_in_the_network_tar_is_tor(spec: str) -> None:
+    ficonn = topos.parse(spec)
+    for a, b in permutations(range(ficonn.servers), 2):
+        assert tar_path(ficonn, a, b) == tor_path(ficonn, a, b)
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32), levels=st.integers(1, 5))
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_pair_under_any_bandwidths(spec: str, seed: int, levels: int) -> None:
+    ficonn = topos.parse(spec)
+    chance = random.Random(seed)
+    free = [[chance.randrange(levels + 1) * 1e8 for _ in range(2)] for _ in range(ficonn.servers)]
+
+    def sight_of(server: int) -> Sight:
+        return Sight(lambda step: True, chance, free[server][BACKUP], free[server][SWITCH])
+
+    for source, destination in permutations(range(ficonn.servers), 2):
+        found = set_up(ficonn, source, destination, sight_of)
+        assert found.path is not None, found.stuck
+        servers = found.path.servers
+        found.path.nodes(ficonn)  # raises where a hop follows no cable
+        assert (servers[0], servers[-1]) == (source, destination)
+        assert len(set(servers)) == len(servers), "a loop"
+        assert len(found.path) <= 2 * 3**ficonn.k - 1, "Theorem 6"
+        assert not set(found.virtual) & set(servers), "a bypassing server stays on the path"
+
+
+def test_the_bound_of_theorem_6_is_reached() -> None:
+    chance = random.Random(3)
+    most = 0
+    for source, destination in permutations(range(FICONN.servers), 2):
+        found = set_up(
+            FICONN,
+            source,
+            destination,
+            lambda _: Sight(lambda step: True, chance, chance.random(), chance.random()),
+        )
+        assert found.path
+        most = max(most, len(found.path))
+    assert most == 17
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+@pytest.mark.parametrize("spec", SPECS)
+def test_failures_end_in_a_path_that_works_or_in_a_reason(spec: str, seed: int) -> None:
+    ficonn = topos.parse(spec)
+    chance = random.Random(seed)
+    cables = [frozenset((cable.a, cable.b)) for cable in ficonn.links()]
+    failures = Failures(
+        frozenset(chance.sample(range(ficonn.nodes), chance.randrange(3))),
+        frozenset(chance.sample(cables, chance.randrange(4))),
+    )
+    for _ in range(20):
+        a, b = chance.sample(range(ficonn.servers), 2)
+        routed = route(ficonn, "tar", a, b, failures)
+        assert routed == route(ficonn, "tar", a, b, failures), "not the same again"
+        assert bool(routed.paths) != bool(routed.dropped)
+        for path in routed.paths:
+            assert failures.first_on(ficonn, path) is None
+            assert len(set(path.servers)) == len(path.servers)
+            # Where a source has only its backup port left, the path may be one hop longer.
+            assert len(path) <= 2 * 3**ficonn.k
+        if route(ficonn, "tor", a, b, failures).paths:
+            assert routed.paths == [tor_path(ficonn, a, b)]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_any_failed_relay_is_gone_around(spec: str) -> None:
+    """Of TOR's path any server, or any level-l cable, may fail: TAR finds another path."""
+    ficonn = topos.parse(spec)
+    for a, b in random.Random(1).sample(list(permutations(range(ficonn.servers), 2)), 40):
+        path = tor_path(ficonn, a, b)
+        failures = [Failures(frozenset([server])) for server in path.servers[1:-1]]
+        failures += [
+            Failures(links=frozenset([frozenset((server, step.peer))]))
+            for server, step in zip(path.servers, path.steps, strict=False)
+            if step.port == BACKUP
+        ]
+        for failed in failures:
+            if route(ficonn, "shortest", a, b, failed).paths and len(path) > 1:
+                assert route(ficonn, "tar", a, b, failed).paths, (a, b, failed)
+
+
+def test_no_way_is_one_sentence() -> None:
+    failures = parse_failures(FICONN, ["link:0.0.3-s0"])  # a server without a backup cable
+    dropped = route(FICONN, "tar", at("0.0.3"), at("1.0.0"), failures).dropped
+    assert dropped == "no probe finds a way around the failures"
+
+
+# -- what Algorithm 3 says ------------------------------------------------------------------------
+
+
+def test_source_reroute_passes_the_probe_back_hop_by_hop() -> None:
+    way = Way(Step(SWITCH, at("0.2.3")), Step(SWITCH, at("0.2.0")))
+    back = ask("0.2.1", "0.0.1", came="0.2.0", progress=(at("0.1.2"), BYZERO), way=way)
+    assert back == Back(Step(SWITCH, at("0.2.3")), (at("0.1.2"), BYZERO))
+
+
+def test_equal_bandwidth_is_no_reason_for_a_bypass() -> None:
+    step = Step(BACKUP, at("0.0.2"))
+    came = Step(SWITCH, at("0.2.1"))
+    assert ask("0.2.0", "0.0.1", came="0.2.1", seen=sight()) == Onward(
+        Way(came, step), (BYZERO, BYZERO)
+    )
+
+
+def test_one_bypass_in_a_ficonn_then_the_next_level_or_none() -> None:
+    # Level 1 was bypassed: a third FiConn_1 it is, and PR_1 starts over.
+    found = {
+        ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYZERO), seen=sight(0.5e9, seed=seed)).progress
+        for seed in range(20)
+    }
+    assert found == {(BYZERO, at("2.0.1")), (BYZERO, at("3.0.1"))}
+    # Level 2 as well: the busy link is taken.
+    last = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE))
+    assert isinstance(last, Onward)
+    assert last.way.next == Step(BACKUP, at("0.0.2"))
+    # And if it does not even work, there is no way.
+    dead = sight(dead=[Step(BACKUP, at("0.0.2"))])
+    assert isinstance(ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE), seen=dead), Stuck)
+
+
+def test_a_third_ficonn_is_drawn_evenly() -> None:
+    ficonn = FiConn(8, 1)
+    source, destination = ficonn.server("0.1"), ficonn.server("1.1")
+    busy = ficonn.server("0.0")
+    assert tor_step(ficonn, source, destination).peer == busy
+    came = Step(SWITCH, source)
+    proxies = Counter(
+        decide(
+            ficonn,
+            busy,
+            Probe(source, destination, (BYZERO,)),
+            came,
+            None,
+            sight(0.5e9, seed=seed),
+        ).progress[0]
+        // ficonn.sizes[0]
+        for seed in range(300)
+    )
+    assert set(proxies) == {2, 3, 4}
+    assert min(proxies.values()) > 60
+
+
+def test_drawn_is_a_shuffle() -> None:
+    orders = Counter(tuple(drawn(random.Random(seed), 3)) for seed in range(600))
+    assert len(orders) == 6
+    assert min(orders.values()) > 60
+
+
+def test_a_server_whose_level_0_link_failed_routes_back() -> None:
+    """Section IV.A: as if the level-l link had failed, by which the probe came."""
+    back = ask("0.0.2", "0.0.1", came="0.2.0", seen=CUT_OFF)
+    assert back == Back(Step(BACKUP, at("0.2.0")), (at("0.1.2"), BYZERO))
+    found = set_up(FICONN, at("0.2.1"), at("0.0.1"), sights({"0.0.2": CUT_OFF}))
+    assert addresses(found.path) == "0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1"
+    # Where the proxy itself is cut off, what is left is the link that it was to bypass.
+    special = {"0.2.0": EAGER, "0.0.2": CUT_OFF}
+    found = set_up(FICONN, at("0.2.0"), at("0.1.3"), sights(special))
+    assert addresses(found.path) == "0.2.0 0.2.2 0.1.2 0.1.3"
+
+
+def test_a_source_without_its_level_0_link_leaves_by_the_backup_link() -> None:
+    # Even to a server on its own switch: by a third FiConn_0, and back.
+    found = set_up(FICONN, at("0.2.0"), at("0.2.3"), sights({"0.2.0": CUT_OFF}))
+    assert addresses(found.path) == "0.2.0 0.0.2 0.0.0 0.1.0 0.1.2 0.2.2 0.2.3"
+    assert isinstance(ask("0.0.3", "0.2.3", progress=(), seen=CUT_OFF), Stuck)  # it has none
+
+
+def test_neighbours_bypass_the_link_of_a_dead_server() -> None:
+    dead = Step(SWITCH, at("0.2.0"))
+    special = {address: sight(dead=[dead]) for address in ("0.2.1", "0.2.2", "0.2.3")}
+    found = set_up(FICONN, at("0.2.1"), at("0.0.1"), sights(special))
+    assert addresses(found.path) == "0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1"
+    assert not found.virtual
+
+
+# -- each departure from the paper ----------------------------------------------------------------
+
+
+def test_departs_no_bypass_unless_tor_takes_the_backup_link() -> None:
+    # TOR's next hop is [0,2,2]; that the own backup link is busy does not matter.
+    decision = ask("0.2.0", "0.1.3", came="0.2.1")
+    came = Step(SWITCH, at("0.2.1"))
+    assert decision == Onward(Way(came, Step(SWITCH, at("0.2.2"))), (BYZERO, BYZERO))
+
+
+def test_departs_pr_is_reset_only_by_the_crossing_of_a_higher_level() -> None:
+    def progress(server: str, to: str, came: str) -> tuple[int, ...]:
+        return ask(server, to, came, (BYONE, BYONE), seen=sight()).progress
+
+    assert progress("0.0.1", "1.2.3", "0.0.2") == (BYZERO, BYONE)  # level 2 is crossed
+    assert progress("0.0.1", "0.2.3", "1.0.1") == (BYONE, BYONE)  # a level-2 server, level 0 is
+    assert progress("0.2.0", "0.0.3", "0.2.1") == (BYONE, BYONE)  # level 1 is
+
+
+def test_departs_a_new_proxy_starts_the_entries_below_over() -> None:
+    pending = (at("0.1.2"), BYZERO)
+    dead = sight(dead=[Step(BACKUP, at("0.1.2"))])
+    decision = ask("0.2.2", "1.2.1", "0.2.1", pending, seen=dead)
+    assert isinstance(decision, Back)
+    assert decision.progress[0] == BYZERO
+    assert decision.progress[1] in (at("2.0.1"), at("3.0.1"))
+
+
+def test_departs_a_bypass_decided_at_the_source_needs_no_source_reroute() -> None:
+    decision = ask("0.2.0", "0.0.1", source="0.2.0", progress=(BYZERO,))
+    assert decision == Onward(Way(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
+
+
+def test_departs_a_proxy_behind_the_bypassed_link_is_drawn_again() -> None:
+    ficonn = FiConn(6, 2)
+    busy, destination = ficonn.server("0.3.0"), ficonn.server("1.3.3")
+    hidden = ficonn.server("2.0.0")
+    assert tor_step(ficonn, busy, destination).port == BACKUP
+    assert tor_step(ficonn, busy, hidden).port == BACKUP  # FiConn_1[2] is behind the same link
+    thirds = set()
+    for seed in range(60):
+        probe = Probe(ficonn.server("0.3.1"), destination, (BYONE, BYZERO))
+        came = Step(SWITCH, probe.source)
+        decision = decide(ficonn, busy, probe, came, None, sight(0.5e9, seed=seed))
+        thirds.add(decision.progress[1] // ficonn.sizes[1])
+    assert thirds == {3, 4, 5, 6}
+
+
+def test_departs_source_reroute_ends_where_the_probe_entered_the_ficonn() -> None:
+    # A pending proxy is inside the FiConn that was entered, and what lies before is not undone.
+    came = Step(BACKUP, at("0.0.1"))
+    way = Way(came, Step(SWITCH, at("1.0.2")))
+    decision = ask("1.0.1", "1.2.1", "1.0.2", (at("1.1.0"), BYZERO), way, sight())
+    assert decision == Onward(Way(came, Step(SWITCH, at("1.0.0"))), (at("1.1.0"), BYZERO))
+    # So bypasses in two FiConn_1s do not undo each other.
+    found = set_up(FICONN, at("0.2.1"), at("1.2.1"), sights({"0.2.0": BUSY, "1.0.2": BUSY}))
+    assert addresses(found.path) == (
+        "0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1 1.0.1 1.0.0 1.1.0 1.1.2 1.2.2 1.2.1"
+    )
+    assert set(found.virtual) == {at("0.2.0"), at("1.0.2")}
+
+
+def test_departs_a_source_that_prefers_its_backup_link_has_made_the_bypass() -> None:
+    decision = ask("0.2.0", "0.1.3", source="0.2.0", progress=(BYZERO,), seen=EAGER)
+    assert decision == Onward(Way(None, Step(BACKUP, at("0.0.2"))), (at("0.0.2"),))
+    special = {"0.2.0": EAGER, "0.0.0": BUSY}
+    found = set_up(FICONN, at("0.2.0"), at("0.1.3"), sights(special))
+    assert addresses(found.path) == "0.2.0 0.0.2 0.0.0 0.1.0 0.1.3"  # [0,0] may not bypass too
+    # On the way to a proxy there is nothing to prefer.
+    pending = (BYZERO, at("2.0.1"))
+    decision = ask("0.2.0", "1.1.3", source="0.2.0", progress=pending, seen=EAGER)
+    assert isinstance(decision, Onward)
+    assert decision.way.next.port == SWITCH
+
+
+def test_departs_a_source_does_not_prefer_a_link_that_leads_straight_back() -> None:
+    decision = ask("0.2.0", "0.2.3", source="0.2.0", progress=(BYZERO,), seen=EAGER)
+    assert decision == Onward(Way(None, Step(SWITCH, at("0.2.3"))), (BYZERO,))
+
+
+def test_departs_the_pr_field_has_an_entry_for_the_level_of_the_source() -> None:
+    assert first_probe(FICONN, at("0.2.3"), at("0.2.0")).progress == ()
+    assert first_probe(FICONN, at("0.2.0"), at("0.2.3")).progress == (BYZERO,)
+    assert first_probe(FICONN, at("0.2.1"), at("0.2.3")).progress == (BYZERO, BYZERO)
+    assert first_probe(FICONN, at("0.2.0"), at("1.2.3")).progress == (BYZERO, BYZERO)
+
+
+def test_departs_nearly_equal_bandwidths_count_as_equal() -> None:
+    noisy = sight(backup_bps=0.95e9)._replace(equal_share=0.9)
+    decision = ask("0.2.0", "0.0.1", came="0.2.1", seen=noisy)
+    assert isinstance(decision, Onward)
+    assert decision.way.next.port == BACKUP
+    assert isinstance(ask("0.2.0", "0.0.1", "0.2.1", seen=noisy._replace(equal_share=1.0)), Back)
