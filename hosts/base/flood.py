@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Drop, Send
-from hosts.base.linkstate import Heard, LinkStates
+from hosts.base.linkstate import SEQUENCES, Heard, LinkStates, newer
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -29,7 +29,6 @@ from hosts.wire.messages import LinkState
 if TYPE_CHECKING:
     from hosts.base.router import Router
 
-MOST_SEQUENCE = 2**32 - 1
 JITTER = 0.25  # a refresh comes earlier by up to this share of its interval
 
 
@@ -128,7 +127,7 @@ class Flooding:
     def _flood(self, now: float) -> list[Action]:
         """Say how this server's links are, and again after the refresh interval."""
         router = self.router
-        self._sequence = self._sequence % MOST_SEQUENCE + 1
+        self._sequence = (self._sequence + 1) % SEQUENCES
         self._told = router.neighbours.up
         self.states.say(self._sequence, self._told, now)
         self._silent_until_s = now + router.timers.heart_beat_s
@@ -140,7 +139,7 @@ class Flooding:
 
     def _own_copy(self, sequence: int, now: float) -> list[Action]:
         """Go on from a sequence number of an earlier life."""
-        if sequence <= self._sequence:
+        if not newer(sequence, self._sequence):
             return []
         self._sequence = sequence
         return self._flood_soon(now)
@@ -157,7 +156,7 @@ class Flooding:
         state = self.states[origin]
         links = tuple((step.port, uid(step.peer)) for step in sorted(state.links))
         header = DcnHeader(uid(origin), self.address, Protocol.LINK_STATE, self.router.identify())
-        return header, LinkState(state.sequence, links).pack()
+        return header, LinkState(state.sequence or 0, links).pack()
 
     def _age(self, now: float) -> list[Action]:
         self.states.expire(now)

@@ -13,10 +13,13 @@ these. From them follows
   lowest peer). The rest of that path is what the next server takes by the same rule, so that
   servers who know the same links make no loops.
 
+Sequence numbers go round: of two, the newer is the one that is less than half of all numbers ahead
+(RFC 1982). So there is no number, however a server came by it, that its next one does not follow.
+
 At first everything that the topology has counts as working, as if each member had said so when
-this server started. What is not refreshed within the timeout counts as down, and any sequence
-number is believed from then on. Every change of a link raises `generation` and is told
-(`on_change`): what follows from link states may be cached only as long as nothing changes.
+this server started. What is not refreshed within the timeout counts as down. Who was not heard, or
+not for that long, is believed with any sequence number. Every change of a link raises `generation`
+and is told (`on_change`): what follows from link states may be cached only while nothing changes.
 
 `hosts.base.flood` lets link states travel. They are not acknowledged, and nobody hands the whole
 table to a server that starts or whose link comes back (OSPF's database exchange): it learns what
@@ -32,6 +35,8 @@ from typing import Any, NamedTuple
 from hosts.base.path import Step
 from topos.base.topology import Topology
 
+SEQUENCES = 2**32
+
 
 class Heard(Enum):
     """What a link state is to a server that heard it."""
@@ -45,7 +50,7 @@ class Heard(Enum):
 class State(NamedTuple):
     """What a member said last."""
 
-    sequence: int
+    sequence: int | None  # None for what was assumed, not said
     links: frozenset[Step]
     heard_s: float
 
@@ -84,7 +89,7 @@ class LinkStates:
         self.on_change = on_change
         self.generation = 0
         self._possible = {member: _links(topology, member) for member in members}
-        self._states = {member: State(0, links, now) for member, links in self._possible.items()}
+        self._states = {member: State(None, links, now) for member, links in self._possible.items()}
         self._next_steps: dict[int, Step] = {}
         self._computed = -1  # the generation of the next steps
 
@@ -106,8 +111,10 @@ class LinkStates:
         known = self._states.get(origin)
         if known is None:
             return Heard.FOREIGN
-        if sequence <= known.sequence:
-            return Heard.REPEATED if sequence == known.sequence else Heard.OUTDATED
+        if sequence == known.sequence:
+            return Heard.REPEATED
+        if known.sequence is not None and not newer(sequence, known.sequence):
+            return Heard.OUTDATED
         self._set(origin, State(sequence, self._possible[origin].intersection(links), now))
         return Heard.NEWS
 
@@ -115,7 +122,7 @@ class LinkStates:
         """Count as down whatever was not refreshed in time."""
         for member, state in self._states.items():
             if member != self.server and state.heard_s + self.timeout_s <= now:
-                self._set(member, State(0, frozenset(), now))
+                self._set(member, State(None, frozenset(), now))
 
     @property
     def next_expiry(self) -> float:
@@ -150,6 +157,15 @@ class LinkStates:
             self.generation += 1
             self.on_change()
         self._states[member] = state
+
+
+def newer(sequence: int, than: int) -> bool:
+    """Tell which of two sequence numbers comes later.
+
+    >>> newer(2, 1), newer(1, 1), newer(0, SEQUENCES - 1), newer(SEQUENCES - 1, 0)
+    (True, False, True, False)
+    """
+    return 0 < (sequence - than) % SEQUENCES < SEQUENCES // 2
 
 
 def next_steps(server: int, steps: Callable[[int], Iterable[Step]]) -> dict[int, Step]:

@@ -1,8 +1,8 @@
 """Shortest-path routing for any network whose servers relay: link state of the whole network.
 
-What the papers compare with: every server knows every link, and takes a path of fewest hops. It
-is the path of `hosts.base.shortest`, ties included. The price is that each change of any link is
-told to everybody (`hosts.base.flood`): it suits networks of some hundreds of servers.
+What the papers compare with: every server knows every link, and takes a path of fewest hops. The
+price is that each change of any link is told to everybody (`hosts.base.flood`): it suits networks
+of some hundreds of servers.
 """
 
 from __future__ import annotations
