@@ -1,0 +1,347 @@
+"""Three servers in a row, A - relay - B, each in a network namespace of its own.
+
+Each server is joined to the next by a bridge, as by the mini-switches of the papers. The namespaces
+have no names: they are held by descriptors of this process, and gone with it whatever ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from hosts.live.devices import APPLICATION_INTERFACE, Tun
+from hosts.live.kernel_table import (
+    ByDcn,
+    ByDestination,
+    ByEnd,
+    ByFlow,
+    ByHop,
+    ByTunnel,
+    Deliver,
+    KernelTable,
+    Port,
+    Proxy,
+    Push,
+    Relay,
+    RelayKey,
+    Unwrap,
+)
+from hosts.live.kernel_table import Action as RelayAction
+from hosts.live.namespace import CLONE_NEWNET, enter
+from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
+from topos.base.addressing import FIRST_HOST, dotted_quad
+
+A, RELAY, B = range(3)
+MTU = 1500
+PORT_MTU = MTU + 100  # the largest header fits
+CLIENT_PORT, SERVER_PORT = 40000, 5001
+TIME_LIMIT_S = 3.0
+WARM_UP_S = 0.2
+CHUNK = 1 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A network namespace without a name."""
+
+    def __init__(self) -> None:
+        with _back_home():
+            if _libc.unshare(CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "a network namespace needs root")
+            self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        self.ip("link set lo up")
+        self.sysctl("ipv6/conf/all/disable_ipv6", 1)
+        self.sysctl("ipv6/conf/default/disable_ipv6", 1)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be in the namespace: sockets and processes made meanwhile stay there."""
+        with _back_home():
+            enter(self.fd)
+            yield
+
+    def ip(self, *commands: str) -> None:
+        """Run commands of ip(8)."""
+        with self.entered():
+            text = "\n".join(commands)
+            subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True)
+
+    def sysctl(self, name: str, value: int) -> None:
+        """Set a parameter of the namespace, where this kernel has it."""
+        with self.entered():
+            at = Path("/proc/sys/net", name)
+            if at.exists():
+                at.write_text(f"{value}\n")
+
+
+@contextmanager
+def _back_home() -> Iterator[None]:
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        enter(home)
+        os.close(home)
+
+
+def ipv4(server: int) -> int:
+    """Return the address of a server."""
+    return FIRST_HOST + server
+
+
+def mac(server: int, port: int) -> bytes:
+    """Return the MAC address of a server's port."""
+    return bytes([2, port, 0, 0, 0, server])
+
+
+class ThreeServers:
+    """The servers' namespaces, with ports ``eth0`` (and ``eth1`` at the relay) that are up."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.servers = [Namespace() for _ in range(3)]
+        self.fabric = Namespace()
+        for namespace in [*self.servers, self.fabric]:
+            self._stack.callback(os.close, namespace.fd)
+        for name in ("iptables", "ip6tables", "arptables"):
+            self.fabric.sysctl(f"bridge/bridge-nf-call-{name}", 0)
+        self.fabric.ip(*(f"link add s{i} type bridge mcast_snooping 0" for i in (0, 1)))
+        for server, port, switch in ((A, 0, 0), (RELAY, 0, 0), (RELAY, 1, 1), (B, 0, 1)):
+            self._plug(server, port, switch)
+        self.fabric.ip(*(f"link set s{i} mtu {PORT_MTU} up" for i in (0, 1)))
+
+    def __enter__(self) -> ThreeServers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _plug(self, server: int, port: int, switch: int) -> None:
+        namespace, address = self.servers[server], mac(server, port).hex(":")
+        far = f"h{server}-{port}"
+        self.fabric.ip(
+            f"link add {far} mtu {PORT_MTU} type veth peer name eth{port} mtu {PORT_MTU} "
+            f"address {address} netns {namespace.path}",
+            f"link set {far} master s{switch} up",
+        )
+        namespace.ip(f"link set eth{port} up")
+
+    # -- applications ----------------------------------------------------------------------------
+
+    def add_applications(self, server: int, mtu: int = MTU) -> Tun:
+        """Give a server its application interface, with its address and the way to all others."""
+        namespace = self.servers[server]
+        with namespace.entered():
+            tun = Tun()
+        self._stack.callback(os.close, tun.fd)
+        namespace.ip(
+            f"link set {APPLICATION_INTERFACE} mtu {mtu} up",
+            f"addr add {dotted_quad(ipv4(server))}/8 dev {APPLICATION_INTERFACE}",
+        )
+        return tun
+
+    def add_table(self, server: int, *, by_flow: bool = False, tcx: bool = True) -> KernelTable:
+        """Let a server's kernel forward as it is told; the relay has no applications."""
+        with self.servers[server].entered():
+            ports = {
+                number: Port(socket.if_nametoindex(name), mac(server, number))
+                for number, name in enumerate(("eth0", "eth1") if server == RELAY else ("eth0",))
+            }
+            # Without applications, the loopback interface is where nothing is delivered to.
+            interfaces = {name for _, name in socket.if_nameindex()}
+            own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
+            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow, tcx=tcx)
+        self._stack.callback(table.close)
+        return table
+
+    def connect(self, seconds: float = TIME_LIMIT_S) -> tuple[socket.socket, socket.socket]:
+        """Return the two ends of a TCP connection from A's applications to B's."""
+        with self.servers[B].entered(), socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((dotted_quad(ipv4(B)), SERVER_PORT))
+            listener.listen(1)
+            listener.settimeout(seconds)
+            with self.servers[A].entered():
+                client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Told apart from the machine's default, which may pace its packets.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+            client.bind((dotted_quad(ipv4(A)), CLIENT_PORT))
+            client.settimeout(seconds)
+            client.connect((dotted_quad(ipv4(B)), SERVER_PORT))
+            server, _ = listener.accept()
+            server.settimeout(seconds)
+            return client, server
+
+    def goodput_bps(self, seconds: float) -> float:
+        """Return what TCP carries from A to B, as B counts it."""
+        client, server = self.connect()
+        data = bytes(CHUNK)
+
+        def send() -> None:
+            try:
+                while True:
+                    client.sendall(data)
+            except OSError:
+                return  # the other end has seen enough
+
+        sender = threading.Thread(target=send, daemon=True)
+        with client, server:
+            sender.start()
+            _receive(server, WARM_UP_S)
+            rate = _receive(server, seconds)
+            # A reset leaves no state behind that the next connection would meet.
+            linger = b"\1\0\0\0\0\0\0\0"
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            server.close()
+            sender.join(TIME_LIMIT_S)
+        return rate
+
+
+def _receive(server: socket.socket, seconds: float) -> float:
+    buffer = bytearray(CHUNK)
+    received, start = 0, time.monotonic()
+    while time.monotonic() < start + seconds:
+        received += server.recv_into(buffer)
+    return received * 8 / (time.monotonic() - start)
+
+
+# -- ways from A to B -----------------------------------------------------------------------------
+
+
+class Way(NamedTuple):
+    """How packets travel between A and B: the headers in front of them, and who looks up what.
+
+    `there` and `back` are the header and the key at the last server; `relays` is all the relay
+    knows.
+    """
+
+    there: tuple[bytes, RelayKey]
+    back: tuple[bytes, RelayKey]
+    relays: dict[RelayKey, RelayAction]
+    by_flow: bool = False
+
+
+THERE = FlowKey(ipv4(A), ipv4(B), TCP, CLIENT_PORT, SERVER_PORT)
+_TO_B, _TO_A = Relay(1, mac(B, 0)), Relay(0, mac(A, 0))
+
+
+def _dcn(source: int, destination: int, proxy: int | None = None) -> bytes:
+    return DcnHeader(source, destination, Protocol.IPV4, proxy=proxy).pack(b"")
+
+
+def _bcube(source: int, destination: int, *path: Hop) -> bytes:
+    # The first of its hops leads to the relay.
+    return BCubeHeader(source, destination, Protocol.IPV4, path, next_hop=1).pack(b"")
+
+
+def _outer(source: int, destination: int) -> bytes:
+    return Ipv4Header(source, destination, IP_IN_IP).pack(b"")
+
+
+def _tunnel(outer_source: int, outer_destination: int, source: int, destination: int) -> ByTunnel:
+    return ByTunnel(outer_source, outer_destination, ipv4(source), ipv4(destination))
+
+
+def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
+    """Return all ways there are, by name; those flows matter to one of them."""
+    to_b, to_a = ByDestination(ipv4(B), 0), ByDestination(ipv4(A), 0)
+    level_1, level_0 = Hop(1, 2), Hop(0, 2)
+    proxy = 77
+    return {
+        "plain IP": Way(
+            (b"", to_b),
+            (b"", to_a),
+            {ByDestination(ipv4(B), 0): _TO_B, ByDestination(ipv4(A), 1): _TO_A},
+        ),
+        "plain IP by flow": Way(
+            (b"", to_b),
+            (b"", to_a),
+            {ByFlow(flow, 0): _TO_B for flow in flows}
+            | {ByFlow(flow.reversed(), 1): _TO_A for flow in flows},
+            by_flow=True,
+        ),
+        "DCN": Way(
+            (_dcn(A, B), ByDcn(B, None, 0)),
+            (_dcn(B, A), ByDcn(A, None, 0)),
+            {ByDcn(B, None, 0): _TO_B, ByDcn(A, None, 1): _TO_A},
+        ),
+        "DCN, proxy set and cleared": Way(
+            (_dcn(A, B), ByDcn(B, proxy, 0)),
+            (_dcn(B, A, proxy), ByDcn(A, None, 0)),
+            {
+                ByDcn(B, None, 0): _TO_B._replace(proxy=proxy, rerouted=True),
+                ByDcn(A, proxy, 1): _TO_A._replace(proxy=Proxy.CLEAR),
+            },
+        ),
+        "DCN, proxy cleared and replaced": Way(
+            (_dcn(A, B, proxy), ByDcn(B, None, 0)),
+            (_dcn(B, A, 0), ByDcn(A, proxy, 0)),
+            {
+                ByDcn(B, proxy, 0): _TO_B._replace(proxy=Proxy.CLEAR),
+                ByDcn(A, 0, 1): _TO_A._replace(proxy=proxy, rerouted=True),
+            },
+        ),
+        "BCube": Way(
+            (_bcube(A, B, level_1, level_0), ByEnd(B)),
+            (_bcube(B, A, level_0, level_1), ByEnd(A)),
+            {ByHop(level_0.nha): _TO_B, ByHop(level_1.nha): _TO_A},
+        ),
+        "IP in IP": Way(
+            (_outer(11, 12), _tunnel(11, 12, A, B)),
+            (_outer(12, 10), _tunnel(12, 10, B, A)),
+            {_tunnel(11, 12, A, B): _TO_B, _tunnel(12, 10, B, A): _TO_A},
+        ),
+        "IP in IP, unwrapped": Way(
+            (_outer(11, 12), to_b),
+            (_outer(12, 10), to_a),
+            {
+                _tunnel(11, 12, A, B): Unwrap(1, mac(B, 0)),
+                _tunnel(12, 10, B, A): Unwrap(0, mac(A, 0)),
+            },
+        ),
+    }
+
+
+def install(tables: Sequence[KernelTable], way: Way, flows: Sequence[FlowKey] = (THERE,)) -> None:
+    """Tell the kernels of A, relay and B that way, for these flows and their answers."""
+    for flow in flows:
+        tables[A].install_flow(flow, Push(0, mac(RELAY, 0), way.there[0]))
+        tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), way.back[0]))
+        last = (way.there[1], way.back[1])
+        at_b, at_a = (ByFlow(flow, 0), ByFlow(flow.reversed(), 0)) if way.by_flow else last
+        tables[B].install_relay(at_b, Deliver())
+        tables[A].install_relay(at_a, Deliver())
+    for key, action in way.relays.items():
+        tables[RELAY].install_relay(key, action)
+
+
+@contextmanager
+def forwarding(
+    way: Way, flows: Sequence[FlowKey] = (THERE,), *, tcx: bool = True
+) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
+    """Give three servers whose kernels forward that way."""
+    with ThreeServers() as lab:
+        for server in (A, B):
+            lab.add_applications(server)
+        tables = [lab.add_table(server, by_flow=way.by_flow, tcx=tcx) for server in (A, RELAY, B)]
+        install(tables, way, flows)
+        yield lab, tables

@@ -1,0 +1,1 @@
+"""Live servers: routers behind real ports, in network namespaces of this machine."""

@@ -1,0 +1,584 @@
+/* Python decides, the kernel forwards: what a server does with packets whose way is decided.
+ *
+ * `app_out` sees what applications send (egress of dcn0), `port_in` what comes in by a port. Each
+ * looks the packet up among the decisions that Python installed and, if there is one, does to the
+ * packet just what the router would do. Everything else goes on to Python, as if nothing had been
+ * here: what is undecided or outdated, control messages, whatever hosts/wire would refuse, what
+ * has used up its hops. Only what Python could do nothing with is dropped, and counted.
+ *
+ * Super-packets (TCP's segments before they are cut) must stay whole: that is where the speed is.
+ * So headers are added and taken off by those helpers that leave the offload fields of a packet
+ * alone (see grow, uncover).
+ */
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "forward.h"
+
+#define ETH_IP 0x0800
+#define ETH_VLAN 0x8100
+#define ETH_DCN 0x88B5
+#define PACKET_OTHERHOST 3
+
+#define DCN_PLAIN 0x15 /* version 1, five words */
+#define DCN_PROXIED 0x16
+#define DCN_PROXY_FLAG 0x01
+#define BCUBE_FIRST 0x29 /* version 2, nine words */
+#define IPV4_FIRST 0x45	 /* version 4, no options */
+#define NOT_A_UID bpf_htonl(0x80000000)
+
+#define ICMP 1
+#define IP_IN_IP 4
+#define TCP 6
+#define UDP 17
+#define PROBE_MARK 253	   /* packets whose way is traced */
+#define FIRST_MESSAGE 0xE0 /* to 0xEF: control messages */
+#define DONT_FRAGMENT bpf_htons(0x4000)
+#define IS_FRAGMENT bpf_htons(0x3FFF)
+#define FRAGMENT_OFFSET bpf_htons(0x1FFF)
+
+#define INGRESS BPF_F_INGRESS
+#define GO_ON TC_ACT_UNSPEC /* to Python, past whatever other programs are there */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct flow);
+	__type(value, struct action);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct relay);
+	__type(value, struct action);
+} relays SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct config);
+} configs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, enum counter);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* -- counting, and looking up ------------------------------------------------------------------ */
+
+static __always_inline void count(enum counter which)
+{
+	__u64 *counted = bpf_map_lookup_elem(&counters, &which);
+
+	if (counted)
+		__sync_fetch_and_add(counted, 1);
+}
+
+static __always_inline int go_on(enum counter why)
+{
+	count(why);
+	return GO_ON;
+}
+
+static __always_inline int drop(enum counter why)
+{
+	count(why);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline const struct config *config(void)
+{
+	__u32 first = 0;
+
+	return bpf_map_lookup_elem(&configs, &first);
+}
+
+/* Return the decision of that key, NULL if there is none that counts. */
+static __always_inline struct action *decided(void *map, const void *key)
+{
+	const struct config *now = config();
+	struct action *action = bpf_map_lookup_elem(map, key);
+
+	if (!action || !now) {
+		count(SLOW_UNDECIDED);
+		return NULL;
+	}
+	if (action->generation != now->generation) {
+		count(SLOW_OUTDATED);
+		return NULL;
+	}
+	return action;
+}
+
+/* Note that the decision was used; return how many packets it was used for before. */
+static __always_inline __u32 use(struct __sk_buff *skb, struct action *action)
+{
+	action->used_ns = bpf_ktime_get_coarse_ns();
+	__sync_fetch_and_add(&action->bytes, skb->len);
+	return __sync_fetch_and_add(&action->packets, skb->gso_segs ?: 1);
+}
+
+/* -- headers ----------------------------------------------------------------------------------- */
+
+/* Return the one's complement sum of all that a header has room for: behind it stand zeros. */
+static __always_inline __u16 sum(const __u32 *words, int size)
+{
+	__u64 total = 0;
+
+#pragma unroll
+	for (int i = 0; i < size / 4; i++)
+		total += words[i];
+	total = (total & 0xffffffff) + (total >> 32);
+	total = (total & 0xffff) + (total >> 16);
+	total = (total & 0xffff) + (total >> 16);
+	return (total & 0xffff) + (total >> 16);
+}
+
+/* Tell whether the checksum is right; of its two zeros only the one that hosts/wire writes is. */
+static __always_inline int is_right(const __u32 *words, int size, __u16 checksum)
+{
+	return sum(words, size) == 0xffff && checksum != 0xffff;
+}
+
+static __always_inline int is_control(__u8 protocol)
+{
+	return protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
+}
+
+static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
+{
+	return bpf_skb_load_bytes(skb, at, to, size);
+}
+
+/* Tell whether an IPv4 header is whole, right and without options, as is what follows. */
+static __always_inline int is_plain(const struct ipv4 *ip, __u32 room)
+{
+	__u32 length = bpf_ntohs(ip->total_length);
+
+	return ip->version_ihl == IPV4_FIRST && length >= IPV4_SIZE && length <= room &&
+	       is_right((const __u32 *)ip, IPV4_SIZE, ip->checksum);
+}
+
+static __always_inline void lower_ttl(struct ipv4 *ip)
+{
+	ip->ttl--;
+	ip->checksum = 0;
+	ip->checksum = ~sum((const __u32 *)ip, IPV4_SIZE);
+}
+
+/* Find the flow of a packet, whose ports are `at` that place, as hosts/wire/ipv4.py does. */
+static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at,
+				     struct flow *flow)
+{
+	__be16 ports[4] = {};
+	__u8 protocol = ip->protocol;
+
+	flow->source = ip->source;
+	flow->destination = ip->destination;
+	flow->protocol = bpf_htonl(protocol);
+	if (ip->fragment & FRAGMENT_OFFSET || (protocol != TCP && protocol != UDP && protocol != ICMP))
+		return 0;
+	if (bpf_ntohs(ip->total_length) < IPV4_SIZE + sizeof(ports) ||
+	    load(skb, at, ports, sizeof(ports)))
+		return -1;
+	if (protocol == ICMP) {
+		__u8 type = *(__u8 *)ports;
+		__be16 identifier = type == 0 || type == 8 ? ports[2] : 0;
+
+		ports[0] = ports[1] = identifier;
+	}
+	flow->source_port = ports[0];
+	flow->destination_port = ports[1];
+	return 0;
+}
+
+/* -- room -------------------------------------------------------------------------------------- */
+
+/* Give the frame another ethertype, and take words off behind it, in which nothing is left to read.
+ *
+ * No helper does either. But the kernel looks at the ethertype anew whenever it takes off a VLAN tag
+ * that stands within the packet, and such a tag is one word: so put two on (the outer one stands
+ * beside the packet), make the words look like more, and take all off.
+ */
+static __always_inline int retype(struct __sk_buff *skb, __be16 ethertype, const int words)
+{
+	__be16 tags[] = {bpf_htons(ETH_VLAN), bpf_htons(1), ethertype};
+	__be16 *stored = tags + (words ? 0 : 2);
+
+	return bpf_skb_vlan_push(skb, tags[0], 1) || bpf_skb_vlan_push(skb, tags[0], 1) ||
+	       bpf_skb_store_bytes(skb, ETHERNET_SIZE + 2, stored, words ? 6 : 2, 0) ||
+	       bpf_skb_vlan_pop(skb) || bpf_skb_vlan_pop(skb) || (words && bpf_skb_vlan_pop(skb));
+}
+
+/* Take a header off behind the Ethernet header, which is then that of IP: else the helper refuses.
+ * It also leaves super-packets to be checked when they are sent, which only IP survives.
+ */
+static __always_inline int uncover(struct __sk_buff *skb, int bytes)
+{
+	if (skb->protocol != bpf_htons(ETH_IP) && retype(skb, bpf_htons(ETH_IP), 0))
+		return -1;
+	return bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
+}
+
+/* Make room at the front, for whatever front is stored there then. */
+static __always_inline int grow(struct __sk_buff *skb, int bytes)
+{
+	return bpf_skb_change_head(skb, bytes, 0);
+}
+
+static __always_inline int put(struct __sk_buff *skb, struct front *front, __u32 size,
+			       const struct action *action)
+{
+	__builtin_memcpy(front->macs, action->macs, sizeof(front->macs));
+	if (bpf_skb_store_bytes(skb, 0, front->macs, ETHERNET_SIZE + size, 0))
+		return drop(DROP_HEADER_NOT_WRITABLE);
+	return bpf_redirect(action->ifindex, 0);
+}
+
+static __always_inline int deliver(struct __sk_buff *skb, int header_size, struct action *action)
+{
+	use(skb, action);
+	if (header_size && uncover(skb, header_size))
+		return drop(DROP_HEADER_NOT_REMOVABLE);
+	count(DONE_DELIVERED);
+	return bpf_redirect(action->ifindex, INGRESS);
+}
+
+/* -- the source -------------------------------------------------------------------------------- */
+
+/* Put the packet into another one, which has its type of service and DF (RFC 2003). */
+static __always_inline int wrap(struct __sk_buff *skb, const struct ipv4 *inner, __u32 number,
+				struct ipv4 *outer)
+{
+	__u32 length = bpf_ntohs(inner->total_length) + IPV4_SIZE;
+
+	outer->tos = inner->tos;
+	outer->total_length = bpf_htons(length);
+	outer->identification = bpf_htons(number);
+	outer->fragment = inner->fragment & DONT_FRAGMENT;
+	outer->checksum = 0;
+	outer->checksum = ~sum((const __u32 *)outer, IPV4_SIZE);
+	return length > 0xffff ||
+	       bpf_skb_adjust_room(skb, IPV4_SIZE, BPF_ADJ_ROOM_MAC,
+				   BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_FIXED_GSO);
+}
+
+SEC("tc") int app_out(struct __sk_buff *skb)
+{
+	struct flow flow = {};
+	struct front front = {};
+	struct action *action;
+	struct ipv4 ip;
+	__u32 size, number;
+	int wrapped;
+
+	if (load(skb, 0, &ip, sizeof(ip)) || !is_plain(&ip, skb->len) ||
+	    find_flow(skb, &ip, IPV4_SIZE, &flow))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_control(ip.protocol))
+		return go_on(SLOW_CONTROL);
+	action = decided(&flows, &flow);
+	if (!action)
+		return GO_ON;
+	size = action->header_size;
+	if (size > BCUBE_SIZE)
+		return go_on(SLOW_UNDECIDED);
+	number = use(skb, action);
+	__builtin_memcpy(front.words, action->header, sizeof(front.words));
+	wrapped = front.ipv4.version_ihl == IPV4_FIRST;
+	front.ethertype = size && !wrapped ? bpf_htons(ETH_DCN) : bpf_htons(ETH_IP);
+	if (wrapped && wrap(skb, &ip, number, &front.ipv4))
+		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
+	if (grow(skb, ETHERNET_SIZE + (wrapped ? 0 : size)))
+		return wrapped ? drop(DROP_NO_ROOM_FOR_THE_HEADER)
+			       : go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
+	if (size && !wrapped) {
+		/* BCube's header begins with the same fields. */
+		front.dcn.payload_length = ip.total_length;
+		front.dcn.identification = bpf_htonl(number);
+		front.dcn.checksum = 0;
+		front.dcn.checksum = ~sum(front.words, BCUBE_SIZE);
+	}
+	count(DONE_PUSHED);
+	return put(skb, &front, size, action);
+}
+
+/* -- the relays -------------------------------------------------------------------------------- */
+
+/* Tell whether the payload is whole, and could be an IPv4 packet of an application. */
+static __always_inline int carries_data(struct __sk_buff *skb, __be16 payload_length, int size)
+{
+	__u32 length = bpf_ntohs(payload_length);
+
+	return length >= IPV4_SIZE && ETHERNET_SIZE + size + length <= skb->len;
+}
+
+static __always_inline int is_control_inside(struct __sk_buff *skb, __u8 protocol, int size)
+{
+	__u8 inside;
+
+	if (protocol != IP_IN_IP)
+		return 1;
+	return load(skb, ETHERNET_SIZE + size + __builtin_offsetof(struct ipv4, protocol), &inside,
+		    sizeof(inside)) ||
+	       is_control(inside);
+}
+
+/* Send the packet on with its proxy set, replaced, cleared or left (Guo 2008, section 4.2). */
+static __always_inline int relay_dcn(struct __sk_buff *skb, struct front *front, int size,
+				     struct action *action)
+{
+	struct dcn *header = &front->dcn;
+	__u8 change = action->proxy_change;
+	int wanted = change == KEEP ? size : change == SET ? PROXIED_SIZE : PLAIN_SIZE;
+
+	if (header->ttl <= 1 || (action->rerouted && header->retry_flags >> 4 <= 1))
+		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+	if (wanted > size && grow(skb, wanted - size))
+		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
+	use(skb, action);
+	if (wanted < size && retype(skb, bpf_htons(ETH_DCN), 1))
+		return drop(DROP_HEADER_NOT_REMOVABLE);
+	if (change != KEEP) {
+		int set = change == SET;
+
+		header->version_dhl = set ? DCN_PROXIED : DCN_PLAIN;
+		header->retry_flags = (header->retry_flags & 0xf0) | (set ? DCN_PROXY_FLAG : 0);
+		header->proxy = set ? action->proxy : 0;
+	}
+	header->ttl--;
+	header->retry_flags -= action->rerouted ? 0x10 : 0;
+	header->checksum = 0;
+	header->checksum = ~sum(front->words, PROXIED_SIZE);
+	count(DONE_RELAYED);
+	return put(skb, front, wanted == PROXIED_SIZE ? PROXIED_SIZE : PLAIN_SIZE, action);
+}
+
+static __always_inline int from_dcn(struct __sk_buff *skb, struct front *front)
+{
+	struct dcn *header = &front->dcn;
+	int proxied = header->version_dhl == DCN_PROXIED;
+	int size = proxied ? PROXIED_SIZE : PLAIN_SIZE;
+	struct relay relay = {.kind = BY_DCN, .ifindex = skb->ifindex};
+	struct action *action;
+
+	if (!proxied)
+		header->proxy = 0; /* it is the payload's first word */
+	if ((header->retry_flags & 0x0f) != (proxied ? DCN_PROXY_FLAG : 0) ||
+	    (header->source | header->proxy) & NOT_A_UID ||
+	    !carries_data(skb, header->payload_length, size) ||
+	    !is_right(front->words, PROXIED_SIZE, header->checksum))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_control_inside(skb, header->protocol, size))
+		return go_on(SLOW_CONTROL);
+	relay.dcn.destination = header->destination;
+	relay.dcn.proxy = header->proxy;
+	relay.dcn.proxied = bpf_htonl(proxied);
+	action = decided(&relays, &relay);
+	if (!action)
+		return GO_ON;
+	if (action->kind == DELIVER)
+		return deliver(skb, size, action);
+	return relay_dcn(skb, front, size, action);
+}
+
+/* Tell whether the path is as it must be: hops that are left, and zeros behind the last. */
+static __always_inline int is_path(const struct bcube *header)
+{
+	__u8 length = header->path_length, behind = 0;
+
+#pragma unroll
+	for (int i = 0; i < MOST_HOPS; i++)
+		behind |= i >= length ? header->nhas[i] : 0;
+	return length <= MOST_HOPS && header->next_hop <= length && !behind && !header->reserved &&
+	       !header->reserved_too;
+}
+
+static __always_inline __u8 next_nha(const struct bcube *header)
+{
+	__u8 nha = 0;
+
+#pragma unroll
+	for (int i = 0; i < MOST_HOPS; i++)
+		nha = i == header->next_hop ? header->nhas[i] : nha;
+	return nha;
+}
+
+static __always_inline int from_bcube(struct __sk_buff *skb, struct front *front)
+{
+	struct bcube *header = &front->bcube;
+	int at_end = header->next_hop == header->path_length;
+	struct relay relay = {.kind = at_end ? BY_END : BY_HOP};
+	struct action *action;
+
+	if (header->retry_flags || header->source & NOT_A_UID || !is_path(header) ||
+	    !carries_data(skb, header->payload_length, BCUBE_SIZE) ||
+	    !is_right(front->words, BCUBE_SIZE, header->checksum))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_control_inside(skb, header->protocol, BCUBE_SIZE))
+		return go_on(SLOW_CONTROL);
+	if (at_end)
+		relay.end.destination = header->destination;
+	else
+		relay.hop.nha = bpf_htonl(next_nha(header));
+	action = decided(&relays, &relay);
+	if (!action)
+		return GO_ON;
+	if (at_end)
+		return deliver(skb, BCUBE_SIZE, action);
+	use(skb, action);
+	header->next_hop++;
+	header->checksum = 0;
+	header->checksum = ~sum(front->words, BCUBE_SIZE);
+	count(DONE_RELAYED);
+	return put(skb, front, BCUBE_SIZE, action);
+}
+
+static __always_inline int relay_ip(struct __sk_buff *skb, struct front *front,
+				    struct action *action)
+{
+	if (action->kind == DELIVER)
+		return deliver(skb, 0, action);
+	if (front->ipv4.ttl <= 1)
+		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+	use(skb, action);
+	lower_ttl(&front->ipv4);
+	count(DONE_RELAYED);
+	return put(skb, front, IPV4_SIZE, action);
+}
+
+/* Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1). */
+static __always_inline int unwrap(struct __sk_buff *skb, struct front *front,
+				  const struct ipv4 *inner, struct action *action)
+{
+	if (inner->ttl <= 1)
+		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+	use(skb, action);
+	if (uncover(skb, IPV4_SIZE))
+		return drop(DROP_HEADER_NOT_REMOVABLE);
+	front->ipv4 = *inner;
+	lower_ttl(&front->ipv4);
+	count(DONE_UNWRAPPED);
+	return put(skb, front, IPV4_SIZE, action);
+}
+
+static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *front)
+{
+	struct ipv4 *outer = &front->ipv4, inner;
+	struct relay relay = {.kind = BY_TUNNEL};
+	struct action *action;
+
+	if (outer->fragment & IS_FRAGMENT ||
+	    load(skb, ETHERNET_SIZE + IPV4_SIZE, &inner, sizeof(inner)) ||
+	    !is_plain(&inner, bpf_ntohs(outer->total_length) - IPV4_SIZE))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_control(inner.protocol))
+		return go_on(SLOW_CONTROL);
+	relay.tunnel.outer_source = outer->source;
+	relay.tunnel.outer_destination = outer->destination;
+	relay.tunnel.source = inner.source;
+	relay.tunnel.destination = inner.destination;
+	action = decided(&relays, &relay);
+	if (!action)
+		return GO_ON;
+	if (action->kind == DELIVER)
+		return deliver(skb, IPV4_SIZE, action);
+	if (outer->ttl <= 1)
+		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+	if (action->kind == UNWRAP)
+		return unwrap(skb, front, &inner, action);
+	return relay_ip(skb, front, action);
+}
+
+static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
+{
+	const struct config *now = config();
+	struct relay relay = {.ifindex = skb->ifindex};
+	struct ipv4 *ip = &front->ipv4;
+	struct action *action;
+
+	if (!is_plain(ip, skb->len - ETHERNET_SIZE))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_control(ip->protocol))
+		return go_on(SLOW_CONTROL);
+	if (ip->protocol == IP_IN_IP)
+		return from_tunnel(skb, front);
+	if (now && now->by_flow) {
+		relay.kind = BY_FLOW;
+		if (find_flow(skb, ip, ETHERNET_SIZE + IPV4_SIZE, &relay.flow))
+			return go_on(SLOW_NOT_PLAIN_DATA);
+	} else {
+		relay.kind = BY_DESTINATION;
+		relay.dcn.destination = ip->destination;
+	}
+	action = decided(&relays, &relay);
+	return action ? relay_ip(skb, front, action) : GO_ON;
+}
+
+SEC("tc") int port_in(struct __sk_buff *skb)
+{
+	__be16 ethertype = skb->protocol;
+	int is_dcn = ethertype == bpf_htons(ETH_DCN), verdict;
+	struct front front = {};
+
+	if ((!is_dcn && ethertype != bpf_htons(ETH_IP)) || skb->vlan_present)
+		return GO_ON;
+	/* A bridge floods what it has not learned: every neighbour would send its copy on. */
+	if (skb->pkt_type == PACKET_OTHERHOST)
+		return drop(DROP_FOR_ANOTHER_MAC);
+	/* All that is data has 20 bytes of header at least, and 20 more of IP. */
+	if (load(skb, 0, front.macs, ETHERNET_SIZE + PROXIED_SIZE))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (is_dcn && front.dcn.version_dhl == BCUBE_FIRST) {
+		if (load(skb, 0, front.macs, ETHERNET_SIZE + BCUBE_SIZE))
+			return go_on(SLOW_NOT_PLAIN_DATA);
+		return from_bcube(skb, &front);
+	}
+	if (is_dcn) {
+		if (front.dcn.version_dhl != DCN_PLAIN && front.dcn.version_dhl != DCN_PROXIED)
+			return go_on(SLOW_NOT_PLAIN_DATA);
+		return from_dcn(skb, &front);
+	}
+	front.dcn.proxy = 0; /* it is behind an IPv4 header */
+	verdict = from_ip(skb, &front);
+	if (verdict == GO_ON)
+		/* Python's socket still sees it; the server's own IP stack must not take it too. */
+		bpf_skb_change_type(skb, PACKET_OTHERHOST);
+	return verdict;
+}
+
+/* -- kernels before 6.6 ------------------------------------------------------------------------ */
+
+int app_out(struct __sk_buff *skb);
+int port_in(struct __sk_buff *skb);
+
+/* There a filter outlives the process that attached it, and a server that is dead must not forward.
+ * This table is emptied by the kernel as soon as nobody holds it: filters go by way of it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__uint(key_size, sizeof(__u32));
+	__array(values, int(struct __sk_buff *));
+} alive SEC(".maps") = {.values = {(void *)app_out, (void *)port_in}};
+
+SEC("tc") int app_out_while_alive(struct __sk_buff *skb)
+{
+	bpf_tail_call(skb, &alive, 0);
+	return TC_ACT_SHOT;
+}
+
+SEC("tc") int port_in_while_alive(struct __sk_buff *skb)
+{
+	bpf_tail_call(skb, &alive, 1);
+	return TC_ACT_SHOT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

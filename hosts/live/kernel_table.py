@@ -1,0 +1,384 @@
+"""Python decides, the kernel forwards: the decisions of one server that the kernel carries out.
+
+The forwarder hands a packet to its router. Where the answer holds for the packets that follow, it
+is installed here, and the programs of forward.bpf.c do the same to them without waking Python:
+
+- `install_flow`: packets of this server's applications, by their flow, get a header and leave by a
+  port (`Push`),
+- `install_relay`: frames that come in by a port, by what the router reads in them (`ByDcn`,
+  `ByHop`, ...), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
+
+Whatever was learnt (a link is down, a path is better) may make any decision wrong: `flush` takes
+all back at once, at the price of one write. A full table forgets what was not used lately. In
+either case the packets are back with Python, which decides anew.
+
+State: the tables are the kernel's; here is only what `used_since_last` told before. A table lives
+in the network namespace in which it was made, and ends with its process.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import Enum, IntEnum
+from socket import htonl
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from hosts.live.bpf import Map, Object, build
+from hosts.wire import bcube, dcn, ipv4
+from hosts.wire.dcn import MOST_UID
+from hosts.wire.ipv4 import FlowKey
+from topos.base.errors import require
+
+ENTRIES = 1024
+MOST_ENTRIES = 4096  # in each of two tables, which take the memory of all that they may hold
+HEADER_SIZES = (0, ipv4.SIZE, dcn.PLAIN.size, dcn.PROXIED.size, bcube.SIZE)
+
+Key = TypeVar("Key")
+
+
+# Of forward.h, which says what they mean: enumerations, and structures without holes.
+class KeyKind(IntEnum):
+    """By what a frame is looked up."""
+
+    DCN = 1
+    HOP = 2
+    END = 3
+    DESTINATION = 4
+    FLOW = 5
+    TUNNEL = 6
+
+
+class ActionKind(IntEnum):
+    """What is done to it."""
+
+    SEND = 1
+    DELIVER = 2
+    UNWRAP = 3
+
+
+SET_PROXY = 1
+_WORDS = struct.Struct(">4I")  # what is compared with packets has the network's byte order
+_NO_WORDS = (0,) * 4
+_WHERE = struct.Struct("=2I")
+_WHITHER = struct.Struct("=2I12s")
+_DETAILS = struct.Struct("=4BI")
+_NO_MACS = bytes(12)
+MOST_HEADER = max(HEADER_SIZES)
+_NO_HEADER = bytes(MOST_HEADER)
+_COUNTS_AT = _WHITHER.size + _DETAILS.size + MOST_HEADER
+_COUNTS = struct.Struct("=3Q")
+_UNUSED = bytes(_COUNTS.size)
+_INDEX = struct.Struct("=I")
+_CONFIG = struct.Struct("=2I")
+_COUNTER = struct.Struct("=Q")
+
+
+class Port(NamedTuple):
+    """A network port of this server: its interface, and its MAC address."""
+
+    ifindex: int
+    mac: bytes
+
+
+# -- what frames are looked up by ----------------------------------------------------------------
+
+
+class ByDcn(NamedTuple):
+    """A DCN header: where to, over which proxy, and the port by which it came."""
+
+    destination: int
+    proxy: int | None
+    port: int
+
+
+class ByHop(NamedTuple):
+    """A BCube header within its path: the byte that names the next hop."""
+
+    nha: int
+
+
+class ByEnd(NamedTuple):
+    """A BCube header at the end of its path: where to."""
+
+    destination: int
+
+
+class ByDestination(NamedTuple):
+    """A plain IP packet: its address, and the port by which it came."""
+
+    destination: int
+    port: int
+
+
+class ByFlow(NamedTuple):
+    """A plain IP packet where each flow has its own way (`by_flow`), and the port by which it came.
+
+    The two kinds of plain IP exclude one another.
+    """
+
+    flow: FlowKey
+    port: int
+
+
+class ByTunnel(NamedTuple):
+    """An IP packet within another: the addresses of both as they are, NIC bit included."""
+
+    outer_source: int
+    outer_destination: int
+    source: int
+    destination: int
+
+
+RelayKey: TypeAlias = ByDcn | ByHop | ByEnd | ByDestination | ByFlow | ByTunnel
+
+
+# -- what is done to them ------------------------------------------------------------------------
+
+
+class Push(NamedTuple):
+    """Send an application's packet to the neighbour with that MAC address, behind a header.
+
+    The header is that of DCN or BCube, or the outer one of a tunnel, as the router has written it
+    for any packet of the flow: length, identification and checksum are made to fit each packet.
+    Without a header the packet goes as it is.
+    """
+
+    port: int
+    peer: bytes
+    header: bytes = b""
+
+
+class Proxy(Enum):
+    """What becomes of the proxy in a packet's header, other than a new one."""
+
+    KEEP = 0
+    CLEAR = 2
+
+
+class Relay(NamedTuple):
+    """Send a frame on: TTL is lowered, or BCube's next hop index raised.
+
+    `proxy` (a uid sets it) and `rerouted` (one retry less) are for DCN headers.
+    """
+
+    port: int
+    peer: bytes
+    proxy: Proxy | int = Proxy.KEEP
+    rerouted: bool = False
+
+
+class Unwrap(NamedTuple):
+    """Take a packet out of its tunnel and send it on, its own TTL lowered."""
+
+    port: int
+    peer: bytes
+
+
+class Deliver(NamedTuple):
+    """Hand the packet, without its header, to this server's applications."""
+
+
+Action: TypeAlias = Relay | Unwrap | Deliver
+
+
+class Used(NamedTuple):
+    """What a decision was used for; of a super-packet, all the packets into which it is cut."""
+
+    packets: int
+    bytes: int
+    last_s: float  # by the monotonic clock
+
+
+class Usage(NamedTuple):
+    """The decisions that were used, and how much."""
+
+    flows: dict[FlowKey, Used]
+    relays: dict[RelayKey, Used]
+
+
+class KernelTable:
+    """The decisions of one server, and the programs that carry them out: see the module's text.
+
+    Parameters
+    ----------
+    ports : mapping of int to Port
+        The server's ports by their numbers.
+    application : int
+        The interface of its applications, a TUN, by its index.
+    by_flow : bool
+        Relay plain IP by flow instead of by destination.
+    entries : int
+        How many decisions of either kind are remembered.
+    tcx : bool
+        False: attach as on kernels before 6.6.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[int, Port],
+        application: int,
+        *,
+        by_flow: bool = False,
+        entries: int = ENTRIES,
+        tcx: bool = True,
+    ) -> None:
+        require(
+            0 < entries <= MOST_ENTRIES,
+            f"the kernel remembers 1 to {MOST_ENTRIES} decisions, not {entries}",
+        )
+        self._ports = dict(ports)
+        self._numbers = {port.ifindex: number for number, port in self._ports.items()}
+        self._application = application
+        self._by_flow = by_flow
+        self._object = Object(build(), {"flows": entries, "relays": entries})
+        maps = self._object.maps
+        self._flows = _Table(maps["flows"])
+        self._relays = _Table(maps["relays"])
+        self._counters, self._configs = maps["counters"], maps["configs"]
+        self._names = [name.lower().replace("_", " ") for name in self._object.enums["counter"]]
+        self._generation = 0
+        self.flush()
+        self._object.attach("app_out", application, egress=True, tcx=tcx)
+        for port in self._ports.values():
+            self._object.attach("port_in", port.ifindex, egress=False, tcx=tcx)
+
+    def install_flow(self, flow: FlowKey, push: Push) -> None:
+        """Carry out that decision for the packets of a flow of this server's applications."""
+        self._flows.install(_WORDS.pack(*_flow_words(flow)), self._push(push))
+
+    def install_relay(self, key: RelayKey, action: Action) -> None:
+        """Carry out that decision for the frames that have the key."""
+        self._relays.install(self._key(key), self._action(action))
+
+    def flush(self) -> None:
+        """Take all decisions back."""
+        self._generation = (self._generation + 1) & 0xFFFFFFFF
+        self._configs[_INDEX.pack(0)] = _CONFIG.pack(self._generation, self._by_flow)
+
+    def counters(self) -> dict[str, int]:
+        """Return how many packets (super-packets count once) were treated how.
+
+        "done ...": forwarded in the kernel; "slow ...": left to Python; "drop ...": lost, and why.
+        """
+        return {
+            name: _COUNTER.unpack(self._counters[_INDEX.pack(index)])[0]
+            for index, name in enumerate(self._names[:-1])
+        }
+
+    def used_since_last(self) -> Usage:
+        """Return what was used since this was last asked."""
+        return Usage(self._flows.used(_flow), self._relays.used(self._relay))
+
+    def close(self) -> None:
+        """Take the programs off the interfaces; the end of the process does the same."""
+        self._object.close()
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def _key(self, key: RelayKey) -> bytes:
+        match key:
+            case ByDcn(destination, proxy, port):
+                proxied = proxy is not None
+                return self._looked_up(KeyKind.DCN, port, destination, proxy or 0, proxied)
+            case ByDestination(destination, port):
+                return self._looked_up(KeyKind.DESTINATION, port, destination)
+            case ByFlow(flow, port):
+                return self._looked_up(KeyKind.FLOW, port, *_flow_words(flow))
+            case ByHop(nha):
+                return self._looked_up(KeyKind.HOP, None, nha)
+            case ByEnd(destination):
+                return self._looked_up(KeyKind.END, None, destination)
+            case ByTunnel():
+                return self._looked_up(KeyKind.TUNNEL, None, *key)
+
+    def _looked_up(self, kind: int, port: int | None, *words: int) -> bytes:
+        ifindex = 0 if port is None else self._port(port).ifindex
+        return _WORDS.pack(*words, *_NO_WORDS[len(words) :]) + _WHERE.pack(ifindex, kind)
+
+    def _relay(self, key: bytes) -> RelayKey:
+        """Return the key that these bytes are."""
+        a, b, c, d = _WORDS.unpack_from(key)
+        ifindex, kind = _WHERE.unpack_from(key, _WORDS.size)
+        if kind == KeyKind.HOP:
+            return ByHop(a)
+        if kind == KeyKind.END:
+            return ByEnd(a)
+        if kind == KeyKind.TUNNEL:
+            return ByTunnel(a, b, c, d)
+        port = self._numbers[ifindex]
+        if kind == KeyKind.DCN:
+            return ByDcn(a, b if c else None, port)
+        return ByDestination(a, port) if kind == KeyKind.DESTINATION else ByFlow(_flow(key), port)
+
+    # -- actions ---------------------------------------------------------------------------------
+
+    def _push(self, push: Push) -> bytes:
+        size = len(push.header)
+        require(size in HEADER_SIZES, f"a header has one of {HEADER_SIZES} bytes, not {size}")
+        details = _DETAILS.pack(ActionKind.SEND, size, 0, 0, 0)
+        return self._towards(push.port, push.peer) + details + push.header.ljust(MOST_HEADER, b"\0")
+
+    def _action(self, action: Action) -> bytes:
+        match action:
+            case Relay(port, peer, Proxy() as change, rerouted):
+                details = _DETAILS.pack(ActionKind.SEND, 0, change.value, rerouted, 0)
+            case Relay(port, peer, int(uid), rerouted):
+                require(0 <= uid <= MOST_UID, f"a uid is at most {MOST_UID}, not {uid}")
+                details = _DETAILS.pack(ActionKind.SEND, 0, SET_PROXY, rerouted, htonl(uid))
+            case Unwrap(port, peer):
+                details = _DETAILS.pack(ActionKind.UNWRAP, 0, 0, 0, 0)
+            case Deliver():
+                details = _DETAILS.pack(ActionKind.DELIVER, 0, 0, 0, 0)
+                return self._out_of(self._application, _NO_MACS) + details + _NO_HEADER
+        return self._towards(port, peer) + details + _NO_HEADER
+
+    def _towards(self, port: int, peer: bytes) -> bytes:
+        ifindex, mac = self._port(port)
+        return self._out_of(ifindex, peer + mac)
+
+    def _out_of(self, ifindex: int, macs: bytes) -> bytes:
+        return _WHITHER.pack(self._generation, ifindex, macs)
+
+    def _port(self, number: int) -> Port:
+        require(number in self._ports, f"this server has no port {number}")
+        return self._ports[number]
+
+
+class _Table:
+    """One of the kernel's tables, and how often each entry had been used when that was told."""
+
+    def __init__(self, entries: Map) -> None:
+        self._entries = entries
+        self._told: dict[bytes, tuple[int, int]] = {}
+
+    def install(self, key: bytes, action: bytes) -> None:
+        """Put an entry in; one that it replaces hands its counts on."""
+        before = self._entries.get(key)
+        self._entries[key] = action + (before[_COUNTS_AT:] if before else _UNUSED)
+
+    def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
+        """Return what was used since the last call."""
+        found = {}
+        told = {}
+        for key, value in self._entries.items():
+            packets, size, last_ns = _COUNTS.unpack_from(value, _COUNTS_AT)
+            told[key] = packets, size
+            packets_then, size_then = self._told.get(key, (0, 0))
+            if packets < packets_then:  # it was forgotten in between, and installed anew
+                packets_then = size_then = 0
+            if packets > packets_then:
+                used = Used(packets - packets_then, size - size_then, last_ns / 1e9)
+                found[name(key)] = used
+        self._told = told
+        return found
+
+
+def _flow_words(flow: FlowKey) -> tuple[int, ...]:
+    source, destination, protocol, source_port, destination_port = flow
+    return source, destination, source_port << 16 | destination_port, protocol
+
+
+def _flow(key: bytes) -> FlowKey:
+    source, destination, ports, protocol = _WORDS.unpack_from(key)
+    return FlowKey(source, destination, protocol, ports >> 16, ports & 0xFFFF)
