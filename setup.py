@@ -26,6 +26,7 @@ setup(
         "experiments.commands",
         "experiments.comparison",
         "experiments.drawing",
+        "experiments.emulation",
     ],
     package_dir={"": "."},
     install_requires=[

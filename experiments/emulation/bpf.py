@@ -1,0 +1,137 @@
+"""Three tiny BPF programs, assembled here, and how they are attached to an interface.
+
+A cable needs no more than: drop what comes in (a cut that nobody notices), drop some of it (loss),
+hand it to another interface's far end (a patch panel). Each is a handful of instructions, so there
+is nothing to compile. They run first on an interface's ingress and let what they do not drop go on
+to whatever other programs are attached there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from typing import NamedTuple
+
+from experiments.emulation.netlink import (
+    NLM_F_CREATE,
+    NLM_F_REPLACE,
+    Message,
+    attribute,
+    number,
+    text,
+)
+from topos.base.errors import TopologyError
+
+RTM_NEWQDISC, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 44, 45
+CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # where on an interface a program runs
+TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 6, 7, 8, 1
+ETH_P_ALL = 0x0003
+
+BPF_PROG_LOAD, SCHED_CLS = 5, 3
+BPF_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+ACT_UNSPEC, ACT_SHOT = -1, 2  # go on to the next program; drop
+GET_PRANDOM_U32, REDIRECT_PEER = 7, 155  # helper functions
+
+# Priorities of our programs on an ingress: before those of a forwarder.
+CUT, LOSS, PATCH = 1, 2, 3
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
+    return struct.pack("=BBhi", code, register, offset, constant)
+
+
+def _set(register: int, constant: int) -> bytes:
+    return _instruction(0xB7, register, 0, constant)
+
+
+def _call(helper: int) -> bytes:
+    return _instruction(0x85, 0, 0, helper)
+
+
+_EXIT = _instruction(0x95)
+
+
+def drop() -> bytes:
+    """Return the program that drops everything."""
+    return _set(0, ACT_SHOT) + _EXIT
+
+
+def drop_some(probability: float) -> bytes:
+    """Return the program that drops a packet with that probability."""
+    threshold = min(int(probability * 2**32), 2**32 - 1)
+    low = struct.unpack("=i", struct.pack("=I", threshold))[0]
+    return (
+        _call(GET_PRANDOM_U32)
+        + _instruction(0xBC, 0x00)  # w0 = w0: a number of 32 bits
+        + _instruction(0xB4, 1, 0, low)  # w1 = threshold
+        + _instruction(0xAD, 0x10, 2)  # if r0 < r1: two further
+        + _set(0, ACT_UNSPEC)
+        + _EXIT
+        + _set(0, ACT_SHOT)
+        + _EXIT
+    )
+
+
+def hand_to_peer(index: int) -> bytes:
+    """Return the program that lets a packet come in where interface `index` has its far end."""
+    return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
+
+
+def load(program: bytes) -> int:
+    """Return an open file that stands for a loaded program."""
+    licence = ctypes.create_string_buffer(b"GPL")
+    code = ctypes.create_string_buffer(program, len(program))
+    request = struct.pack(
+        "=IIQQIIQI",
+        *(SCHED_CLS, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
+        *(0, 0, 0, 0),
+    ) + bytes(80)
+    call = BPF_SYSCALLS.get(platform.machine())
+    if call is None:
+        raise TopologyError(f"BPF programs cannot be loaded on a {platform.machine()} processor")
+    descriptor = _libc.syscall(call, BPF_PROG_LOAD, request, len(request))
+    if descriptor < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise TopologyError(
+            f"the kernel refused a BPF program ({reason}): silent cuts, losses and cables between "
+            "servers need one with CONFIG_NET_CLS_BPF, and root"
+        )
+    return int(descriptor)
+
+
+class Tap(NamedTuple):
+    """A place where one direction of a cable can be interfered with."""
+
+    ifindex: int  # of an interface of the fabric
+    hook: int  # INGRESS or EGRESS
+
+
+def attach(tap: Tap, priority: int, program: int, deed: str) -> list[Message]:
+    """Return the requests that put a loaded program there; its file may be closed afterwards."""
+    options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
+    options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
+    body = _filter(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
+    # The hook stays when the last program is detached: others may have theirs there.
+    hooks = struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
+    hooks += text(TCA_KIND, "clsact")
+    return [
+        Message(RTM_NEWQDISC, NLM_F_CREATE, hooks, deed),
+        Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed),
+    ]
+
+
+def detach(tap: Tap, priority: int, deed: str) -> Message:
+    """Return the request that takes our program of that priority away."""
+    body = _filter(tap, priority) + text(TCA_KIND, "bpf")
+    return Message(RTM_DELTFILTER, 0, body, deed)
+
+
+def _filter(tap: Tap, priority: int) -> bytes:
+    protocol = struct.unpack("=H", struct.pack("!H", ETH_P_ALL))[0]
+    return struct.pack("=BxHiIII", 0, 0, tap.ifindex, 1, tap.hook, priority << 16 | protocol)

@@ -1,0 +1,236 @@
+"""Cables as Mininet links: a veth pair, or two that meet in a patch panel.
+
+A host's port is always in the host's namespace, and always has its other end in the fabric, where
+the cable can be cut without touching the host: taking the fabric's end down is what a pulled plug
+is to the host's. ::
+
+    host and switch      h0-eth0 ======= s0-eth0 of the bridge s0
+    switch and switch    s0-eth4 ======= s4-eth0
+    host and host        h0-eth1 ======= h0-eth1~ > < h5-eth1~ ======= h5-eth1
+    any, with a delay    h0-eth0 ======= h0-eth0~ > < s0-eth0~ ======= s0-eth0
+
+``> <`` is the panel: a BPF program on each side that lets what comes in appear at the other side's
+far end (2 us less than a bridge of two ports, and nothing to learn or flood), or the process of
+`delays`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from mininet.link import Intf, Link, TCIntf
+
+from experiments.emulation import bpf, netlink, shaping
+from experiments.emulation.delays import DelayLine
+from experiments.emulation.namespaces import Namespace, fabric
+from experiments.emulation.nodes import LabIntf, LabNode
+from topos.base.errors import require
+
+ETHERNET_MTU = 1500
+PANEL_MARK = "~"
+LONGEST_NAME = 15
+
+delay_line = DelayLine()
+
+
+class LabLink(Link):
+    """A cable between two nodes.
+
+    Parameters
+    ----------
+    node1, node2
+        The nodes; hosts of a lab, switches of a lab, or nodes in the fabric's own namespace.
+    mtu
+        Of both ports.
+    bw
+        Rate in Mbit/s, of each direction; as fast as the machine can where it is None.
+    delay, jitter
+        Of each direction, as Mininet writes them: ``"5ms"``.
+    loss
+        Percent of the frames that are lost, in each direction.
+    max_queue_size
+        Packets that each port's queue holds.
+    """
+
+    def __init__(
+        self,
+        node1: Any,
+        node2: Any,
+        *,
+        mtu: int = ETHERNET_MTU,
+        delay: str | float | None = None,
+        jitter: str | float | None = None,
+        **params: Any,
+    ) -> None:
+        self.mtu = mtu
+        self.delay = shaping.checked_delay(delay, jitter)
+        self.cuts: list[int] = []  # the fabric's interfaces that are the cable: down, it is cut
+        self._indexes: dict[tuple[Any, str], int] = {}
+        self._taps: list[bpf.Tap] = []  # where frames from the first and second node pass
+        self._panel = False
+        self._shaped: set[LabIntf] = set()
+        self._lossy: set[bpf.Tap] = set()
+        for key in ("intf", "cls1", "cls2"):
+            if params.get(key) in (Intf, TCIntf) or (key == "intf" and not params.get(key)):
+                params[key] = LabIntf
+        super().__init__(node1, node2, delay=delay, jitter=jitter, **params)
+
+    @property
+    def taps(self) -> tuple[bpf.Tap, ...]:
+        """Where frames of either direction can be dropped."""
+        return tuple(self._taps)
+
+    def index_of(self, node: Any, name: str) -> int:
+        """Return the index of the interface of that name on one of the two nodes."""
+        return self._indexes[node, name]
+
+    def makeIntfPair(  # noqa: N802 - as Mininet calls it
+        self,
+        intfname1: str,
+        intfname2: str,
+        addr1: str | None = None,
+        addr2: str | None = None,
+        node1: Any = None,
+        node2: Any = None,
+        deleteIntfs: bool = True,  # noqa: N803
+    ) -> None:
+        """Make the interfaces where they belong."""
+        home = fabric()
+        nodes = (node1, node2)
+        ports = []
+        for node, name, mac in zip(nodes, (intfname1, intfname2), (addr1, addr2), strict=True):
+            namespace = _namespace(node)
+            ports.append(netlink.End(name, home.new_index(), namespace.descriptor, mac))
+            self._indexes[node, name] = ports[-1].ifindex
+        hosts = [_namespace(node) is not home for node in nodes]
+        by_process = self.delay is not None and not shaping.kernel_has_netem()
+        self._panel = all(hosts) or by_process
+        if self._panel:
+            self._make_panel(ports, nodes, by_process)
+        else:
+            self._make_cable(ports, nodes, hosts)
+        if home.speaks_ipv6:
+            in_fabric = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
+            for index in {*self.cuts, *in_fabric}:
+                home.send(netlink.change(index, no_ipv6_address=True))
+        for index in self.cuts if self._panel else ():
+            home.send(netlink.change(index, up=True))
+
+    def _make_cable(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
+        home = fabric()
+        first, second = (1, 0) if hosts[0] else (0, 1)  # a switch's port is born in its bridge
+        master = getattr(nodes[first], "bridge", 0)
+        home.send(
+            netlink.cable(
+                ports[first], ports[second], mtu=self.mtu, group=home.group, bridge=master
+            )
+        )
+        self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
+        if any(hosts):
+            switch = self.cuts[0]
+            incoming, outgoing = bpf.Tap(switch, bpf.INGRESS), bpf.Tap(switch, bpf.EGRESS)
+            self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
+        else:
+            self._plug(nodes[second], ports[second].ifindex)
+            self._taps = [bpf.Tap(port.ifindex, bpf.EGRESS) for port in ports]
+
+    def _make_panel(self, ports: list[netlink.End], nodes: Any, by_process: bool) -> None:
+        home = fabric()
+        sides = []
+        for port, other in zip(ports, reversed(ports), strict=True):
+            name = port.name[: LONGEST_NAME - 1] + PANEL_MARK
+            # With the MAC address of the port it stands for: frames for that one are its own.
+            side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
+            home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
+            sides.append(side)
+        for node, port in zip(nodes, ports, strict=True):
+            self._plug(node, port.ifindex)
+        self.cuts = [side.ifindex for side in sides]
+        if by_process:
+            self._taps = [bpf.Tap(side.ifindex, bpf.EGRESS) for side in reversed(sides)]
+        else:
+            self._taps = [bpf.Tap(side.ifindex, bpf.INGRESS) for side in sides]
+            for tap, target in zip(self._taps, reversed(sides), strict=True):
+                run_at(tap, bpf.PATCH, bpf.hand_to_peer(target.ifindex), f"patch {target.name}")
+
+    def _plug(self, node: Any, index: int) -> None:
+        bridge = getattr(node, "bridge", 0)
+        if bridge:
+            fabric().send(netlink.change(index, bridge=bridge, deed=f"plug into {node.name}"))
+
+    # -- shape ---------------------------------------------------------------------------------
+
+    def shape(
+        self,
+        intf: LabIntf,
+        bw: float | None,
+        delay: str | float | None,
+        jitter: str | float | None,
+        loss: float | None,
+        max_queue_size: int | None,
+    ) -> None:
+        """Set what one end of the cable sends: all of it anew, but the loss where none is given."""
+        wanted = shaping.checked_delay(delay, jitter)
+        if loss is not None:
+            self._lose(intf, loss)
+        by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
+        if wanted and by_process:
+            self._hold(intf, wanted)
+        require(
+            wanted is None or by_process or shaping.kernel_has_netem(),
+            f"{intf.name} cannot be delayed: this kernel has no netem, so a link has its "
+            "delay from the start or not at all",
+        )
+        messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []
+        if bw:
+            messages += shaping.rate(intf.ifindex, bw, max_queue_size)
+        if wanted and not by_process:
+            if bw:
+                messages.pop()  # netem is the queue
+            messages.append(shaping.delayed(intf.ifindex, wanted, bw, max_queue_size))
+        if bw or (wanted and not by_process):
+            self._shaped.add(intf)
+        elif messages:
+            self._shaped.remove(intf)
+        intf.node.live_namespace().send(*messages)
+
+    def _side(self, intf: LabIntf) -> int:
+        """Return 0 for the first node's end, 1 for the second's."""
+        return list(self._indexes.values()).index(intf.ifindex)
+
+    def _lose(self, intf: LabIntf, percent: float) -> None:
+        require(0 <= percent <= 100, f"a link loses 0 to 100 percent of its frames, not {percent}")
+        tap = self._taps[self._side(intf)]
+        if percent:
+            deed = f"lose {percent:g} % of what {intf.name} sends"
+            run_at(tap, bpf.LOSS, bpf.drop_some(percent / 100), deed)
+            self._lossy.add(tap)
+        elif tap in self._lossy:
+            fabric().send(bpf.detach(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends"))
+            self._lossy.remove(tap)
+
+    def _hold(self, intf: LabIntf, delay: shaping.Delay) -> None:
+        side = self._side(intf)
+        source, target = self.cuts[side], self.cuts[1 - side]
+        fabric().afterwards(partial(delay_line.join, source, target, *delay))
+
+
+def run_at(tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
+    """Load a program and attach it, now or with the batch."""
+    descriptor = bpf.load(program)
+    try:
+        fabric().send(*bpf.attach(tap, priority, descriptor, deed))
+    finally:
+        fabric().afterwards(partial(os.close, descriptor))
+
+
+def _namespace(node: Any) -> Namespace:
+    if isinstance(node, LabNode):
+        return node.live_namespace()
+    require(
+        not node.inNamespace,
+        f"{node.name} is a stock Mininet node in a namespace of its own: make it a LabHost",
+    )
+    return fabric()

@@ -1,0 +1,217 @@
+"""A topology as a Mininet network that is made, started and stopped in batches.
+
+>>> with LabNet(topos.parse("bcube,4,1"), rate_mbit=100) as net:       # doctest: +SKIP
+...     net["h0"].cmd("ip link")
+
+Hosts are h0 ..., switches s0 ..., and interfaces, addresses and MACs are those that the topology
+computes. Every bridge is told where each server's port is, so that nothing is ever flooded.
+
+Servers that relay speak by ``dcn0``, which their forwarder makes; ports then carry no addresses,
+and their MTU leaves room for the papers' headers. Where servers have one port and the switches do
+the work (the tree), the address sits on that port.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mininet.log import info
+from mininet.net import Mininet
+
+from experiments.emulation import netlink
+from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
+from experiments.emulation.namespaces import fabric
+from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch
+from topos.base.emulated import emulated
+from topos.base.errors import require
+from topos.base.topology import Plug, Topology
+
+HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP
+MOST_OPEN_FILES = 1 << 20
+
+
+class LabNet(Mininet):
+    """A network that runs.
+
+    Parameters
+    ----------
+    topology
+        What is wired to what; None for an empty network to be filled as Mininet's are.
+    rate_mbit, delay, jitter, loss, queue_packets
+        Of every cable, in each direction; see `LabLink`.
+    mtu
+        Of ports and switches; by default 1500, and 64 more where headers go below IP.
+    forwarders
+        Whether servers will run forwarders and so speak by dcn0; by default where they have
+        several ports.
+    spanning_tree
+        Whether switches agree on a tree first (half a minute): only where their cables form loops.
+    options
+        Mininet's own, such as ``autoStaticArp``.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        *,
+        rate_mbit: float | None = None,
+        delay: str | None = None,
+        jitter: str | None = None,
+        loss: float | None = None,
+        queue_packets: int | None = None,
+        mtu: int | None = None,
+        forwarders: bool | None = None,
+        spanning_tree: bool = False,
+        **options: Any,
+    ) -> None:
+        self.topology = topology
+        several = topology is not None and topology.ports > 1
+        self.forwarders = several if forwarders is None else forwarders
+        if mtu is None:
+            mtu = ETHERNET_MTU + (HEADER_ROOM if self.forwarders else 0)
+        self.spanning_tree = spanning_tree
+        self.cable = {"bw": rate_mbit, "delay": delay, "jitter": jitter, "loss": loss}
+        self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
+        options = {
+            "switch": LabSwitch,
+            "host": LabHost,
+            "link": LabLink,
+            "controller": None,
+        } | options
+        topo = options.pop("topo", None) if topology is None else emulated(topology)
+        allow_open_files()
+        Mininet.inited = True  # its own preparations change settings of the whole machine
+        super().__init__(topo=topo, **options)
+
+    def __enter__(self) -> LabNet:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    # -- up ------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Make everything in one batch."""
+        with fabric().batch():
+            super().build()
+            if self.topology is not None and not self.spanning_tree:
+                for node, port, mac in fdb_entries(self.topology):
+                    intf = self[self.topology.node_name(node)].intfs[port]
+                    fabric().send(netlink.add_fdb_entry(intf.ifindex, mac))
+
+    def start(self) -> None:
+        """Switch everything on."""
+        with fabric().batch():
+            super().start()
+
+    def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """Add a host, and its application interface where there are forwarders."""
+        host = super().addHost(name, cls=cls, **params)
+        if self.forwarders:
+            ApplicationIntf(host)
+        return host
+
+    def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """Add a switch."""
+        if self.spanning_tree:
+            params.setdefault("stp", True)
+        return super().addSwitch(name, cls=cls, **params)
+
+    def addLink(self, node1: Any, node2: Any, *ports: Any, **params: Any) -> Any:  # noqa: N802
+        """Add a cable like all others, but for the parameters given."""
+        return super().addLink(node1, node2, *ports, **self.cable | params)
+
+    def staticArp(self) -> None:  # noqa: N802
+        """Tell every host every other's MAC address."""
+        with fabric().batch():
+            super().staticArp()
+
+    # -- down ----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End all programs of the network and remove it."""
+        for controller in self.controllers:
+            controller.stop()
+        if self.terms:
+            self.stopXterms()
+        nodes = [node for node in self.hosts + self.switches if isinstance(node, LabNode)]
+        for node in nodes:
+            node.end_programs()
+        end_programs_in({n.live_namespace().descriptor for n in nodes if n.inNamespace})
+        delay_line.stop()
+        home = fabric()
+        home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+        for node in self.hosts + self.switches:
+            if node in nodes:
+                node.bridge = 0
+            elif node in self.switches:
+                node.stop()
+            node.terminate()
+        info("*** Done\n")
+
+
+def allow_open_files() -> None:
+    """Allow this process as many open files as many namespaces need."""
+    require(os.geteuid() == 0, "a network that runs needs root: use sudo")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may allow nobody more
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        except ValueError:
+            continue
+        return
+
+
+def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
+    """Yield by which port of which switch each server's port is reached: node, port, MAC.
+
+    Every switch that a frame can come to gets its entry. Where cables between switches form a loop
+    the way is the spanning tree's to choose, and there are none.
+    """
+    joined = topology.switches - 1 if topology.switches_interconnect else 0
+    between = sum(1 for cable in topology.links() if cable.a >= topology.servers)
+    if between > joined:
+        return
+    for server in range(topology.servers):
+        for port, plug in topology.neighbours(server):
+            if plug.node >= topology.servers:
+                mac = topology.mac(server, port)
+                for switch, towards in _ways(topology, plug):
+                    yield switch, towards, mac
+
+
+def _ways(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
+    """Yield each switch from which a server's plug is reached, with the port that leads there."""
+    pending = [(plug.node, plug.port)]
+    while pending:
+        switch, towards = pending.pop()
+        yield switch, towards
+        if topology.switches_interconnect:
+            pending += [
+                (far.node, far.port)
+                for port, far in topology.neighbours(switch)
+                if port != towards and far.node >= topology.servers
+            ]
+
+
+def end_programs_in(descriptors: set[int]) -> None:
+    """Kill every process in these network namespaces: daemons have left their shells' sessions.
+
+    The namespaces have no name and no other owner, so whatever runs there is the lab's.
+    """
+    places = {os.fstat(descriptor).st_ino for descriptor in descriptors}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                if (entry / "ns/net").stat().st_ino in places:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                continue

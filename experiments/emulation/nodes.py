@@ -1,0 +1,399 @@
+"""Mininet's hosts, switches, interfaces and links, without its processes.
+
+Stock Mininet starts a shell for every node and a tool for every setting. Here a host is a namespace
+held open, a switch is a kernel bridge and a setting is a netlink message; a shell starts when
+somebody first asks for one. The classes serve in any Mininet network::
+
+    Mininet(topo=..., host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
+
+where what Mininet promises of its own holds: cmd, popen, pexec, sendCmd, private directories, links
+that come and go. Names of methods are Mininet's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+from mininet.link import Intf
+from mininet.node import Host, Node
+from mininet.nodelib import LinuxBridge
+
+from experiments.emulation import netlink
+from experiments.emulation.namespaces import (
+    Namespace,
+    check_bridges_pass_frames,
+    fabric,
+    interface_index,
+)
+from topos.base.errors import TopologyError, require
+
+PROMPT = chr(127)  # how Mininet's shells say that a command has ended
+# Mininet's attributes of a node that exist once its shell runs.
+SHELL_ATTRIBUTES = {"shell", "pid", "stdin", "stdout", "pollOut"}
+# The shell gets a /sys that shows its own namespace, and mounts of its own.
+OWN_SYS = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+OWN_SYS += ['mount -t sysfs sysfs /sys && exec "$@"', "sh"]
+
+
+class LabNode(Node):
+    """What hosts and switches share: a namespace, and a shell on demand."""
+
+    namespace: Namespace | None = None
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Make the namespace; the shell waits for somebody to want it."""
+        self.namespace = Namespace() if self.inNamespace else fabric()
+        self.popens: list[subprocess.Popen[bytes]] = []
+        self._shell_options = "-cd" if mnopts is None else mnopts
+        for name in SHELL_ATTRIBUTES:
+            del self.__dict__[name]  # so that __getattr__ hears of the first use
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in SHELL_ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._start_shell()
+        return self.__dict__[name]
+
+    @property
+    def has_shell(self) -> bool:
+        """Whether somebody has wanted the shell."""
+        return self.__dict__.get("shell") is not None
+
+    def _start_shell(self) -> None:
+        namespace = self.live_namespace()
+        fabric().flush_batch()
+        command = ["env", f"PS1={PROMPT}", "bash", "--norc", "--noediting", "-is"]
+        command = ["mnexec", self._shell_options, *(OWN_SYS if self.inNamespace else []), *command]
+        self.master, self.slave = pty.openpty()
+        with namespace:
+            self.shell = self._popen(
+                [*command, f"mininet:{self.name}"],
+                stdin=self.slave,
+                stdout=self.slave,
+                stderr=self.slave,
+                close_fds=False,
+            )
+        self.stdin = self.stdout = os.fdopen(self.master)
+        self.pid = self.shell.pid
+        self.pollOut = select.poll()
+        self.pollOut.register(self.stdout)
+        self.outToNode[self.stdout.fileno()] = self.inToNode[self.stdin.fileno()] = self
+        self.execed, self.lastCmd, self.lastPid, self.readbuf = False, None, None, ""
+        self.waiting = True
+        self.waitOutput()  # the first prompt
+        self.cmd("unset HISTFILE; stty -echo; set +m")
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a program in the node's namespace, in a session of its own."""
+        if self.privateDirs or "mncmd" in kwargs:
+            return super().popen(*args, **kwargs)  # through the shell's mounts
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
+        in_shell = options.pop("shell", False)
+        if len(args) == 1 and isinstance(args[0], str):
+            command = [args[0]] if in_shell else args[0].split()
+        else:
+            command = list(args[0]) if len(args) == 1 else [str(word) for word in args]
+        if in_shell:
+            command = [os.environ.get("SHELL", "/bin/sh"), "-c", " ".join(command)]
+        namespace = self.live_namespace()
+        fabric().flush_batch()
+        with namespace:
+            started = self._popen(command, start_new_session=True, **options)
+        self.popens.append(started)
+        return started
+
+    def config(
+        self,
+        mac: str | None = None,
+        ip: str | None = None,
+        defaultRoute: str | None = None,  # noqa: N803
+        lo: str = "up",
+        **_params: Any,
+    ) -> dict[str, Any]:
+        """Set addresses and the default route, and the loopback interface up or down."""
+        results: dict[str, Any] = {}
+        self.setParam(results, "setMAC", mac=mac)
+        self.setParam(results, "setIP", ip=ip)
+        self.setParam(results, "setDefaultRoute", defaultRoute=defaultRoute)
+        if self.inNamespace:
+            self.send(netlink.change(1, up=lo == "up", deed=f"set {self.name}'s loopback up"))
+        return results
+
+    def live_namespace(self) -> Namespace:
+        """Return the namespace, which a node that was stopped has no more."""
+        if self.namespace is None:
+            raise TopologyError(f"{self.name} was stopped: make a new network to go on")
+        return self.namespace
+
+    def send(self, *messages: netlink.Message) -> None:
+        """Make requests in the node's namespace."""
+        self.live_namespace().send(*messages)
+
+    def setARP(self, ip: str, mac: str) -> str:  # noqa: N802
+        """Add a permanent ARP entry."""
+        return attempted(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
+
+    def end_programs(self) -> None:
+        """End the shell with its jobs, and what `popen` started."""
+        if self.privateDirs and self.has_shell:
+            self.unmountPrivateDirs()
+        for started in self.popens:
+            if started.poll() is None:
+                _kill_group(started.pid, signal.SIGKILL)
+        if self.has_shell and self.shell.poll() is None:
+            _kill_group(self.shell.pid, signal.SIGHUP)
+
+    def terminate(self) -> None:
+        """End all programs and let go of the namespace."""
+        if self.namespace is None:
+            return
+        self.end_programs()
+        self.cleanup()
+        for started in self.popens:
+            started.wait()
+        if self.inNamespace:
+            self.namespace.close()
+        self.namespace = None
+
+    def cleanup(self) -> None:
+        """Close the shell's terminal; from here on there is no shell."""
+        if self.has_shell:
+            descriptor = self.stdin.fileno()
+            self.outToNode.pop(descriptor, None)
+            self.inToNode.pop(descriptor, None)
+            super().cleanup()
+        self.shell = self.pid = None
+
+    def __repr__(self) -> str:
+        interfaces = ",".join(f"{intf.name}:{intf.IP()}" for intf in self.intfList())
+        pid = self.__dict__.get("pid")
+        return f"<{type(self).__name__} {self.name}: {interfaces} pid={pid}> "
+
+
+def _kill_group(process: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process, number)
+
+
+class LabHost(LabNode, Host):
+    """A server: a namespace of its own."""
+
+
+class LabSwitch(LabNode, LinuxBridge):
+    """A switch: a bridge in the fabric, which forwards from the moment it is started."""
+
+    def __init__(
+        self,
+        name: str,
+        stp: bool = False,
+        prio: int | None = None,
+        dpid: str | None = None,
+        opts: str = "",
+        listenPort: int | None = None,  # noqa: N803
+        **params: Any,
+    ) -> None:
+        require(
+            not params.pop("inNamespace", False),
+            f"the switch {name} cannot have a namespace of its own: a lab's switches share one",
+        )
+        # Mininet's own constructor would start a shell for the sake of the loopback interface.
+        Node.__init__(self, name, inNamespace=False, **params)
+        self.stp, self.opts, self.listenPort = stp, opts, listenPort
+        self.dpid = self.defaultDpid(dpid)
+        self.prio = LinuxBridge.nextPrio if prio is None else int(prio)
+        LinuxBridge.nextPrio += prio is None
+        self.controlIntf = LabIntf("lo", self, port=0)
+        priority = self.prio if stp else None
+        self.bridge = fabric().new_index()
+        self.send(netlink.bridge(name, self.bridge, group=fabric().group, priority=priority))
+        if fabric().speaks_ipv6:
+            self.send(netlink.change(self.bridge, no_ipv6_address=True))
+
+    @classmethod
+    def setup(cls) -> None:
+        """Look at what would stop frames between ports."""
+        check_bridges_pass_frames()
+
+    def start(self, _controllers: Any) -> None:
+        """Switch it on."""
+        self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Remove the bridge, and its ports with their cables."""
+        if deleteIntfs:
+            self.deleteIntfs()
+        if self.bridge:
+            fabric().send(netlink.delete(self.bridge), ignore={errno.ENODEV})
+            self.bridge = 0
+
+
+class LabIntf(Intf):
+    """One end of a cable."""
+
+    ip: str | None
+    prefixLen: int | str | None  # noqa: N815 - Mininet's name
+    link: Any
+    mac: str | None
+
+    def __init__(
+        self,
+        name: str,
+        node: Any = None,
+        port: int | None = None,
+        link: Any = None,
+        mac: str | None = None,
+        **params: Any,
+    ) -> None:
+        self.ifindex = link.index_of(node, name) if link is not None else index_in(node, name)
+        super().__init__(name, node, port, link, mac, **params)
+
+    def config(
+        self,
+        mac: str | None = None,
+        ip: str | None = None,
+        ifconfig: str | None = None,
+        up: bool | None = True,
+        bw: float | None = None,
+        delay: str | float | None = None,
+        jitter: str | float | None = None,
+        loss: float | None = None,
+        max_queue_size: int | None = None,
+        **others: Any,
+    ) -> dict[str, Any]:
+        """Set address, state and shape; `delay`, `jitter` and `loss` are the whole link's."""
+        results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=up)
+        refused = sorted(name for name, value in others.items() if value)
+        require(
+            not refused,
+            f"{self.name}: the link option {', '.join(refused)} is not there; there are bw, delay, "
+            "jitter, loss, max_queue_size and mtu",
+        )
+        if self.link is not None:
+            self.link.shape(self, bw, delay, jitter, loss, max_queue_size)
+        return results
+
+    def ifconfig(self, *args: Any) -> str:
+        """Do what Mininet asks of ifconfig, without it where that is known."""
+        words = " ".join(str(arg) for arg in args).split()
+        if words in (["up"], ["down"]):
+            return self._change(up=words == ["up"])
+        if words[:2] == ["hw", "ether"] and len(words) == 3:
+            return self._change(mac=words[2])
+        if words and "/" in words[0] and words[1:] in ([], ["up"]):
+            return self._add_address(*words[0].split("/"))
+        return str(Intf.ifconfig(self, *args))
+
+    def _change(self, **what: Any) -> str:
+        return attempted(self.node, netlink.change(self.ifindex, **what, deed=f"set {self.name}"))
+
+    def _add_address(self, ip: str, prefix_length: str) -> str:
+        up = netlink.change(self.ifindex, up=True)
+        return attempted(self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up)
+
+    def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
+        """Set the IPv4 address instead of the one there was."""
+        ip, _, length = ipstr.partition("/")
+        length = length or str(prefixLen or "")
+        require(bool(length), f"the address {ip} of {self.name} needs a prefix length: {ip}/8")
+        before_ip, before_length = self.ip, self.prefixLen
+        self.ip, self.prefixLen = ip, length
+        said = ""
+        if before_ip and before_length and (before_ip, before_length) != (ip, length):
+            old = netlink.delete_address(self.ifindex, before_ip, int(before_length))
+            said = attempted(self.node, old)
+        return said + self._add_address(ip, length)
+
+    def setMAC(self, macstr: str) -> str:  # noqa: N802
+        """Set the MAC address."""
+        if macstr == self.mac:
+            return ""
+        self.mac = macstr
+        return self._change(mac=macstr)
+
+    def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
+        """Tell whether it is up, or set it up."""
+        if setUp:
+            return not self.ifconfig("up")
+        found = self._found()
+        return found is not None and found.up
+
+    def has_carrier(self) -> bool:
+        """Tell whether the cable is live: this end up, and the other."""
+        found = self._found()
+        return found is not None and found.up and found.carrier
+
+    def status(self) -> str:
+        """Return OK or MISSING, as Mininet does."""
+        return "OK" if self._found() else "MISSING"
+
+    def _found(self) -> netlink.Link | None:
+        fabric().flush_batch()
+        links = self.node.live_namespace().netlink.links()
+        return next((link for link in links if link.name == self.name), None)
+
+    def delete(self) -> None:
+        """Remove the interface, and with it the cable."""
+        if self.ifindex and self.node.namespace is not None:
+            gone = netlink.delete(self.ifindex, f"delete {self.name}")
+            self.node.live_namespace().send(gone, ignore={errno.ENODEV})
+        self.node.delIntf(self)
+        self.link = None
+
+
+class ApplicationIntf(LabIntf):
+    """``dcn0``, by which a server's programs speak: the forwarder makes the device.
+
+    Before it does, the interface only remembers the server's address. Port -1 makes it the host's
+    default interface.
+    """
+
+    NAME = "dcn0"
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(self.NAME, node, port=-1, moveIntfFn=lambda *_: None, up=None)
+
+    def _present(self) -> bool:
+        self.ifindex = index_in(self.node, self.name)
+        return self.ifindex != 0
+
+    def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
+        """Remember the address, and set it where the device is there."""
+        if self._present():
+            return super().setIP(ipstr, prefixLen)
+        ip, _, length = ipstr.partition("/")
+        self.ip, self.prefixLen = ip, length or prefixLen
+        return ""
+
+    def setMAC(self, macstr: str) -> str:  # noqa: N802
+        """Do nothing: it carries IP packets, not frames."""
+        return ""
+
+    def ifconfig(self, *args: Any) -> str:
+        """Do what Mininet asks of ifconfig."""
+        if self._present():
+            return super().ifconfig(*args)
+        return f"{self.node}: there is no {self.name} as long as no forwarder runs\n"
+
+
+def index_in(node: Any, name: str) -> int:
+    """Return the index of an interface in a node's namespace, 0 where there is none."""
+    if node.namespace is None:
+        return 0
+    with node.namespace:
+        return interface_index(name)
+
+
+def attempted(node: Any, *messages: netlink.Message) -> str:
+    """Make requests in a node's namespace; return what was wrong, as Mininet's tools would."""
+    try:
+        node.live_namespace().send(*messages)
+    except netlink.NetlinkError as error:
+        return f"{error}\n"
+    return ""

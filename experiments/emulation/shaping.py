@@ -1,0 +1,192 @@
+"""The rate, queue, delay and loss of a cable, as a switch's port would have them.
+
+Rate is the kernel's HTB at both ends, a drop-tail queue of 100 packets behind it. HTB it has to be:
+TBF cuts the super-packets of modern TCP apart and drops those of headers it does not know. A queue
+counts packets, and a super-packet of 64 KB is one: at low rates it would hold seconds of traffic.
+So a super-packet is held to about 1 ms of the rate (10 Mbit/s: 18 ms of queue at most instead of
+138), and the burst to as much.
+
+Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
+program (see `bpf`), which every kernel has.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.emulation import netlink
+from experiments.emulation.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
+from experiments.emulation.namespaces import Namespace
+from experiments.emulation.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
+from topos.base.errors import TopologyError, require
+
+RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64 = 10, 11
+IFLA_GSO_MAX_SIZE = 41
+ROOT = 0xFFFFFFFF
+HTB_HANDLE, LEAF_HANDLE = 5 << 16, 10 << 16
+HTB_CLASS = HTB_HANDLE | 1
+LINKLAYER_ETHERNET = 1
+QUEUE_PACKETS = 100
+MOST_RATE_MBIT = 1e6
+LEAST_SUPER_PACKET, MOST_SUPER_PACKET = 3000, 65536  # bytes: two segments, the kernel's limit
+UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class Delay(NamedTuple):
+    """How long a frame is under way, give or take; never reordered."""
+
+    delay_s: float
+    jitter_s: float = 0.0
+
+
+def seconds(value: str | float, what: str) -> float:
+    """Return a time written as Mininet writes it: ``5ms``, ``100us``, ``1s``.
+
+    >>> seconds("5ms", "delay")
+    0.005
+    """
+    digits = str(value).rstrip("msu")
+    unit = str(value)[len(digits) :]
+    try:
+        return float(digits) * UNITS_S[unit]
+    except (ValueError, KeyError):
+        raise TopologyError(
+            f"{value!r} is no {what} of a link: write a number and its unit, such as 5ms or 100us"
+        ) from None
+
+
+def checked_delay(delay: str | float | None, jitter: str | float | None) -> Delay | None:
+    """Return the delay of a link, None where it has none."""
+    if not delay and not jitter:
+        return None
+    both = Delay(seconds(delay, "delay") if delay else 0.0, seconds(jitter or "0s", "jitter"))
+    require(
+        0 <= both.jitter_s <= both.delay_s <= 60,
+        f"a link's delay is at most 60s and its jitter no more than its delay, not {delay} and "
+        f"{jitter}",
+    )
+    return both
+
+
+def super_packet_bytes(rate_mbit: float | None) -> int:
+    """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
+
+    >>> super_packet_bytes(10), super_packet_bytes(100), super_packet_bytes(None)
+    (3000, 12500, 65536)
+    """
+    if rate_mbit is None:
+        return MOST_SUPER_PACKET
+    return min(MOST_SUPER_PACKET, max(LEAST_SUPER_PACKET, int(rate_mbit * 125)))
+
+
+def limit_super_packets(index: int, size: int) -> Message:
+    """Return the request that bounds what TCP hands to an interface at once."""
+    body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, size)
+    return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
+
+
+def rate(index: int, rate_mbit: float, queue_packets: int | None = None) -> list[Message]:
+    """Return the requests that give an interface a rate and a queue of its own.
+
+    The rate counts Ethernet frames with their 14-byte headers: TCP's goodput over packets of 1500
+    bytes is 95.6 % of it.
+    """
+    require(
+        0 < rate_mbit <= MOST_RATE_MBIT,
+        f"a link's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
+    )
+    packets = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
+    require(packets >= 1, f"a link's queue holds at least one packet, not {queue_packets}")
+    deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
+    size = super_packet_bytes(rate_mbit)
+    bytes_s = int(rate_mbit * 125_000)
+    opening = struct.pack("=IIIII", 3, 10, 1, 0, 0)  # version, quantum divisor, default class
+    limits = _rate_spec(bytes_s) * 2 + struct.pack(
+        "=IIIII", *[_ticks(size / bytes_s)] * 2, max(size, 3028), 0, 0
+    )
+    wide = struct.pack("=Q", bytes_s)
+    options = attribute(TCA_HTB_PARMS, limits)
+    options += attribute(TCA_HTB_RATE64, wide) + attribute(TCA_HTB_CEIL64, wide)
+    return [
+        limit_super_packets(index, size),
+        _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _new(RTM_NEWTCLASS, index, HTB_CLASS, HTB_HANDLE, "htb", options, deed),
+        _queue(index, HTB_CLASS, packets, deed),
+    ]
+
+
+def delayed(
+    index: int, delay: Delay, rate_mbit: float | None, queue_packets: int | None = None
+) -> Message:
+    """Return the request that lets netem hold each packet, below the rate if there is one.
+
+    Its queue has to hold what is under way besides what waits.
+    """
+    waiting = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
+    speed_mbit = 10_000.0 if rate_mbit is None else rate_mbit
+    under_way = int((delay.delay_s + delay.jitter_s) * speed_mbit * 125_000 / 1500)
+    data = struct.pack("=IIIIII", 0, waiting + under_way, 0, 0, 0, 0)
+    data += attribute(TCA_NETEM_LATENCY64, struct.pack("=q", round(delay.delay_s * 1e9)))
+    data += attribute(TCA_NETEM_JITTER64, struct.pack("=q", round(delay.jitter_s * 1e9)))
+    parent = ROOT if rate_mbit is None else HTB_CLASS
+    deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
+    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "netem", data, deed)
+
+
+def unlimited(index: int) -> list[Message]:
+    """Return the requests that take an interface's rate and delay away."""
+    return [
+        Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), f"take the limits of interface {index} away"),
+        limit_super_packets(index, MOST_SUPER_PACKET),
+    ]
+
+
+@functools.cache
+def kernel_has_netem() -> bool:
+    """Tell whether the kernel has netem, by trying it on an interface that nobody uses."""
+    namespace = Namespace()
+    try:
+        namespace.netlink.send([delayed(1, Delay(1e-3), None)])
+    except netlink.NetlinkError:
+        return False
+    finally:
+        namespace.close()
+    return True
+
+
+def _queue(index: int, parent: int, packets: int, deed: str) -> Message:
+    limit = struct.pack("=I", packets)
+    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "pfifo", limit, deed)
+
+
+def _new(
+    request: int, index: int, handle: int, parent: int, kind: str, options: bytes, deed: str
+) -> Message:
+    body = _tc(index, handle, parent) + text(TCA_KIND, kind) + attribute(TCA_OPTIONS, options)
+    return Message(request, NLM_F_CREATE | NLM_F_EXCL, body, deed)
+
+
+def _tc(index: int, handle: int, parent: int) -> bytes:
+    return struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
+
+
+def _rate_spec(bytes_s: int) -> bytes:
+    """Return the kernel's tc_ratespec; rates beyond its 32 bits stand in an attribute of theirs."""
+    return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, -1, 0, min(bytes_s, 0xFFFFFFFF))
+
+
+def _ticks(duration_s: float) -> int:
+    return round(duration_s * _ticks_per_s())
+
+
+@functools.cache
+def _ticks_per_s() -> float:
+    """Return how fast the kernel's packet scheduler counts."""
+    words = Path("/proc/net/psched").read_text().split()
+    tick_ns, unit_ns = int(words[0], 16), int(words[1], 16)
+    return 1e6 * tick_ns / unit_ns
