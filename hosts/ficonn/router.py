@@ -48,6 +48,7 @@ from hosts.wire.messages import UNKNOWN_PORT, PathFailure
 from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
+ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_ENTRIES = 4096
 MOST_FLOWS = 1024
 MOST_QUEUED = 1024  # packets, of all flows
@@ -140,7 +141,7 @@ class Tar(Router):
         way = entry.current(self.neighbours.works, now) if entry else None
         if entry is None or way is None:
             return None
-        entry.bytes += len(packet)
+        entry.bytes += ETHERNET_BYTES + len(packet)
         return Send(way.next.port, way.next.peer, Frame(ETH_IP, forwarded))
 
     # -- flows of this server --------------------------------------------------------------------
@@ -308,7 +309,7 @@ class Tar(Router):
             if entry:
                 entry.forget(tag)
                 self._tidy(flow, entry)
-            if decision.virtual:
+            if decision.virtual and not tag.returning:
                 self.virtual.put(flow, None, now)
             step = decision.step
         else:
@@ -317,7 +318,9 @@ class Tar(Router):
                 entry = Entry(self.settle_s)
                 self.ways.put(flow, entry, now)
             entry.put(tag, decision.way, now)
-            if step.port == SWITCH and self.virtual:
+            # Departs from the paper: virtual flows are about flows, not the answers to them. The
+            # answer to a flow that bypassed often comes this way, and would take it off at once.
+            if step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]

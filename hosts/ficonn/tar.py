@@ -166,7 +166,6 @@ class _Decision:
             if self.way.previous and not self._starts_over(self.way.previous):
                 return Back(self.way.previous, self.progress)
             self.came = self.way.previous
-        was_proxy = self.server in self.progress
         while self.server in self.progress:  # lines 9-10
             self._set(self.progress.index(self.server) + 1, BYONE)
         step = tor_step(self.ficonn, self.server, self._target())
@@ -182,7 +181,7 @@ class _Decision:
             return self._around(step)
         if self.came is None:
             return self._leave()
-        return self._route_back(was_proxy)
+        return self._route_back()
 
     # -- the four ways on ------------------------------------------------------------------------
 
@@ -201,19 +200,26 @@ class _Decision:
         if self._bypass(self.server, usable):
             # Where the link is down there is nothing to balance.
             return self._reroute(virtual=self.backup_works)
-        return self._onward(self.backup) if self.backup_works else Stuck(NO_WAY)
+        if self.backup_works:
+            return self._onward(self.backup)
+        return self._reroute() if self._fall_back(self.server) else Stuck(NO_WAY)
 
     def _around(self, dead: Step) -> Decision:
-        """TOR's next hop is a server on the same switch, and it is dead.
+        """TOR's next hop is a server on the same switch, and cannot be reached there.
 
-        All its links are down then, and the backup link that TOR would take from it is bypassed by
-        its neighbours, who alone can know.
+        Its links count as failed, and only its neighbours know. They bypass the backup link that
+        TOR would take from it; if it is the destination, they have the probe come by that link.
         """
 
         def usable(proxy: int) -> bool:
             return self.sight.works(tor_step(self.ficonn, self.server, proxy))
 
-        if self._bypass(dead.peer, usable):
+        if dead.peer == self.destination:
+            level = self.ficonn.level(dead.peer)
+            if self.came and level <= len(self.progress) and self._entry(level) == BYZERO:
+                self._set(level, self.ficonn.server_plug(dead.peer, BACKUP).node)
+                return self._reroute()
+        elif self._bypass(dead.peer, usable) or self._fall_back(dead.peer):
             return self._reroute()
         return self._leave() if self.came is None else Stuck(NO_WAY)
 
@@ -239,20 +245,16 @@ class _Decision:
             self._set(self.level, far)
         return self._onward(self.backup)
 
-    def _route_back(self, was_proxy: bool) -> Decision:
+    def _route_back(self) -> Decision:
         """The level-0 link has failed, and the probe came by the backup link: back it goes.
 
         As if that link had failed (section IV.A): its other end is to bypass it.
         """
         before = self.came
-        if before is None or before.port != BACKUP or self.level > len(self.progress):
+        if before is None or before.port != BACKUP:
             return Stuck(NO_WAY)
-        if was_proxy:
-            # The bypass itself has failed: what is left at this level is the link it was to bypass.
-            goal = self._leg(before.peer, self.level)
-            if goal is not None and self._member(goal) != self._member(self.server):
-                self._set(self.level, self._proxy(before.peer, goal, self.level))
-                return Back(before, self.progress)
+        if self._fall_back(before.peer):
+            return Back(before, self.progress)
 
         def usable(proxy: int) -> bool:
             return tor_step(self.ficonn, before.peer, proxy).peer != self.server
@@ -273,7 +275,8 @@ class _Decision:
         # Departs from the paper: where the probe starts over, at the source above all, there is
         # nobody to send it back to, and this server stays on the path. Line 30 would return NULL.
         if self.came is None or self._starts_over(self.came):
-            return self._onward(tor_step(self.ficonn, self.server, self._target()))
+            step = tor_step(self.ficonn, self.server, self._target())
+            return self._onward(step) if self.sight.works(step) else Stuck(NO_WAY)
         return Back(self.came, self.progress, virtual)
 
     # -- the source, and who starts over ---------------------------------------------------------
@@ -351,9 +354,21 @@ class _Decision:
         """Return the far end of the cable from a server's FiConn_{level-1} to another one."""
         return link_between(self.ficonn, at, third, level)[1]
 
-    def _member(self, server: int) -> int:
-        """Return which FiConn_{l-1} a server is in, l being this server's level."""
-        return server // self.ficonn.sizes[self.level - 1]
+    def _fall_back(self, at: int) -> bool:
+        """Give up a bypass that met a failure, and tell whether there was one.
+
+        What is left is the cable that was to be bypassed: TOR's way to the server that it leads to,
+        which takes the proxy's place.
+        """
+        level = self.ficonn.level(at)
+        goal = self._leg(at, level)
+        if not 0 < level <= len(self.progress) or goal is None or self._entry(level) != BYONE:
+            return False
+        below = self.ficonn.sizes[level - 1]
+        if goal // below == self.server // below:
+            return False
+        self._set(level, goal)
+        return True
 
 
 def drawn(source: random.Random, count: int) -> Iterator[int]:

@@ -32,6 +32,7 @@ from hosts.ficonn.tar import (
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
+A, B = FICONN.server("0.2.1"), FICONN.server("0.0.1")  # of Fig. 5
 SPECS = ["ficonn,4,1", "ficonn,4,2", "ficonn,8,1"]
 
 
@@ -253,9 +254,11 @@ def test_one_bypass_in_a_ficonn_then_the_next_level_or_none() -> None:
     last = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE))
     assert isinstance(last, Onward)
     assert last.way.next == Step(BACKUP, at("0.0.2"))
-    # And if it does not even work, there is no way.
+    # And if it does not even work, the bypass is given up: TOR's way to where it was to lead.
     dead = sight(dead=[Step(BACKUP, at("0.0.2"))])
-    assert isinstance(ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE), seen=dead), Stuck)
+    given_up = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE), seen=dead)
+    assert given_up == Back(Step(SWITCH, at("0.2.1")), (at("0.0.1"), BYONE))
+    assert isinstance(ask("0.2.0", "1.2.1", "0.2.1", given_up.progress, seen=dead), Stuck)
 
 
 def test_a_third_ficonn_is_drawn_evenly() -> None:
@@ -311,6 +314,23 @@ def test_neighbours_bypass_the_link_of_a_dead_server() -> None:
     found = set_up(FICONN, at("0.2.1"), at("0.0.1"), sights(special))
     assert addresses(found.path) == "0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1"
     assert not found.virtual
+
+
+def test_a_bypass_that_meets_a_failure_is_given_up() -> None:
+    # [2,0] is busy, so the flow goes by FiConn_0[1]; [1,0]'s cable to [0,0] is down: [2,0] it is.
+    cut = sight(dead=[Step(BACKUP, at("0.0.0"))])
+    found = set_up(FICONN, A, B, sights({"0.2.0": BUSY, "0.1.0": cut}))
+    assert addresses(found.path) == "0.2.1 0.2.0 0.0.2 0.0.1"
+
+
+def test_a_destination_without_its_level_0_link_is_reached_by_its_backup_link() -> None:
+    # [2,0]'s neighbours send the probe back; it comes by [0,2].
+    dead = Step(SWITCH, at("0.2.0"))
+    special = {address: sight(dead=[dead]) for address in ("0.2.1", "0.2.2", "0.2.3")}
+    found = set_up(FICONN, at("0.1.3"), at("0.2.0"), sights(special))
+    assert addresses(found.path) == "0.1.3 0.1.0 0.0.0 0.0.2 0.2.0"
+    # From its own FiConn_0, and from where TOR enters that, there would be two bypasses.
+    assert set_up(FICONN, at("0.2.3"), at("0.2.0"), sights(special)).path is None
 
 
 # -- each departure from the paper ----------------------------------------------------------------
