@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from hosts.live.devices import APPLICATION_INTERFACE, Tun
 from hosts.live.kernel_table import (
+    Action,
     ByDcn,
     ByDestination,
     ByEnd,
@@ -35,7 +36,6 @@ from hosts.live.kernel_table import (
     RelayKey,
     Unwrap,
 )
-from hosts.live.kernel_table import Action as RelayAction
 from hosts.live.namespace import CLONE_NEWNET, enter
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -236,7 +236,7 @@ class Way(NamedTuple):
 
     there: tuple[bytes, RelayKey]
     back: tuple[bytes, RelayKey]
-    relays: dict[RelayKey, RelayAction]
+    relays: dict[RelayKey, Action]
     by_flow: bool = False
 
 
@@ -263,6 +263,8 @@ def _tunnel(outer_source: int, outer_destination: int, source: int, destination:
 
 def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
     """Return all ways there are, by name; those flows matter to one of them."""
+    each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
+    each_flow |= {ByFlow(flow.reversed(), 1): _TO_A for flow in flows}
     to_b, to_a = ByDestination(ipv4(B), 0), ByDestination(ipv4(A), 0)
     level_1, level_0 = Hop(1, 2), Hop(0, 2)
     proxy = 77
@@ -275,8 +277,7 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
         "plain IP by flow": Way(
             (b"", to_b),
             (b"", to_a),
-            {ByFlow(flow, 0): _TO_B for flow in flows}
-            | {ByFlow(flow.reversed(), 1): _TO_A for flow in flows},
+            each_flow,
             by_flow=True,
         ),
         "DCN": Way(

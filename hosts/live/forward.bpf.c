@@ -8,39 +8,12 @@
  *
  * Super-packets (TCP's segments before they are cut) must stay whole: that is where the speed is.
  * So headers are added and taken off by those helpers that leave the offload fields of a packet
- * alone (see grow, uncover).
+ * alone (see packet.h).
  */
-#include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "packet.h"
 
-#include "forward.h"
-
-#define ETH_IP 0x0800
-#define ETH_VLAN 0x8100
-#define ETH_DCN 0x88B5
-#define PACKET_OTHERHOST 3
-
-#define DCN_PLAIN 0x15 /* version 1, five words */
-#define DCN_PROXIED 0x16
-#define DCN_PROXY_FLAG 0x01
-#define BCUBE_FIRST 0x29 /* version 2, nine words */
-#define IPV4_FIRST 0x45	 /* version 4, no options */
-#define NOT_A_UID bpf_htonl(0x80000000)
-
-#define ICMP 1
-#define IP_IN_IP 4
-#define TCP 6
-#define UDP 17
-#define PROBE_MARK 253	   /* packets whose way is traced */
-#define FIRST_MESSAGE 0xE0 /* to 0xEF: control messages */
-#define DONT_FRAGMENT bpf_htons(0x4000)
-#define IS_FRAGMENT bpf_htons(0x3FFF)
-#define FRAGMENT_OFFSET bpf_htons(0x1FFF)
-
-#define INGRESS BPF_F_INGRESS
 #define GO_ON TC_ACT_UNSPEC /* to Python, past whatever other programs are there */
 
 struct {
@@ -125,113 +98,7 @@ static __always_inline __u32 use(struct __sk_buff *skb, struct action *action)
 	return __sync_fetch_and_add(&action->packets, skb->gso_segs ?: 1);
 }
 
-/* -- headers ----------------------------------------------------------------------------------- */
-
-/* Return the one's complement sum of all that a header has room for: behind it stand zeros. */
-static __always_inline __u16 sum(const __u32 *words, int size)
-{
-	__u64 total = 0;
-
-#pragma unroll
-	for (int i = 0; i < size / 4; i++)
-		total += words[i];
-	total = (total & 0xffffffff) + (total >> 32);
-	total = (total & 0xffff) + (total >> 16);
-	total = (total & 0xffff) + (total >> 16);
-	return (total & 0xffff) + (total >> 16);
-}
-
-/* Tell whether the checksum is right; of its two zeros only the one that hosts/wire writes is. */
-static __always_inline int is_right(const __u32 *words, int size, __u16 checksum)
-{
-	return sum(words, size) == 0xffff && checksum != 0xffff;
-}
-
-static __always_inline int is_control(__u8 protocol)
-{
-	return protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
-}
-
-static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
-{
-	return bpf_skb_load_bytes(skb, at, to, size);
-}
-
-/* Tell whether an IPv4 header is whole, right and without options, as is what follows. */
-static __always_inline int is_plain(const struct ipv4 *ip, __u32 room)
-{
-	__u32 length = bpf_ntohs(ip->total_length);
-
-	return ip->version_ihl == IPV4_FIRST && length >= IPV4_SIZE && length <= room &&
-	       is_right((const __u32 *)ip, IPV4_SIZE, ip->checksum);
-}
-
-static __always_inline void lower_ttl(struct ipv4 *ip)
-{
-	ip->ttl--;
-	ip->checksum = 0;
-	ip->checksum = ~sum((const __u32 *)ip, IPV4_SIZE);
-}
-
-/* Find the flow of a packet, whose ports are `at` that place, as hosts/wire/ipv4.py does. */
-static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at,
-				     struct flow *flow)
-{
-	__be16 ports[4] = {};
-	__u8 protocol = ip->protocol;
-
-	flow->source = ip->source;
-	flow->destination = ip->destination;
-	flow->protocol = bpf_htonl(protocol);
-	if (ip->fragment & FRAGMENT_OFFSET || (protocol != TCP && protocol != UDP && protocol != ICMP))
-		return 0;
-	if (bpf_ntohs(ip->total_length) < IPV4_SIZE + sizeof(ports) ||
-	    load(skb, at, ports, sizeof(ports)))
-		return -1;
-	if (protocol == ICMP) {
-		__u8 type = *(__u8 *)ports;
-		__be16 identifier = type == 0 || type == 8 ? ports[2] : 0;
-
-		ports[0] = ports[1] = identifier;
-	}
-	flow->source_port = ports[0];
-	flow->destination_port = ports[1];
-	return 0;
-}
-
-/* -- room -------------------------------------------------------------------------------------- */
-
-/* Give the frame another ethertype, and take words off behind it, in which nothing is left to read.
- *
- * No helper does either. But the kernel looks at the ethertype anew whenever it takes off a VLAN tag
- * that stands within the packet, and such a tag is one word: so put two on (the outer one stands
- * beside the packet), make the words look like more, and take all off.
- */
-static __always_inline int retype(struct __sk_buff *skb, __be16 ethertype, const int words)
-{
-	__be16 tags[] = {bpf_htons(ETH_VLAN), bpf_htons(1), ethertype};
-	__be16 *stored = tags + (words ? 0 : 2);
-
-	return bpf_skb_vlan_push(skb, tags[0], 1) || bpf_skb_vlan_push(skb, tags[0], 1) ||
-	       bpf_skb_store_bytes(skb, ETHERNET_SIZE + 2, stored, words ? 6 : 2, 0) ||
-	       bpf_skb_vlan_pop(skb) || bpf_skb_vlan_pop(skb) || (words && bpf_skb_vlan_pop(skb));
-}
-
-/* Take a header off behind the Ethernet header, which is then that of IP: else the helper refuses.
- * It also leaves super-packets to be checked when they are sent, which only IP survives.
- */
-static __always_inline int uncover(struct __sk_buff *skb, int bytes)
-{
-	if (skb->protocol != bpf_htons(ETH_IP) && retype(skb, bpf_htons(ETH_IP), 0))
-		return -1;
-	return bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
-}
-
-/* Make room at the front, for whatever front is stored there then. */
-static __always_inline int grow(struct __sk_buff *skb, int bytes)
-{
-	return bpf_skb_change_head(skb, bytes, 0);
-}
+/* -- verdicts ---------------------------------------------------------------------------------- */
 
 static __always_inline int put(struct __sk_buff *skb, struct front *front, __u32 size,
 			       const struct action *action)
@@ -248,7 +115,7 @@ static __always_inline int deliver(struct __sk_buff *skb, int header_size, struc
 	if (header_size && uncover(skb, header_size))
 		return drop(DROP_HEADER_NOT_REMOVABLE);
 	count(DONE_DELIVERED);
-	return bpf_redirect(action->ifindex, INGRESS);
+	return bpf_redirect(action->ifindex, BPF_F_INGRESS);
 }
 
 /* -- the source -------------------------------------------------------------------------------- */
@@ -361,16 +228,13 @@ static __always_inline int relay_dcn(struct __sk_buff *skb, struct front *front,
 	return put(skb, front, wanted == PROXIED_SIZE ? PROXIED_SIZE : PLAIN_SIZE, action);
 }
 
-static __always_inline int from_dcn(struct __sk_buff *skb, struct front *front)
+static __always_inline int from_dcn(struct __sk_buff *skb, struct front *front, int size)
 {
-	struct dcn *header = &front->dcn;
-	int proxied = header->version_dhl == DCN_PROXIED;
-	int size = proxied ? PROXIED_SIZE : PLAIN_SIZE;
 	struct relay relay = {.kind = BY_DCN, .ifindex = skb->ifindex};
+	struct dcn *header = &front->dcn;
+	int proxied = size == PROXIED_SIZE;
 	struct action *action;
 
-	if (!proxied)
-		header->proxy = 0; /* it is the payload's first word */
 	if ((header->retry_flags & 0x0f) != (proxied ? DCN_PROXY_FLAG : 0) ||
 	    (header->source | header->proxy) & NOT_A_UID ||
 	    !carries_data(skb, header->payload_length, size) ||
@@ -431,7 +295,7 @@ static __always_inline int from_bcube(struct __sk_buff *skb, struct front *front
 	action = decided(&relays, &relay);
 	if (!action)
 		return GO_ON;
-	if (at_end)
+	if (action->kind == DELIVER)
 		return deliver(skb, BCUBE_SIZE, action);
 	use(skb, action);
 	header->next_hop++;
@@ -522,33 +386,37 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 	return action ? relay_ip(skb, front, action) : GO_ON;
 }
 
+static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
+{
+	struct front front = {};
+	__u8 first;
+
+	if (load(skb, 0, front.macs, ETHERNET_SIZE + PLAIN_SIZE))
+		return go_on(SLOW_NOT_PLAIN_DATA);
+	if (!is_dcn)
+		return from_ip(skb, &front);
+	first = front.dcn.version_dhl;
+	if (first == BCUBE_FIRST && !load(skb, 0, front.macs, ETHERNET_SIZE + BCUBE_SIZE))
+		return from_bcube(skb, &front);
+	if (first == DCN_PROXIED && !load(skb, 0, front.macs, ETHERNET_SIZE + PROXIED_SIZE))
+		return from_dcn(skb, &front, PROXIED_SIZE);
+	if (first == DCN_PLAIN)
+		return from_dcn(skb, &front, PLAIN_SIZE);
+	return go_on(SLOW_NOT_PLAIN_DATA);
+}
+
 SEC("tc") int port_in(struct __sk_buff *skb)
 {
-	__be16 ethertype = skb->protocol;
-	int is_dcn = ethertype == bpf_htons(ETH_DCN), verdict;
-	struct front front = {};
+	int is_dcn = skb->protocol == bpf_htons(ETH_DCN), is_ip = skb->protocol == bpf_htons(ETH_IP);
+	int verdict;
 
-	if ((!is_dcn && ethertype != bpf_htons(ETH_IP)) || skb->vlan_present)
+	if ((!is_dcn && !is_ip) || skb->vlan_present)
 		return GO_ON;
 	/* A bridge floods what it has not learned: every neighbour would send its copy on. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return drop(DROP_FOR_ANOTHER_MAC);
-	/* All that is data has 20 bytes of header at least, and 20 more of IP. */
-	if (load(skb, 0, front.macs, ETHERNET_SIZE + PROXIED_SIZE))
-		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_dcn && front.dcn.version_dhl == BCUBE_FIRST) {
-		if (load(skb, 0, front.macs, ETHERNET_SIZE + BCUBE_SIZE))
-			return go_on(SLOW_NOT_PLAIN_DATA);
-		return from_bcube(skb, &front);
-	}
-	if (is_dcn) {
-		if (front.dcn.version_dhl != DCN_PLAIN && front.dcn.version_dhl != DCN_PROXIED)
-			return go_on(SLOW_NOT_PLAIN_DATA);
-		return from_dcn(skb, &front);
-	}
-	front.dcn.proxy = 0; /* it is behind an IPv4 header */
-	verdict = from_ip(skb, &front);
-	if (verdict == GO_ON)
+	verdict = from_port(skb, is_dcn);
+	if (verdict == GO_ON && is_ip)
 		/* Python's socket still sees it; the server's own IP stack must not take it too. */
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
 	return verdict;

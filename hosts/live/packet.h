@@ -1,0 +1,142 @@
+/* Reading and rewriting packets, with what the kernel offers to eBPF: nothing here decides. */
+#ifndef PACKET_H
+#define PACKET_H
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "forward.h"
+
+#define ETH_IP 0x0800
+#define ETH_VLAN 0x8100
+#define ETH_DCN 0x88B5
+#define PACKET_OTHERHOST 3
+
+#define DCN_PLAIN 0x15 /* version 1, five words */
+#define DCN_PROXIED 0x16
+#define DCN_PROXY_FLAG 0x01
+#define BCUBE_FIRST 0x29 /* version 2, nine words */
+#define IPV4_FIRST 0x45	 /* version 4, no options */
+#define NOT_A_UID bpf_htonl(0x80000000)
+
+#define ICMP 1
+#define IP_IN_IP 4
+#define TCP 6
+#define UDP 17
+#define PROBE_MARK 253	   /* packets whose way is traced */
+#define FIRST_MESSAGE 0xE0 /* to 0xEF: control messages */
+#define DONT_FRAGMENT bpf_htons(0x4000)
+#define IS_FRAGMENT bpf_htons(0x3FFF)
+#define FRAGMENT_OFFSET bpf_htons(0x1FFF)
+
+/* -- headers ----------------------------------------------------------------------------------- */
+
+/* Return the one's complement sum of all that a header has room for: behind it stand zeros. */
+static __always_inline __u16 sum(const __u32 *words, int size)
+{
+	__u64 total = 0;
+
+#pragma unroll
+	for (int i = 0; i < size / 4; i++)
+		total += words[i];
+	total = (total & 0xffffffff) + (total >> 32);
+	total = (total & 0xffff) + (total >> 16);
+	total = (total & 0xffff) + (total >> 16);
+	return (total & 0xffff) + (total >> 16);
+}
+
+/* Tell whether the checksum is right; of its two zeros only the one that hosts/wire writes is. */
+static __always_inline int is_right(const __u32 *words, int size, __u16 checksum)
+{
+	return sum(words, size) == 0xffff && checksum != 0xffff;
+}
+
+static __always_inline int is_control(__u8 protocol)
+{
+	return protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
+}
+
+static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
+{
+	return bpf_skb_load_bytes(skb, at, to, size);
+}
+
+/* Tell whether an IPv4 header is whole, right and without options, as is what follows. */
+static __always_inline int is_plain(const struct ipv4 *ip, __u32 room)
+{
+	__u32 length = bpf_ntohs(ip->total_length);
+
+	return ip->version_ihl == IPV4_FIRST && length >= IPV4_SIZE && length <= room &&
+	       is_right((const __u32 *)ip, IPV4_SIZE, ip->checksum);
+}
+
+static __always_inline void lower_ttl(struct ipv4 *ip)
+{
+	ip->ttl--;
+	ip->checksum = 0;
+	ip->checksum = ~sum((const __u32 *)ip, IPV4_SIZE);
+}
+
+/* Find the flow of a packet, whose ports are `at` that place, as hosts/wire/ipv4.py does. */
+static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at,
+				     struct flow *flow)
+{
+	__be16 ports[4] = {};
+	__u8 protocol = ip->protocol;
+
+	flow->source = ip->source;
+	flow->destination = ip->destination;
+	flow->protocol = bpf_htonl(protocol);
+	if (ip->fragment & FRAGMENT_OFFSET || (protocol != TCP && protocol != UDP && protocol != ICMP))
+		return 0;
+	if (bpf_ntohs(ip->total_length) < IPV4_SIZE + sizeof(ports) ||
+	    load(skb, at, ports, sizeof(ports)))
+		return -1;
+	if (protocol == ICMP) {
+		__u8 type = *(__u8 *)ports;
+		__be16 identifier = type == 0 || type == 8 ? ports[2] : 0;
+
+		ports[0] = ports[1] = identifier;
+	}
+	flow->source_port = ports[0];
+	flow->destination_port = ports[1];
+	return 0;
+}
+
+/* -- room -------------------------------------------------------------------------------------- */
+
+/* Give the frame another ethertype, and take words off behind it, in which nothing is left to read.
+ *
+ * No helper does either. But the kernel looks at the ethertype anew whenever it takes off a VLAN tag
+ * that stands within the packet, and such a tag is one word: so put two on (the outer one stands
+ * beside the packet), make the words look like more, and take all off.
+ */
+static __always_inline int retype(struct __sk_buff *skb, __be16 ethertype, const int words)
+{
+	__be16 tags[] = {bpf_htons(ETH_VLAN), bpf_htons(1), ethertype};
+	__be16 *stored = tags + (words ? 0 : 2);
+
+	return bpf_skb_vlan_push(skb, tags[0], 1) || bpf_skb_vlan_push(skb, tags[0], 1) ||
+	       bpf_skb_store_bytes(skb, ETHERNET_SIZE + 2, stored, words ? 6 : 2, 0) ||
+	       bpf_skb_vlan_pop(skb) || bpf_skb_vlan_pop(skb) || (words && bpf_skb_vlan_pop(skb));
+}
+
+/* Take a header off behind the Ethernet header, which is then that of IP: else the helper refuses.
+ * It also leaves super-packets to be checked when they are sent, which only IP survives.
+ */
+static __always_inline int uncover(struct __sk_buff *skb, int bytes)
+{
+	if (skb->protocol != bpf_htons(ETH_IP) && retype(skb, bpf_htons(ETH_IP), 0))
+		return -1;
+	return bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
+}
+
+/* Make room at the front, for whatever front is stored there then. */
+static __always_inline int grow(struct __sk_buff *skb, int bytes)
+{
+	return bpf_skb_change_head(skb, bytes, 0);
+}
+
+#endif
