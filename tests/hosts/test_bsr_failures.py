@@ -305,6 +305,24 @@ def test_probes_begin_at_once_when_no_path_is_left() -> None:
     assert len(trips[-1].path) == 4
 
 
+def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    trips = network.stream(a, b, EVERY_S, 0.8, source_port=4000)
+    network.run(0.2)
+    cables = [(a, bcube.server_plug(a, port).node) for port in range(bcube.ports)]
+    for cable in cables:
+        network.cut(*cable)
+    network.run(0.2)
+    assert told_lost(trips)[-1].lost == "no path is left"
+    network.heal(*cables[0])
+    network.run(0.4)
+    # Not only with the next round, which is a second away.
+    arrived = [t for t in trips if t.sent_s > 0.4 + 2 * FAST.heart_beat_s and t.arrived_s]
+    assert len(arrived) > 50
+
+
 def test_dead_destination_and_its_return() -> None:
     bcube = topos.parse("bcube,4,1")
     a, b = bcube.server("0.0"), bcube.server("1.3")

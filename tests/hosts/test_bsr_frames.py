@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import topos
 from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.path import Step
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR, MOST_FLOWS
 from hosts.bcube.forwarding import MOST_FAILED_LINKS
@@ -20,6 +21,7 @@ from hosts.wire import bcube as wire
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.ipv4 import flow_key
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
 from topos.base.errors import TopologyError
 from topos.bcube import BCube
@@ -115,6 +117,49 @@ def test_nonsense_is_dropped_with_a_reason(
     assert isinstance(drop, Drop)
     assert drop.reason == reason
     assert not router.failed_links
+
+
+def test_answer_to_a_flow_that_was_forgotten_is_not_taken_for_its_successor() -> None:
+    bcube = topos.parse("bcube,4,1")
+    router = BSR(bcube, 0)
+    packet = udp_packet(bcube, 0, 5)
+    router.send(packet, 0.0)
+    router.flows.clear()
+    router.agenda.cancel(("flow", flow_key(packet)))
+    router.send(packet, 0.001)
+    answer = ends_here()
+    [drop] = sent_to(router, answer, ProbeResponse(1, 0, 10**9).pack())
+    assert isinstance(drop, Drop)
+    assert drop.reason == "answer to no probe"
+    assert sent_to(router, answer, ProbeResponse(2, 0, 10**9).pack()) == []
+
+
+def reported(router: BSR, port: int, server: int, peer: int) -> list[Action]:
+    """What the router does when server 5 reports that link."""
+    header = ends_here(protocol=Protocol.PATH_FAILURE)
+    return sent_to(router, header, PathFailure(port, server, peer, None).pack())
+
+
+def test_answer_outweighs_a_report() -> None:
+    bcube = topos.parse("bcube,4,1")
+    router = BSR(bcube, 0)
+    router.send(udp_packet(bcube, 0, 5), 0.0)
+    reported(router, 1, 1, 5)
+    link = frozenset((1, 5))
+    assert link in router.failures(0.0).links
+    path = (wire.Hop(1, 0), wire.Hop(0, 0))  # 1.1, 0.1, 0.0
+    sent_to(router, ends_here(path=path), ProbeResponse(1, 1, 10**9).pack())
+    assert link not in router.failures(0.0).links
+
+
+def test_own_link_that_comes_up_outweighs_a_report() -> None:
+    bcube = topos.parse("bcube,4,1")
+    router = BSR(bcube, 0)
+    reported(router, 0, 1, 0)
+    assert router.failures(0.0).links == {frozenset((0, 1))}
+    for up in (False, True):
+        router.link_changed(Step(0, 1), up, 0.0)
+    assert router.failures(0.0).links == frozenset()
 
 
 def test_packet_for_another_server_is_not_delivered() -> None:
