@@ -232,11 +232,11 @@ class BSR(Forwarding):
         actions: list[Action] = []
         failures = self.failures(now)
         for key, flow in self.flows.items():
-            before = flow.selection.path
-            flow.selection.lose(link)
+            if not flow.selection.lose(link):
+                continue
             if flow.round:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)
-            elif before and not flow.selection.path:
+            elif not flow.selection.path:
                 actions += self._begin_round(key, flow, now)
         return actions
 

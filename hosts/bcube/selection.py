@@ -194,6 +194,15 @@ def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
     return True
 
 
+def _crosses(path: Path, link: Pair) -> bool:
+    at = path.source
+    for step in path.steps:
+        if at in link and step.peer in link:
+            return True
+        at = step.peer
+    return False
+
+
 # -- the choice of one flow ----------------------------------------------------------------------
 
 
@@ -216,6 +225,7 @@ class Selection(Probing):
     >>> use()
     0.0 0.3 1.3
     >>> selection.lose(frozenset([bcube.server("0.0"), bcube.server("0.3")]))
+    True
     >>> use()  # without probing
     0.0 1.0 1.3
     """
@@ -248,11 +258,22 @@ class Selection(Probing):
             self.settle()  # nothing better to wait for
         return answered
 
-    def lose(self, link: Pair) -> None:
-        """Note a failed link; if the path in use has it, use another at once (section 4.3)."""
-        self.fail_where(lambda path: link in links(path))
-        if self.path is not None and link in links(self.path):
+    def lose(self, link: Pair) -> bool:
+        """Note a failed link; if the path in use has it, use another at once (section 4.3).
+
+        False if no path that was believed in has it.
+        """
+        failed = [
+            index
+            for index, one in enumerate(self.candidates)
+            if one.state != State.FAILED and _crosses(one.path, link)
+        ]
+        for index in failed:
+            self.fail(index)
+        in_use = self.path is not None and _crosses(self.path, link)
+        if in_use:
             self.settle()
+        return in_use or bool(failed)
 
     def replace(self, failures: Failures) -> list[int]:
         """Add a candidate for each that failed in this round, as far as there is a path.
