@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from socket import htonl
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -81,10 +82,11 @@ class Port(NamedTuple):
     mac: bytes
 
 
-# -- what frames are looked up by ----------------------------------------------------------------
+# -- what frames are looked up by (no tuples: equal numbers of two kinds are different keys) ------
 
 
-class ByDcn(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByDcn:
     """A DCN header: where to, over which proxy, and the port by which it came."""
 
     destination: int
@@ -92,26 +94,30 @@ class ByDcn(NamedTuple):
     port: int
 
 
-class ByHop(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByHop:
     """A BCube header within its path: the byte that names the next hop."""
 
     nha: int
 
 
-class ByEnd(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByEnd:
     """A BCube header at the end of its path: where to."""
 
     destination: int
 
 
-class ByDestination(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByDestination:
     """A plain IP packet: its address, and the port by which it came."""
 
     destination: int
     port: int
 
 
-class ByFlow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByFlow:
     """A plain IP packet where each flow has its own way (`by_flow`), and the port by which it came.
 
     The two kinds of plain IP exclude one another.
@@ -121,7 +127,8 @@ class ByFlow(NamedTuple):
     port: int
 
 
-class ByTunnel(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByTunnel:
     """An IP packet within another: the addresses of both as they are, NIC bit included."""
 
     outer_source: int
@@ -289,8 +296,8 @@ class KernelTable:
                 return self._looked_up(KeyKind.HOP, None, nha)
             case ByEnd(destination):
                 return self._looked_up(KeyKind.END, None, destination)
-            case ByTunnel():
-                return self._looked_up(KeyKind.TUNNEL, None, *key)
+            case ByTunnel(a, b, c, d):
+                return self._looked_up(KeyKind.TUNNEL, None, a, b, c, d)
 
     def _looked_up(self, kind: int, port: int | None, *words: int) -> bytes:
         ifindex = 0 if port is None else self._port(port).ifindex

@@ -1,0 +1,547 @@
+"""The kernel forwards what Python decided: three servers in a row, real TCP, frames as captured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from experiments.benches._three_servers import (
+    RELAY,
+    THERE,
+    A,
+    B,
+    ThreeServers,
+    Way,
+    forwarding,
+    install,
+    ipv4,
+    mac,
+    ways,
+)
+from hosts.live import bpf
+from hosts.live.kernel_table import (
+    ByDcn,
+    ByDestination,
+    ByEnd,
+    ByFlow,
+    ByHop,
+    ByTunnel,
+    Deliver,
+    KernelTable,
+    Push,
+    Relay,
+)
+from hosts.live.namespace import die_with_parent
+from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.ipv4 import ICMP, IP_IN_IP, TCP, UDP, FlowKey, Ipv4Header
+from hosts.wire.layout import checksum
+from topos.base.addressing import dotted_quad
+from topos.base.errors import TopologyError
+
+pytestmark = pytest.mark.root
+
+ECHO_ID = 4711
+ECHO = FlowKey(ipv4(A), ipv4(B), ICMP, ECHO_ID, ECHO_ID)
+FLOWS = (THERE, ECHO)
+WAYS = ways(FLOWS)
+ETH_P_ALL = 3
+WAIT_S = 0.3
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 3.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
+        time.sleep(0.002)
+
+
+def answers(lab: ThreeServers, seconds: float = WAIT_S) -> bool:
+    """Ping B from A once; tell whether it answers."""
+    body = struct.pack(">HHQ", ECHO_ID, 1, random.getrandbits(64))
+    sum_ = checksum(b"\x08\0\0\0" + body)
+    with lab.servers[A].entered():
+        ping = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    with ping:
+        ping.sendto(struct.pack(">BBH", 8, 0, sum_) + body, (dotted_quad(ipv4(B)), 0))
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([ping], [], [], left)[0]:
+                reply = ping.recv(2048)
+                if reply[20] == 0 and reply[24:] == body:
+                    return True
+    return False
+
+
+def exchanged(lab: ThreeServers, size: int) -> tuple[bytes, bytes]:
+    """Send so many random bytes over TCP; return the digest of what was sent and of what came."""
+    data = random.Random(size).randbytes(size)
+    client, server = lab.connect()
+    received = hashlib.sha256()
+    with client, server:
+        sender = threading.Thread(target=lambda: (client.sendall(data), client.shutdown(1)))
+        sender.start()
+        while chunk := server.recv(1 << 20):
+            received.update(chunk)
+        sender.join()
+    return hashlib.sha256(data).digest(), received.digest()
+
+
+@contextmanager
+def capture(lab: ThreeServers, server: int, port: int) -> Iterator[list[bytes]]:
+    """Give the frames that the switch sends to a server's port, complete when the block ends."""
+    with lab.fabric.entered():
+        watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        watcher.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE
+        watcher.bind((f"h{server}-{port}", ETH_P_ALL))
+    frames: list[bytes] = []
+    with watcher:
+        yield frames
+        watcher.setblocking(False)
+        while True:
+            try:
+                frame, (_, _, kind, *_) = watcher.recvfrom(1 << 17)
+            except BlockingIOError:
+                break
+            if kind == socket.PACKET_OUTGOING:
+                frames.append(frame)
+
+
+@contextmanager
+def slow_path(lab: ThreeServers, server: int, port: int, ethertype: int) -> Iterator[socket.socket]:
+    """Give what a forwarder listens on: a socket that sees what is left to Python."""
+    with lab.servers[server].entered():
+        listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    listener.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
+    with lab.servers[server].entered():
+        listener.bind((f"eth{port}", ethertype))
+    listener.settimeout(2)
+    with listener:
+        yield listener
+
+
+def inject(lab: ThreeServers, frame: bytes) -> None:
+    """Put a frame on A's cable."""
+    with lab.servers[A].entered():
+        sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with sender:
+        with lab.servers[A].entered():
+            sender.bind(("eth0", ETH_IP))
+        sender.send(frame)
+
+
+def to_relay(data: bytes, ethertype: int = ETH_DCN) -> bytes:
+    return mac(RELAY, 0) + mac(A, 0) + ethertype.to_bytes(2, "big") + data
+
+
+def inner(protocol: int = UDP, ttl: int = 64, options: bytes = b"") -> bytes:
+    header = Ipv4Header(ipv4(A), ipv4(B), protocol, ttl=ttl, options=options)
+    return header.pack(bytes.fromhex("9c40 1389 0010 0000") + b"hello!!!")
+
+
+# -- forwarding -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tcx", [True, False], ids=["tcx", "filter"])
+@pytest.mark.parametrize("name", WAYS)
+def test_ping_and_tcp_arrive_whole_and_no_packet_needs_python(name, tcx):
+    with forwarding(WAYS[name], FLOWS, tcx=tcx) as (lab, tables):
+        assert answers(lab)
+        sent, received = exchanged(lab, 4 << 20)
+        assert sent == received
+        for table in tables:
+            counted = {what for what, number in table.counters().items() if number}
+            assert {what.split()[0] for what in counted} == {"done"}, counted
+
+
+def parsed(way: Way, key: object, data: bytes) -> tuple[object, bytes]:
+    """Return a frame's header, which must be that of the way, and the packet behind it."""
+    if isinstance(key, ByDcn):
+        return DcnHeader.parse(data)
+    if isinstance(key, ByEnd):
+        return BCubeHeader.parse(data)
+    header, packet = Ipv4Header.parse(data)
+    return (header, packet) if isinstance(key, ByTunnel) else (None, data)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_headers_on_the_wire_are_those_of_the_papers(name):
+    way = WAYS[name]
+    header_out, key = way.there
+    with forwarding(way, FLOWS) as (lab, _), capture(lab, B, 0) as last:
+        with capture(lab, RELAY, 0) as first:
+            sent, received = exchanged(lab, 2 << 20)
+        assert sent == received
+    before = [frame for frame in first if frame[12:14] != b"\x08\x06"]
+    after = [frame for frame in last if frame[12:14] != b"\x08\x06"]
+    assert len(before) == len(after) > 20
+    assert max(map(len, after)) > 10_000, "no super-packet was seen"
+    # What the source put in front, by the class of its own header; then what the last server sees.
+    kinds = {
+        0x15: ByDcn(0, None, 0),
+        0x16: ByDcn(0, 0, 0),
+        0x29: ByEnd(0),
+        0x45: ByTunnel(0, 0, 0, 0),
+    }
+    source_key = kinds[header_out[0]] if header_out else key
+    identifications = set()
+    for frame, came in zip(before, after, strict=True):
+        assert frame[:12] == mac(RELAY, 0) + mac(A, 0)
+        assert came[:12] == mac(B, 0) + mac(RELAY, 1)
+        header, packet = parsed(way, source_key, frame[14:])
+        at_last, packet_at_last = parsed(way, key, came[14:])
+        if header is not None:
+            wanted = type(header).parse(header_out)[0]
+            assert header._replace(identification=wanted.identification) == wanted._replace(
+                **({"flags": header.flags} if isinstance(header, Ipv4Header) else {})
+            )
+            identifications.add(header.identification)
+        ip, _ = Ipv4Header.parse(packet)
+        ip_at_last, _ = Ipv4Header.parse(packet_at_last)
+        assert (ip.source, ip.destination, ip.protocol) == (ipv4(A), ipv4(B), TCP)
+        in_the_open = isinstance(key, ByDestination | ByFlow)
+        assert ip_at_last == (ip._replace(ttl=ip.ttl - 1) if in_the_open else ip)
+        if isinstance(header, DcnHeader) and isinstance(at_last, DcnHeader):
+            relay = way.relays[ByDcn(B, header.proxy, 0)]
+            assert isinstance(relay, Relay)
+            proxy = key.proxy if isinstance(key, ByDcn) else None
+            retry = header.retry - relay.rerouted
+            assert at_last == header._replace(ttl=63, proxy=proxy, retry=retry)
+        elif isinstance(header, BCubeHeader):
+            assert at_last == header.advanced()
+        elif isinstance(header, Ipv4Header) and at_last is not None:
+            assert at_last == header._replace(ttl=63)
+    if header_out:
+        assert len(identifications) == len(before)
+
+
+def test_reused_ports_and_a_new_action_take_effect_at_once():
+    with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
+        assert answers(lab)
+        tables[RELAY].install_relay(ByDcn(B, None, 0), Relay(1, mac(A, 0)))  # a wrong address
+        assert not answers(lab, 0.05)
+        assert tables[B].counters()["drop for another mac"] >= 1
+        tables[RELAY].install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+        assert answers(lab)
+
+
+# -- what is left to Python -----------------------------------------------------------------------
+
+
+DCN = DcnHeader(A, B, Protocol.IPV4)
+PATH = (Hop(1, 2), Hop(0, 2))
+BCUBE = BCubeHeader(A, B, Protocol.IPV4, PATH, next_hop=1)
+LEFT_TO_PYTHON = {
+    "DCN, last hop": (DCN._replace(ttl=1).pack(inner()), "slow ttl or retries used up"),
+    "DCN, TTL 0": (DCN._replace(ttl=0).pack(inner()), "slow ttl or retries used up"),
+    "DCN, control": (
+        DCN._replace(protocol=Protocol.LINK_STATE).pack(bytes(40)),
+        "slow control",
+    ),
+    "DCN, marked": (DCN.pack(inner(253)), "slow control"),
+    "DCN, unknown": (DCN._replace(destination=9).pack(inner()), "slow undecided"),
+    "DCN, over a proxy": (DCN._replace(proxy=0).pack(inner()), "slow undecided"),
+    "DCN, broken": (DCN.pack(inner())[:19] + b"\7" + inner(), "slow not plain data"),
+    "DCN, cut off": (DCN.pack(inner())[:-1], "slow not plain data"),
+    "DCN, runt": (DCN.pack(b"")[:8], "slow not plain data"),
+    "BCube, marked": (BCUBE.pack(inner(253)), "slow control"),
+    "BCube, unknown hop": (
+        BCUBE._replace(path=(PATH[0], Hop(3, 9))).pack(inner()),
+        "slow undecided",
+    ),
+    "BCube, at its end": (BCUBE._replace(next_hop=2).pack(inner()), "slow undecided"),
+    "BCube, broken": (BCUBE.pack(inner())[:30] + bytes(9), "slow not plain data"),
+    "IP, last hop": (inner(ttl=1), "slow ttl or retries used up"),
+    "IP, marked": (inner(253), "slow control"),
+    "IP, control": (inner(Protocol.PROBE), "slow control"),
+    "IP, options": (inner(options=b"\1\1\1\0"), "slow not plain data"),
+    "IP, runt": (inner()[:12], "slow not plain data"),
+    "tunnel, last hop": (
+        Ipv4Header(11, 12, IP_IN_IP, ttl=1).pack(inner()),
+        "slow ttl or retries used up",
+    ),
+    "tunnel, control": (Ipv4Header(11, 12, IP_IN_IP).pack(inner(Protocol.PROBE)), "slow control"),
+    "tunnel, unknown": (Ipv4Header(11, 13, IP_IN_IP).pack(inner()), "slow undecided"),
+    "tunnel, fragment": (
+        Ipv4Header(11, 12, IP_IN_IP, flags=1).pack(inner()),
+        "slow not plain data",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def decided() -> Iterator[tuple[ThreeServers, KernelTable]]:
+    """A relay that knows all ways, plain IP by destination."""
+    with ThreeServers() as lab:
+        table = lab.add_table(RELAY)
+        for way in WAYS.values():
+            if not way.by_flow:
+                for key, action in way.relays.items():
+                    if "proxy" not in str(key) or getattr(key, "proxy", None) is None:
+                        table.install_relay(key, action)
+        yield lab, table
+
+
+@pytest.mark.parametrize("case", LEFT_TO_PYTHON)
+def test_python_gets_what_is_not_plain_decided_data(decided, case):
+    lab, table = decided
+    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+    data, reason = LEFT_TO_PYTHON[case]
+    ethertype = ETH_IP if case.startswith(("IP", "tunnel")) else ETH_DCN
+    before = table.counters()
+    with slow_path(lab, RELAY, 0, ethertype) as listener:
+        inject(lab, to_relay(data, ethertype))
+        assert listener.recv(4096) == to_relay(data, ethertype)
+    after = table.counters()
+    assert {name for name in after if after[name] != before[name]} == {reason}
+
+
+def test_a_reroute_needs_a_retry(decided):
+    lab, table = decided
+    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0), proxy=5, rerouted=True))
+    with slow_path(lab, RELAY, 0, ETH_DCN) as listener, capture(lab, B, 0) as sent:
+        for retry in (1, 2):
+            inject(lab, to_relay(DCN._replace(retry=retry).pack(inner())))
+        assert DcnHeader.parse(listener.recv(4096)[14:])[0].retry == 1
+        wait_for(lambda: table.counters()["done relayed"], "relaying")
+    headers = [DcnHeader.parse(frame[14:])[0] for frame in sent]
+    assert headers == [DCN._replace(retry=1, ttl=63, proxy=5)]
+
+
+def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
+    lab, table = decided
+    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+    before = table.counters()["drop for another mac"]
+    frame = to_relay(DCN.pack(inner()))
+    beat = to_relay(DCN._replace(protocol=Protocol.HEART_BEAT).pack(bytes(4)))
+    with slow_path(lab, RELAY, 0, ETH_DCN) as listener:
+        inject(lab, mac(77, 0) + frame[6:])
+        inject(lab, b"\xff" * 6 + beat[6:])
+        assert listener.recv(4096)[:6] == b"\xff" * 6
+    assert table.counters()["drop for another mac"] == before + 1
+
+
+def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
+    with ThreeServers() as lab:
+        lab.add_applications(RELAY)
+        table = lab.add_table(RELAY)
+        packet = Ipv4Header(ipv4(A), ipv4(RELAY), ICMP).pack(
+            bytes.fromhex("0800 f7ff 0000 0000")  # an echo request
+        )
+        with capture(lab, A, 0) as answered, slow_path(lab, RELAY, 0, ETH_IP) as listener:
+            inject(lab, to_relay(packet, ETH_IP))
+            listener.recv(4096)
+            time.sleep(0.05)
+        assert not answered
+        assert table.counters()["slow undecided"] == 1
+
+
+def test_applications_packets_without_decision_reach_python_and_come_back_with_one():
+    way = WAYS["DCN"]
+    with ThreeServers() as lab:
+        tun = lab.add_applications(A)
+        lab.add_applications(B)
+        tables = [lab.add_table(server) for server in (A, RELAY, B)]
+        assert not answers(lab, 0.05)
+        header, _ = Ipv4Header.parse(tun.receive())
+        assert (header.destination, header.protocol) == (ipv4(B), ICMP)
+        install(tables, way, FLOWS)
+        assert answers(lab)
+        assert tun.receive() is None
+        tables[A].flush()
+        assert not answers(lab, 0.05)
+        assert tun.receive() is not None
+        assert tables[A].counters()["slow outdated"] == 1
+        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), way.there[0]))
+        tables[A].install_relay(way.back[1], Deliver())
+        assert answers(lab)
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def test_used_since_last_tells_what_is_alive():
+    with forwarding(WAYS["IP in IP"], FLOWS) as (lab, tables):
+        assert tables[A].used_since_last() == ({}, {})
+        assert answers(lab)
+        used = tables[A].used_since_last()
+        assert set(used.flows) == {ECHO}
+        assert set(used.relays) == {ByTunnel(12, 10, ipv4(B), ipv4(A))}
+        assert used.flows[ECHO][:2] == (1, 36)
+        assert time.monotonic() - used.flows[ECHO].last_s < 1
+        assert tables[A].used_since_last() == ({}, {})
+        assert answers(lab)
+        # Deciding anew loses nothing of what was counted before.
+        install(tables, WAYS["IP in IP"], FLOWS)
+        assert answers(lab)
+        assert tables[A].used_since_last().flows[ECHO].packets == 2
+        exchanged(lab, 1 << 20)
+        assert tables[A].used_since_last().flows[THERE].bytes > 1 << 20
+        relays = tables[RELAY].used_since_last().relays
+        assert relays[ByTunnel(11, 12, ipv4(A), ipv4(B))].packets > (1 << 20) // 1448
+
+
+def test_every_key_is_told_as_it_was_installed(decided):
+    lab, table = decided
+    frames = {
+        ByDcn(B, None, 0): to_relay(DCN.pack(inner())),
+        ByDcn(B, 0, 0): to_relay(DCN._replace(proxy=0).pack(inner())),
+        ByHop(PATH[1].nha): to_relay(BCUBE.pack(inner())),
+        ByEnd(B): to_relay(BCUBE._replace(next_hop=2).pack(inner())),
+        ByDestination(ipv4(B), 0): to_relay(inner(), ETH_IP),
+        ByTunnel(11, 12, ipv4(A), ipv4(B)): to_relay(
+            Ipv4Header(11, 12, IP_IN_IP).pack(inner()), ETH_IP
+        ),
+    }
+    for key in frames:
+        table.install_relay(key, Deliver() if isinstance(key, ByEnd) else Relay(1, mac(B, 0)))
+    table.used_since_last()
+    for frame in frames.values():
+        inject(lab, frame)
+    found: dict[object, int] = {}
+
+    def all_used() -> bool:
+        found.update({key: used.packets for key, used in table.used_since_last().relays.items()})
+        return len(found) == len(frames)
+
+    wait_for(all_used, "use of every key")
+    assert found == dict.fromkeys(frames, 1)
+
+
+# -- limits and ends ------------------------------------------------------------------------------
+
+
+def test_a_full_table_forgets_what_is_old_and_takes_what_is_new():
+    with ThreeServers() as lab:
+        with lab.servers[RELAY].entered():
+            pass
+        table = lab.add_table(RELAY)
+        for destination in range(3000):
+            table.install_relay(ByDcn(destination, None, 0), Relay(1, mac(B, 0)))
+        with capture(lab, B, 0) as sent:
+            inject(lab, to_relay(DCN._replace(destination=2999).pack(inner())))
+            wait_for(lambda: table.counters()["done relayed"], "relaying")
+        assert len(sent) == 1
+
+
+@pytest.mark.parametrize("tcx", [True, False], ids=["tcx", "filter"])
+def test_a_server_whose_process_was_killed_does_not_forward(tcx):
+    way = WAYS["plain IP"]
+    with ThreeServers() as lab:
+        for server in (A, B):
+            lab.add_applications(server)
+        ready, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                die_with_parent(signal.SIGKILL)
+                relay = lab.add_table(RELAY, tcx=tcx)
+                for key, action in way.relays.items():
+                    relay.install_relay(key, action)
+                os.write(told, b"!")
+                signal.pause()
+            finally:
+                os._exit(1)
+        try:
+            assert select.select([ready], [], [], 5)[0]
+            ends = {server: lab.add_table(server) for server in (A, B)}
+            ends[A].install_flow(ECHO, Push(0, mac(RELAY, 0)))
+            ends[B].install_flow(ECHO.reversed(), Push(0, mac(RELAY, 1)))
+            ends[B].install_relay(ByDestination(ipv4(B), 0), Deliver())
+            ends[A].install_relay(ByDestination(ipv4(A), 0), Deliver())
+            assert answers(lab)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(ready)
+            os.close(told)
+        wait_for(lambda: not answers(lab, 0.05), "the end of forwarding")
+
+
+@pytest.mark.parametrize("tcx", [True, False], ids=["tcx", "filter"])
+def test_closed_tables_leave_the_ports_as_they_were(tcx):
+    with ThreeServers() as lab:
+        for _ in range(2):
+            with lab.servers[RELAY].entered():
+                table = lab.add_table(RELAY, tcx=tcx)
+                table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+            with capture(lab, B, 0) as sent:
+                inject(lab, to_relay(DCN.pack(inner())))
+                wait_for(lambda now=table: now.counters()["done relayed"], "relaying")
+                with lab.servers[RELAY].entered():
+                    table.close()
+                inject(lab, to_relay(DCN.pack(inner())))
+                time.sleep(0.02)
+            assert len(sent) == 1
+
+
+def test_mistakes_are_told_in_one_sentence(decided):
+    _, table = decided
+    with pytest.raises(TopologyError, match="no port 2"):
+        table.install_relay(ByDcn(1, None, 2), Deliver())
+    with pytest.raises(TopologyError, match="no port 7"):
+        table.install_relay(ByHop(1), Relay(7, mac(B, 0)))
+    with pytest.raises(TopologyError, match="a header has one of"):
+        table.install_flow(THERE, Push(0, mac(B, 0), b"x"))
+    with pytest.raises(TopologyError, match="1 to 4096 decisions, not 5000"):
+        KernelTable({}, 1, entries=5000)
+
+
+# -- loading --------------------------------------------------------------------------------------
+
+
+def test_ebpf_is_available_here():
+    assert bpf.available() == ""
+
+
+def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(bpf, "BUILD", tmp_path)
+    monkeypatch.setattr(bpf, "OBJECT", tmp_path / "forward.bpf.o")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bpf.available() == "forward.bpf.c is not compiled: install clang and libbpf-dev"
+    (tmp_path / "forward.bpf.o").write_bytes(b"no object")
+    told = bpf.available()
+    assert told.startswith("forward.bpf.o cannot be read: ")
+    assert "\n" not in told
+
+
+def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
+    source = tmp_path / "forward.bpf.c"
+    source.write_text(
+        '#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC("tc") int wrong(struct '
+        "__sk_buff *skb) { return *(int *)(long)skb->data; }\n"
+        'char LICENSE[] SEC("license") = "GPL";'
+    )
+    monkeypatch.setattr(bpf, "SOURCE", source)
+    monkeypatch.setattr(bpf, "BUILD", tmp_path)
+    monkeypatch.setattr(bpf, "OBJECT", tmp_path / "forward.bpf.o")
+    told = bpf.available()
+    assert told.startswith("the kernel refused forward.bpf.o: Permission denied: ")
+    assert told.endswith("R1 offset is outside of the packet")
+    source.write_text("nonsense;")
+    os.utime(source, (time.time() + 5,) * 2)
+    assert bpf.available().startswith("forward.bpf.c does not compile: ")
+
+
+def test_a_missing_interface_is_told(decided):
+    lab, _ = decided
+    with lab.servers[A].entered():
+        loaded = bpf.Object(bpf.build())
+        try:
+            for tcx in (True, False):
+                with pytest.raises(bpf.BpfError, match="port_in cannot be attached: "):
+                    loaded.attach("port_in", 4000, egress=False, tcx=tcx)
+        finally:
+            loaded.close()
