@@ -41,6 +41,8 @@ class Router:
 
     # False where a server has no neighbours to watch: behind switches that do the routing.
     watches_neighbours: ClassVar[bool] = True
+    # Whether a relay's answer to a plain IP packet depends on its flow, or on its destination only.
+    by_flow: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -141,8 +143,8 @@ class Router:
         """Answer for a packet to an address that is no server's."""
         return [Drop("destination is no server of this network", packet)]
 
-    def used(self, flow: FlowKey, now: float) -> None:
-        """Take note that a data plane has forwarded packets of a flow by itself."""
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> None:
+        """Take note that a data plane has forwarded that much of a flow by itself."""
 
     # -- for a router to use ---------------------------------------------------------------------
 
