@@ -25,12 +25,17 @@ from mininet.link import Intf, Link, TCIntf
 from experiments.emulation import bpf, netlink, shaping
 from experiments.emulation.delays import DelayLine
 from experiments.emulation.namespaces import Namespace, fabric
-from experiments.emulation.nodes import LabIntf, LabNode
+from experiments.emulation.nodes import LabIntf, LabNode, refuse_options
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
 PANEL_MARK = "~"
 LONGEST_NAME = 15
+
+# What Mininet's Link and Intf take, and what LabIntf makes of it.
+LINK_OPTIONS = {"port1", "port2", "intfName1", "intfName2", "addr1", "addr2", "intf"}
+LINK_OPTIONS |= {"cls1", "cls2", "params1", "params2", "fast", "mac", "ip", "ifconfig", "up"}
+LINK_OPTIONS |= {"bw", "loss", "max_queue_size"}
 
 delay_line = DelayLine()
 
@@ -64,6 +69,7 @@ class LabLink(Link):
         jitter: str | float | None = None,
         **params: Any,
     ) -> None:
+        refuse_options({name: params[name] for name in params.keys() - LINK_OPTIONS})
         self.mtu = mtu
         self.delay = shaping.checked_delay(delay, jitter)
         self.cuts: list[int] = []  # the fabric's interfaces that are the cable: down, it is cut

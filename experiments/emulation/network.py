@@ -99,13 +99,20 @@ class LabNet(Mininet):
     # -- up ------------------------------------------------------------------------------------
 
     def build(self) -> None:
-        """Make everything in one batch."""
-        with fabric().batch():
-            super().build()
-            if self.topology is not None and not self.spanning_tree:
-                for node, port, mac in fdb_entries(self.topology):
-                    intf = self[self.topology.node_name(node)].intfs[port]
-                    fabric().send(netlink.add_fdb_entry(intf.ifindex, mac))
+        """Make everything in one batch, or nothing."""
+        try:
+            with fabric().batch():
+                super().build()
+                self._tell_bridges()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _tell_bridges(self) -> None:
+        if self.topology is not None and not self.spanning_tree:
+            for node, port, mac in fdb_entries(self.topology):
+                intf = self[self.topology.node_name(node)].intfs[port]
+                fabric().send(netlink.add_fdb_entry(intf.ifindex, mac))
 
     def start(self) -> None:
         """Switch everything on."""

@@ -18,6 +18,7 @@ import pty
 import select
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -37,7 +38,7 @@ from topos.base.errors import TopologyError, require
 PROMPT = chr(127)  # how Mininet's shells say that a command has ended
 # Mininet's attributes of a node that exist once its shell runs.
 SHELL_ATTRIBUTES = {"shell", "pid", "stdin", "stdout", "pollOut"}
-# The shell gets a /sys that shows its own namespace, and mounts of its own.
+# The shell gets mounts of its own, which go when it goes, and a /sys that shows its namespace.
 OWN_SYS = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
 OWN_SYS += ['mount -t sysfs sysfs /sys && exec "$@"', "sh"]
 
@@ -70,7 +71,8 @@ class LabNode(Node):
         namespace = self.live_namespace()
         fabric().flush_batch()
         command = ["env", f"PS1={PROMPT}", "bash", "--norc", "--noediting", "-is"]
-        command = ["mnexec", self._shell_options, *(OWN_SYS if self.inNamespace else []), *command]
+        own_mounts = OWN_SYS if self.inNamespace or self.privateDirs else []
+        command = ["mnexec", self._shell_options, *own_mounts, *command]
         self.master, self.slave = pty.openpty()
         with namespace:
             self.shell = self._popen(
@@ -142,8 +144,6 @@ class LabNode(Node):
 
     def end_programs(self) -> None:
         """End the shell with its jobs, and what `popen` started."""
-        if self.privateDirs and self.has_shell:
-            self.unmountPrivateDirs()
         for started in self.popens:
             if started.poll() is None:
                 _kill_group(started.pid, signal.SIGKILL)
@@ -223,6 +223,11 @@ class LabSwitch(LabNode, LinuxBridge):
 
     def start(self, _controllers: Any) -> None:
         """Switch it on."""
+        # A LabLink's ports were born in the bridge; those of other links are plugged in now.
+        others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
+        for intf in others:
+            port = index_in(self, intf.name)
+            self.send(netlink.change(port, up=True, bridge=self.bridge, deed=f"plug in {intf}"))
         self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
@@ -269,12 +274,7 @@ class LabIntf(Intf):
     ) -> dict[str, Any]:
         """Set address, state and shape; `delay`, `jitter` and `loss` are the whole link's."""
         results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=up)
-        refused = sorted(name for name, value in others.items() if value)
-        require(
-            not refused,
-            f"{self.name}: the link option {', '.join(refused)} is not there; there are bw, delay, "
-            "jitter, loss, max_queue_size and mtu",
-        )
+        refuse_options(others)
         if self.link is not None:
             self.link.shape(self, bw, delay, jitter, loss, max_queue_size)
         return results
@@ -380,6 +380,15 @@ class ApplicationIntf(LabIntf):
         if self._present():
             return super().ifconfig(*args)
         return f"{self.node}: there is no {self.name} as long as no forwarder runs\n"
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of a link that would be ignored, unless they ask for nothing."""
+    names = ", ".join(sorted(name for name, value in options.items() if value))
+    require(
+        not names,
+        f"there is no link option {names}: there are bw, delay, jitter, loss, max_queue_size, mtu",
+    )
 
 
 def index_in(node: Any, name: str) -> int:

@@ -1,0 +1,37 @@
+"""Every root test here runs in a sandbox of its own: killed or not, it leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from typing import Any
+
+import pytest
+
+TIME_LIMIT_S = 100
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
+    """Call a test marked `root` in a sandbox; what it says about its failure is passed out."""
+    if pyfuncitem.get_closest_marker("root") is None:
+        return None
+    from experiments.emulation import sandbox
+
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    def program() -> int:
+        signal.alarm(TIME_LIMIT_S)
+        try:
+            pyfuncitem.obj(**arguments)
+        except BaseException:  # noqa: BLE001 - told to the caller by text and exit code
+            traceback.print_exc(file=sys.stderr)
+            return 1
+        return 0
+
+    code = sandbox.run(program)
+    if code:
+        pytest.fail(f"exit code {code} in the sandbox: its message is on stderr", pytrace=False)
+    return True
