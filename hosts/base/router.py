@@ -143,8 +143,9 @@ class Router:
         """Answer for a packet to an address that is no server's."""
         return [Drop("destination is no server of this network", packet)]
 
-    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> None:
-        """Take note that a data plane has forwarded that much of a flow by itself."""
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Answer to the news that a data plane has sent that much of a flow by itself."""
+        return []
 
     # -- for a router to use ---------------------------------------------------------------------
 

@@ -113,15 +113,20 @@ class BSR(Forwarding):
         self, packet: bytes, key: FlowKey, targets: tuple[int, ...], now: float
     ) -> list[Action]:
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
-        flow.sent_bytes += len(packet)
         path = flow.selection.path
         if path is None:
             actions: list[Action] = [Drop("no path is left", packet)]
         else:
             actions = self.send_along(path, Protocol.IPV4, packet)
-        if _timer(key) not in self.agenda:
-            actions += self._begin_round(key, flow, now)
-        return actions
+        return actions + self.used(key, len(packet), now)
+
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Count what a flow sends; one that was quiet for a while probes its paths again."""
+        known = self.flows.use(flow, now)
+        if known is None:
+            return []
+        known.sent_bytes += sent_bytes
+        return [] if _timer(flow) in self.agenda else self._begin_round(flow, known, now)
 
     # -- flows -----------------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class BSR(Forwarding):
         """Return the choice of paths to the first target to which one may be left."""
         failures = self.failures(now)
         for target in targets:
-            selection = Selection(self.topology, self.server, target, failures)
+            selection = Selection(self.topology, self.server, target, failures, self.answers_change)
             if selection.path:
                 break
         return selection

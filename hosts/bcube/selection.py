@@ -20,7 +20,7 @@ Left out: weights of links, and a metric other than available bandwidth (section
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from hosts.base.algorithms import Routed
@@ -230,8 +230,16 @@ class Selection(Probing):
     0.0 1.0 1.3
     """
 
-    def __init__(self, bcube: BCube, source: int, destination: int, failures: Failures) -> None:
+    def __init__(
+        self,
+        bcube: BCube,
+        source: int,
+        destination: int,
+        failures: Failures,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
+        self._changed = changed  # called when another path comes into use, or none is left
         super().__init__(parallel_paths(bcube, source, destination, failures))
         self.path = self.current_path  # the one in use; None when none is left
         self.rate_bps = 0.0  # what the flow itself sends
@@ -332,4 +340,5 @@ class Selection(Probing):
         if self.path == before:
             return False
         self.changes += self.path is not None
+        self._changed()
         return True

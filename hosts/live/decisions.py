@@ -94,14 +94,15 @@ class Decisions:
             self._generation = self.router.generation
             self.table.flush()
 
-    def tell_used(self, now: float) -> None:
+    def tell_used(self, now: float) -> list[Action]:
         """Tell the router which flows live although it does not see their packets."""
         usage = self.table.used_since_last()
-        for flow, used in usage.flows.items():
-            self.router.used(flow, used.bytes, now)
-        for key, used in usage.relays.items():
-            if isinstance(key, ByFlow):
-                self.router.used(key.flow, used.bytes, now)
+        relayed = {key.flow: used for key, used in usage.relays.items() if isinstance(key, ByFlow)}
+        return [
+            action
+            for flow, used in [*usage.flows.items(), *relayed.items()]
+            for action in self.router.used(flow, used.bytes, now)
+        ]
 
     def _repeatable(self, frame: Frame, action: Action) -> KernelAction | None:
         """Return the action as the kernel does it, None if it is not about the frame's packet."""
