@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
@@ -74,6 +75,9 @@ class Forwarder:
         ports = {}
         for number, _ in self.topology.neighbours(self.server):
             name = self.topology.interface(self.server, number)
+            # The server's address is on another interface: so the kernel's own IP stack refuses
+            # every packet that comes in here, and leaves it to the forwarder.
+            Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("1")
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
             ports[number] = Port(number, name, mac)
         return ports
