@@ -82,6 +82,7 @@ class Forwarders:
     def start(self, servers: list[int]) -> None:
         """Start these servers' forwarders and wait until each is ready."""
         for server in servers:
+            self.pids.pop(server, None)
             request = {
                 "server": server,
                 "network": self.topology.spec,
@@ -164,9 +165,7 @@ class Forwarders:
     def _take(self, news: dict[str, Any]) -> None:
         server, event, pid = news.pop("server"), news.pop("event"), news["pid"]
         if event == "started":
-            # Its first words can be faster than the news of it.
-            self.pids.setdefault(server, pid)
-            self.pids[server] = self.pids[server] or pid
+            self.pids.setdefault(server, pid)  # its own first words can be faster than this
         elif event == "ready":
             self.pids[server] = pid
             self._ready.add(server)
