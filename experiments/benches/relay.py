@@ -1,0 +1,181 @@
+"""TCP through one relay: the kernel's IP forwarding, eBPF with each header, a loop in Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+
+from experiments.benches._frame import Row
+from experiments.benches._three_servers import (
+    MTU,
+    RELAY,
+    A,
+    B,
+    ThreeServers,
+    forwarding,
+    ipv4,
+    mac,
+    ways,
+)
+from hosts.live.bpf import available
+from hosts.live.namespace import die_with_parent
+from hosts.wire.frame import ETH_IP
+from hosts.wire.ipv4 import decrement_ttl
+from topos.base.addressing import dotted_quad
+from topos.base.errors import TopologyError
+
+GOAL = 0.95
+SECONDS, ROUNDS = 0.5, 9
+QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
+NOTES = f"""
+One TCP connection (Reno, MTU {MTU}) from A over a relay to B, each a network namespace, a bridge
+between any two. The cases take turns; of_kernel is the median over the rounds of a case's share of
+what the kernel's IP forwarding carried in the same round, least and most its range (goal: {GOAL}).
+"kernel again" is the kernel a second time, beside itself: what it differs by is noise.
+Under eBPF all three servers work as servers of a lab do: A's applications send into a TUN, and get
+their header from eBPF as well; only the decisions were installed beforehand. The loop in Python is
+what one writes in an afternoon: a packet socket on each port, every packet through the interpreter,
+and no super-packets, which it could not send; A and B have the kernel's own stack there.
+"""
+KERNEL = "kernel"
+
+Case = Callable[[], AbstractContextManager[ThreeServers]]
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each kind of relay."""
+    if os.geteuid():
+        raise TopologyError("relays need network namespaces: run the bench as root")
+    why_not = available()
+    rates: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        labs = {
+            name: stack.enter_context(case())
+            for name, case in CASES.items()
+            if not why_not or name not in BY_EBPF
+        }
+        for _ in range(QUICK_ROUNDS if quick else ROUNDS):
+            for name, lab in labs.items():
+                seconds = QUICK_SECONDS if quick else SECONDS
+                rates.setdefault(name, []).append(lab.goodput_bps(seconds))
+    for name in CASES:
+        row: Row = {"relay": name, "goodput_gbps": None, "of_kernel": None}
+        row |= {"least": None, "most": None, "outcome": f"skipped: {why_not}"}
+        if name in rates:
+            row |= _compared(rates[name], rates[KERNEL])
+            missed = name in BY_EBPF and not quick and row["of_kernel"] < GOAL
+            row["outcome"] = f"missed: {GOAL} wanted" if missed else "ok"
+        yield row
+
+
+def _compared(rates: list[float], kernel: list[float]) -> Row:
+    shares = [rate / other for rate, other in zip(rates, kernel, strict=True)]
+    return {
+        "goodput_gbps": statistics.median(rates) / 1e9,
+        "of_kernel": statistics.median(shares),
+        "least": min(shares),
+        "most": max(shares),
+    }
+
+
+# -- the kinds of relays -----------------------------------------------------------------------
+
+
+@contextmanager
+def _by_ebpf(way: str) -> Iterator[ThreeServers]:
+    with forwarding(ways()[way]) as (lab, _):
+        yield lab
+
+
+@contextmanager
+def _routed() -> Iterator[ThreeServers]:
+    """Give three servers with addresses on their ports, of which none forwards yet."""
+    with ThreeServers() as lab:
+        for server, far, port in ((A, B, 0), (B, A, 0), (RELAY, A, 0), (RELAY, B, 1)):
+            next_mac = mac(RELAY, int(server == B)) if server != RELAY else mac(far, 0)
+            device, to = f"eth{port}", dotted_quad(ipv4(far))
+            commands = [
+                f"link set {device} mtu {MTU}",
+                f"route add {to}/32 dev {device}",
+                f"neigh add {to} lladdr {next_mac.hex(':')} dev {device} nud permanent",
+            ]
+            if server != RELAY:
+                commands.insert(1, f"addr add {dotted_quad(ipv4(server))}/32 dev {device}")
+            lab.servers[server].ip(*commands)
+        yield lab
+
+
+@contextmanager
+def _by_kernel() -> Iterator[ThreeServers]:
+    with _routed() as lab:
+        lab.servers[RELAY].sysctl("ipv4/ip_forward", 1)
+        yield lab
+
+
+@contextmanager
+def _by_python() -> Iterator[ThreeServers]:
+    with _routed() as lab:
+        for server in (A, B):
+            # Whole packets with their checksums, as on a cable.
+            with lab.servers[server].entered():
+                command = ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off"]
+                subprocess.run(command, check=True, capture_output=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                die_with_parent(signal.SIGKILL)
+                with lab.servers[RELAY].entered():
+                    ports = [_opened("eth0"), _opened("eth1")]
+                _forward(ports, [mac(B, 0) + mac(RELAY, 1), mac(A, 0) + mac(RELAY, 0)])
+            finally:
+                os._exit(1)
+        try:
+            yield lab
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _opened(name: str) -> socket.socket:
+    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    port.bind((name, ETH_IP))
+    return port
+
+
+def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
+    """Send what comes by one port out of the other, for ever."""
+    import selectors
+
+    ready = selectors.DefaultSelector()
+    for number, port in enumerate(ports):
+        ready.register(port, selectors.EVENT_READ, number)
+    while True:
+        for key, _ in ready.select():
+            frame, (_, _, kind, *_) = ports[key.data].recvfrom(65536)
+            if kind == socket.PACKET_HOST:
+                ethernet = next_macs[key.data] + frame[12:14]
+                with suppress(OSError):  # the port is full
+                    ports[1 - key.data].send(ethernet + decrement_ttl(frame[14:]))
+
+
+BY_EBPF = {
+    "eBPF, plain IP": "plain IP",
+    "eBPF, plain IP by flow": "plain IP by flow",
+    "eBPF, DCN header": "DCN",
+    "eBPF, DCN header, proxy set": "DCN, proxy set and cleared",
+    "eBPF, BCube header": "BCube",
+    "eBPF, IP in IP": "IP in IP",
+}
+CASES: dict[str, Case] = {
+    KERNEL: _by_kernel,
+    "kernel again": _by_kernel,
+    **{name: partial(_by_ebpf, way) for name, way in BY_EBPF.items()},
+    "loop in Python": _by_python,
+}
