@@ -1,0 +1,38 @@
+"""``pillarbox clean``: remove what labs that were killed have left, and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only show what there is.")
+def command(dry_run: bool) -> int:
+    """Remove what dead labs left behind; show that nothing of them is left.
+
+    Labs in a sandbox leave nothing. One that was run with --no-sandbox is swept by a process of its
+    own when it dies; this command is for when that was killed as well. Running labs, and whatever
+    is not Pillarbox's, are left alone. Exit code 1 says that something is left.
+
+    \b
+    sudo ./pillarbox clean
+    sudo ./pillarbox clean --dry-run
+    """
+    from experiments.emulation import sweep
+    from topos.base.errors import require
+
+    require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")
+    found = sweep.sweep(remove=not dry_run)
+    for leftover in found:
+        click.echo(f"{'found' if dry_run else 'removed'} {leftover}")
+    left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
+    for what in left if not dry_run else sweep.unexplained():
+        click.echo(f"left: {what}")
+    running = sweep.living_runs()
+    if running:
+        click.echo(f"running, left alone: {', '.join(f'run {slot}' for slot in running)}")
+    if not left:
+        click.echo("nothing is left: no record, process, cgroup or link of a dead lab")
+    return int(bool(left))

@@ -1,0 +1,259 @@
+"""A running lab: cables and bridges, a forwarder on every server, faults, and a log of it all.
+
+>>> with Lab(topos.parse("bcube,4,1"), LabSettings()) as lab:            # doctest: +SKIP
+...     lab.net["h0"].cmd("ping -c 1", lab.net["h15"].IP())
+...     lab.kill(3)
+...     lab.trace(0, 15)
+
+Its folder holds the forwarders' logs and control sockets and ``events.jsonl``: one line for every
+fault, repair and death, with the moment by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from experiments.emulation.forwarders import Forwarders, Routing
+from experiments.emulation.network import LabNet, end_programs_in
+from hosts.base.algorithms import algorithms
+from hosts.base.load import router_for
+from hosts.memory.packets import udp_payload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+TRACE_PORT = 9  # "discard": nobody has to listen
+TRACE_S = 2.0
+CONVERGED_S = 30.0
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """What a lab is made of, beside its network."""
+
+    routing: str = ""  # the network's usual one
+    plane: str = "auto"
+    timers: str = "fast"
+    rate_mbit: float | None = 100.0  # of every cable; None for as fast as the machine can
+    delay: str | None = None
+    loss: float | None = None
+    mtu: int = 1500
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)  # of the router
+
+
+class Lab:
+    """A network with live servers; use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    settings : LabSettings
+        How it runs.
+    folder : Path
+        The lab's own folder.
+    """
+
+    def __init__(self, topology: Topology, settings: LabSettings, folder: Path) -> None:
+        self.topology, self.settings, self.folder = topology, settings, folder
+        self.routing = settings.routing or usual_routing(topology)
+        self.relays = topology.ports > 1
+        if self.relays:
+            router_for(topology, self.routing)  # refuses what there is not
+        self._events = (folder / "events.jsonl").open("a", buffering=1)
+        self._lock = threading.RLock()
+        self._serials = count(1)
+        self.forwarders = self._forwarders() if self.relays else None
+        self.net = LabNet(
+            topology,
+            rate_mbit=settings.rate_mbit,
+            delay=settings.delay,
+            loss=settings.loss,
+            forwarders=self.relays,
+            mtu=settings.mtu + 64 if self.relays else settings.mtu,
+        )
+        self.dead: set[int] = set()
+
+    def _forwarders(self) -> Forwarders:
+        settings = self.settings
+        rate_bps = (settings.rate_mbit or 10_000) * 1e6
+        routing = Routing(
+            self.routing,
+            settings.plane,
+            settings.timers,
+            rate_bps,
+            settings.mtu,
+            settings.seed,
+            settings.options,
+        )
+        return Forwarders(
+            self.topology, routing, self.folder, self.namespace_of, self._forwarder_told
+        )
+
+    def __enter__(self) -> Lab:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    # -- up and down -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Switch everything on, and wait until every forwarder is ready."""
+        self.net.start()
+        if self.forwarders:
+            self.forwarders.start(list(range(self.topology.servers)))
+        self.log("up", network=self.topology.spec, routing=self.routing)
+
+    def stop(self) -> None:
+        """End everything."""
+        self.log("down")
+        if self.forwarders:
+            self.forwarders.close()
+        self.net.stop()
+        self._events.close()
+
+    def wait_converged(self) -> None:
+        """Wait until every server hears all its live neighbours."""
+        deadline = time.monotonic() + CONVERGED_S
+        waiting = [s for s in range(self.topology.servers) if s not in self.dead]
+        while self.forwarders and waiting and time.monotonic() < deadline:
+            state = self.forwarders.ask(waiting[-1], "state")
+            if state and all(link["up"] or link["peer"] in self._dead() for link in state["links"]):
+                waiting.pop()
+            else:
+                time.sleep(0.02)
+        require(not waiting, f"{len(waiting)} servers did not hear all neighbours in time")
+
+    def _dead(self) -> set[str]:
+        return {self.topology.address(server) for server in self.dead}
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def host(self, server: int) -> Any:
+        """Return a server's Mininet host."""
+        return self.net[self.topology.node_name(server)]
+
+    def namespace_of(self, server: int) -> int:
+        """Return a server's network namespace, as an open file."""
+        descriptor: int = self.host(server).live_namespace().descriptor
+        return descriptor
+
+    def kill(self, server: int) -> None:
+        """Let a server die: its forwarder and every program on it."""
+        with self._lock:
+            name = self.topology.address(server)
+            require(server not in self.dead, f"server {name} is dead already")
+            self.dead.add(server)
+            self.log("kill", server=name)
+            if self.forwarders:
+                self.forwarders.kill(server)
+            end_programs_in({self.namespace_of(server)})
+
+    def revive(self, server: int) -> None:
+        """Start a dead server anew."""
+        with self._lock:
+            name = self.topology.address(server)
+            require(server in self.dead, f"server {name} is alive")
+            if self.forwarders:
+                self.forwarders.start([server])
+            self.dead.remove(server)
+            self.log("revive", server=name)
+
+    def state(self, server: int) -> dict[str, Any]:
+        """Return what a server knows and did."""
+        told = self.forwarders.ask(server, "state") if self.forwarders else None
+        return told or {"server": self.topology.address(server), "dead": server in self.dead}
+
+    # -- where packets go ------------------------------------------------------------------------
+
+    def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
+        """Send a marked packet and return the way that it took, hop by hop.
+
+        Returns
+        -------
+        dict
+            ``path``: the addresses passed; ``delivered``: whether it arrived; ``dropped``: the
+            reason if a server dropped it.
+        """
+        require(self.forwarders is not None, f"{self.topology.spec} has no servers that relay")
+        serial = next(self._serials)
+        target = self.topology.ip(destination)
+        # Somebody listens, so that no message about a closed port takes the way back.
+        with self._udp_socket(destination, target, TRACE_PORT) as listener:
+            with self._udp_socket(source, "", source_port) as sender:
+                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
+            select.select([listener], [], [], TRACE_S / 20)
+            deadline = time.monotonic() + TRACE_S
+            found = self._followed(serial, source)
+            while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
+                time.sleep(0.02)
+                found = self._followed(serial, source)
+        return found
+
+    def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
+        with self.host(server).live_namespace():
+            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((address, port))
+        return made
+
+    def _followed(self, serial: int, source: int) -> dict[str, Any]:
+        assert self.forwarders is not None
+        at, path = source, [self.topology.address(source)]
+        seen: Counter[int] = Counter()
+        found: dict[str, Any] = {"path": path, "delivered": False, "dropped": ""}
+        while True:
+            traces = self.forwarders.ask(at, "trace") or []
+            own = [one for one in traces if one["serial"] == serial]
+            if len(own) <= seen[at]:
+                return found
+            what = own[seen[at]]
+            seen[at] += 1
+            if what["did"] != "sent":
+                found["delivered"] = what["did"] == "delivered"
+                found["dropped"] = what.get("reason", "")
+                return found
+            path.append(what["peer"])
+            at = self.topology.server(what["peer"])
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def log(self, event: str, **details: Any) -> float:
+        """Write an event down; return its moment."""
+        now = time.monotonic()
+        line = {"at_s": now, "wall_s": time.time(), "event": event, **details}
+        self._events.write(json.dumps(line) + "\n")
+        return now
+
+    def _forwarder_told(self, server: int, event: str, details: dict[str, Any]) -> None:
+        if event == "ended":
+            self.log("forwarder ended", server=self.topology.address(server), **details)
+
+
+def usual_routing(topology: Topology) -> str:
+    """Return the routing that a network's servers run unless something else is asked for.
+
+    It is the one that survives failures, where there is one.
+    """
+    names = [name for name, found in algorithms(topology).items() if found.router]
+    return next((name for name in ("dfr", "bsr", "tar", "mp") if name in names), names[0])
+
+
+@contextmanager
+def running(topology: Topology, settings: LabSettings, folder: Path) -> Iterator[Lab]:
+    """Run a lab as long as the block lasts."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with Lab(topology, settings, folder) as lab:
+        yield lab
