@@ -209,6 +209,52 @@ def test_no_frame_makes_a_router_stumble(data: st.DataObject) -> None:
     json.dumps(here.state())
 
 
+def in_tunnel(net: topos.Topology, packet: bytes, by: Proxies, ttl: int = TTL) -> Frame:
+    tunnel = Tunnel(net.ipv4(by.source), net.ipv4(by.destination), by.port)
+    return Frame(ETH_IP, encapsulate(packet, tunnel, ttl, 0))
+
+
+@pytest.mark.parametrize("protocol", [Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE])
+def test_what_cannot_go_back_is_dropped_and_never_answered(protocol: int) -> None:
+    net = topos.parse("dpillar,4,2")
+    for a, b in permutations(range(net.servers), 2):
+        for path, by in mp_tunnels(net, a, b, 0).items():
+            if len(path) == 1:
+                continue
+            relay = multipath.FaultTolerant(net, path.servers[1])
+            packet = Ipv4Header(net.ipv4(b), net.ipv4(a), protocol).pack(bytes(20))
+            arrives = path.steps[1].port, path.servers[2], in_tunnel(net, packet, by), 0.0
+            assert isinstance(relay.receive(*arrives)[0], Send)
+            relay.neighbours._up.discard(Step(1 - by.port, a))
+            drop, *told = relay.receive(*arrives)
+            assert isinstance(drop, Drop)
+            assert drop.reason == "next hop is down"
+            assert told == []
+
+
+def test_a_relay_drops_what_must_go_no_further() -> None:
+    net = topos.parse("dpillar,4,3")
+    a, b = 0, 7
+    path, by = next(iter(mp_tunnels(net, a, b, 0).items()))
+    before, last = path.servers[-3:-1]
+    assert last == by.destination
+
+    def reason(server: int, ttl: int = 9, inner_ttl: int = 9, protocol: int = UDP) -> str:
+        here = multipath.FaultTolerant(net, server)
+        packet = Ipv4Header(net.ipv4(a), net.ipv4(b), protocol, inner_ttl).pack(bytes(20))
+        (action,) = here.receive(1, before, in_tunnel(net, packet, by, ttl), 0.0)
+        return action.reason if isinstance(action, Drop) else "sent"
+
+    assert reason(last) == "sent"
+    assert reason(last, ttl=2, inner_ttl=2) == "sent"
+    assert reason(last, ttl=1) == "TTL expired"
+    assert reason(last, inner_ttl=1) == "TTL expired"
+    assert reason(before, inner_ttl=1) == "sent", "the tunnel is one hop of the packet's own"
+    assert reason(a) == "came back to its source"
+    off = next(x for x in range(1, net.servers) if not step_back(net, x, b, a, by))
+    assert reason(off, protocol=Protocol.PROBE_RESPONSE) == "not on the path of its tunnel"
+
+
 @pytest.mark.parametrize("protocol", sorted(RESERVED))
 def test_applications_cannot_pretend_to_be_the_network(protocol: int) -> None:
     here = multipath.FaultTolerant(topos.parse("dpillar,4,2"), 0)
