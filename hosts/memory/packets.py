@@ -24,11 +24,16 @@ def udp_packet(
     size: int = 0,
 ) -> bytes:
     """Return a UDP packet between two servers, padded to at least that many bytes."""
-    payload = _MARK + _SERIAL.pack(serial)
+    payload = udp_payload(serial)
     payload += bytes(max(0, size - 28 - len(payload)))
     udp = _UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
     header = Ipv4Header(topology.ipv4(source), topology.ipv4(destination), UDP, ttl=64)
     return header.pack(udp)
+
+
+def udp_payload(serial: int) -> bytes:
+    """Return what makes a packet known by that number."""
+    return _MARK + _SERIAL.pack(serial)
 
 
 def serial_of(data: bytes) -> int | None:
