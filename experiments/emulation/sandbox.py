@@ -178,8 +178,8 @@ def _prepare(private_tmp: bool) -> None:
     _mount("proc", "/proc", "proc", MS_NOSUID_NODEV_NOEXEC)
     _mount_sys()
     for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
-        if Path(place).is_dir():
-            _mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777")
+        Path(place).mkdir(exist_ok=True)  # else a program inside would make it for all
+        _mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
     for name, value in SYSCTLS.items():
         write_sysctl(name, value)
     os.environ[INSIDE] = _pid_namespace()
