@@ -436,6 +436,19 @@ def test_flows_that_begin_together_spread_and_then_stay() -> None:
     assert all(trip.arrived_s for flow in flows for trip in flow)
 
 
+def test_a_flow_does_not_run_away_from_itself() -> None:
+    net = MemoryNetwork(
+        topos.parse("dpillar,4,3"),
+        lambda net, server: aware.TrafficAware(net, server, timers=BRISK, rate_bps=10e6),
+    )
+    for i in range(1000):  # 5.6 Mbit/s of the 10 Mbit/s that there are
+        net.at(i * 0.002, lambda: net.send_udp(0, 7, size=1400))
+    net.run(1.99)
+    free = [path["available_bps"] for path in net.routers[0].state()["destinations"][0]["paths"]]
+    assert min(free) < 5e6 < max(free)
+    assert len({trip.path for trip in net.trips[:-1]}) == 1
+
+
 def test_flows_of_one_source_do_not_all_move_to_the_same_path() -> None:
     def candidates() -> list[Candidate]:
         free = (1e8, 9e8, 9e8, 9e8)
