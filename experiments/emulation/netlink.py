@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
@@ -288,6 +289,7 @@ class Netlink:
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
+        self._lock = threading.Lock()  # an answer is for the thread that asked
 
     def close(self) -> None:
         """Close the socket."""
@@ -305,7 +307,8 @@ class Netlink:
             while end < len(messages) and size < CHUNK_BYTES:
                 size += 20 + len(messages[end].body)
                 end += 1
-            error = self._chunk(messages[start:end], ignore)
+            with self._lock:
+                error = self._chunk(messages[start:end], ignore)
             first_error = first_error or error
             start = end
         if first_error:
@@ -344,6 +347,10 @@ class Netlink:
 
     def links(self) -> list[Link]:
         """Return all links of the namespace."""
+        with self._lock:
+            return self._dump()
+
+    def _dump(self) -> list[Link]:
         self._sequence += 1
         body = interface()
         flags = NLM_F_REQUEST | NLM_F_DUMP
