@@ -47,7 +47,7 @@ MTU = 1500
 PORT_MTU = MTU + 100  # the largest header fits
 CLIENT_PORT, SERVER_PORT = 40000, 5001
 TIME_LIMIT_S = 3.0
-WARM_UP_S = 0.2
+WARM_UP_S = 0.1
 CHUNK = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
