@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hosts.base.actions import Action
+from hosts.base.agenda import Agenda
+from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.tar import Way
+from hosts.wire.ipv4 import FlowKey
+from topos.base.topology import Topology
+
+MOST_ENTRIES = 4096
 
 
 class Tag(NamedTuple):
@@ -102,3 +109,72 @@ class Flow:
     def probing(self) -> Tag | None:
         """The probe that is on its way."""
         return Tag(self.round, returning=False) if self.waiting else None
+
+
+class Moves:
+    """Tells the data plane, which repeats answers, when packets of a flow go elsewhere than before.
+
+    Some do at once, others when a new way has settled: there is one timer for all of those.
+    """
+
+    def __init__(
+        self,
+        settle_s: float,
+        next_of: Callable[[FlowKey, float], Step | None],
+        changed: Callable[[], None],
+        agenda: Agenda,
+    ) -> None:
+        self.next_of, self.changed, self.agenda = next_of, changed, agenda
+        self.period_s = 1.01 * settle_s  # ways have settled then, however times are rounded
+        self._before: Bounded[FlowKey, Step] = Bounded(MOST_ENTRIES, settle_s)
+
+    def note(self, flow: FlowKey, before: Step | None, now: float) -> None:
+        """Take note of a probe that passed; its flow's packets went to `before` until then."""
+        if before is None:
+            return
+        if self.next_of(flow, now) != before:
+            self.changed()
+            return
+        self._before.put(flow, before, now)
+        if "settle" not in self.agenda:
+            self.agenda.set("settle", now + self.period_s, self._settle)
+
+    def _settle(self, now: float) -> list[Action]:
+        settled = self._before.expire(now)
+        if any(self.next_of(flow, now) != before for flow, before in settled):
+            self.changed()
+        if len(self._before):
+            self.agenda.set("settle", now + self.period_s, self._settle)
+        return []
+
+
+def described(
+    topology: Topology, flows: Bounded[FlowKey, Flow], ways: Bounded[FlowKey, Entry]
+) -> dict[str, Any]:
+    """Return the flows and entries of a server as plain data, servers by their addresses."""
+
+    def name(step: Step | None) -> str | None:
+        return topology.address(step.peer) if step else None
+
+    return {
+        "flows": [
+            {
+                "flow": tuple(flow),
+                "destination": topology.address(own.destination),
+                "ready": own.ready,
+                "round": own.round,
+                "queued": len(own.queue),
+            }
+            for flow, own in flows.items()
+        ],
+        "entries": [
+            {
+                "flow": tuple(flow),
+                "round": tag.round,
+                "previous": name(way.previous),
+                "next": name(way.next),
+            }
+            for flow, entry in ways.items()
+            for tag, way in entry.ways
+        ],
+    }

@@ -28,7 +28,7 @@ and the fragments of a packet, of which only the first has ports, are a flow of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Direction
@@ -38,7 +38,7 @@ from hosts.base.probing import NEARLY_BEST
 from hosts.base.router import GIGABIT_BPS, Router
 from hosts.base.timers import Timers
 from hosts.ficonn import tar
-from hosts.ficonn.flows import Entry, Flow, Tag
+from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Tag, described
 from hosts.ficonn.paths import tor_step
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
@@ -49,7 +49,6 @@ from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
-MOST_ENTRIES = 4096
 MOST_FLOWS = 1024
 MOST_QUEUED = 1024  # packets, of all flows
 MOST_QUEUED_OF_FLOW = 64
@@ -60,6 +59,8 @@ _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
 
 class Tar(Router):
     """Traffic-aware routing."""
+
+    by_flow: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Tar(Router):
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.probe_timeout_s)
         self.queued = 0
+        self.moves = Moves(self.settle_s, self._next, self.answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
     # -- packets ---------------------------------------------------------------------------------
@@ -116,6 +118,14 @@ class Tar(Router):
         if header.protocol == Protocol.PATH_FAILURE:
             return self._failure_came(came, header, PathFailure.parse(body), now)
         return [Drop("unknown protocol", body)]
+
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Keep a flow that a data plane sends by itself, and count what it sends."""
+        self.flows.use(flow, now)
+        entry = self.ways.use(flow, now)
+        if entry:
+            entry.bytes += sent_bytes
+        return []
 
     def _packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
         header, _ = Ipv4Header.parse(packet)
@@ -230,6 +240,7 @@ class Tar(Router):
         self.agenda.cancel(("probe", flow))
         self.ways.pop(flow)
         own.ready = own.waiting = False
+        self.answers_change()
         own.tries = 0
         return self._drop_queue(own, reason)
 
@@ -298,6 +309,7 @@ class Tar(Router):
     ) -> list[Action]:
         """Do with a probe what Algorithm 3 says, and keep the tables."""
         self.virtual.pop(flow)
+        before = self._next(flow, now)
         way, sight = self._way_of(flow, tag), self._sight(flow, now)
         decision = tar.decide(self.topology, self.server, probe, came, way, sight)
         if isinstance(decision, tar.Arrived):
@@ -308,7 +320,8 @@ class Tar(Router):
         if isinstance(decision, tar.Back):
             if entry:
                 entry.forget(tag)
-                self._tidy(flow, entry)
+                if not entry.ways:
+                    self.ways.pop(flow)
             if decision.virtual and not tag.returning:
                 self.virtual.put(flow, None, now)
             step = decision.step
@@ -322,6 +335,7 @@ class Tar(Router):
             # answer to a flow that bypassed often comes this way, and would take it off at once.
             if step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
+        self.moves.note(flow, before, now)
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]
         entries = tuple(
@@ -348,12 +362,9 @@ class Tar(Router):
         free = [self.bandwidth.available_bps(port, out) for port in (SWITCH, BACKUP)]
         # Departs from the paper: a flow does not compete with itself. It would leave the link it
         # fills at every round, and come back at the next.
-        entry = self.ways.get(flow)
-        way = entry.current(self.neighbours.works, now) if entry else None
-        if entry and way:
-            free[way.next.port] += min(
-                entry.rate_bps(now), self.bandwidth.used_bps(way.next.port, out)
-            )
+        entry, step = self.ways.get(flow), self._next(flow, now)
+        if entry and step:
+            free[step.port] += min(entry.rate_bps(now), self.bandwidth.used_bps(step.port, out))
         self.virtual.expire(now)
         used = sum(self.bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP))
         volume_bps = used / max(1, len(self.ways))  # of the average flow
@@ -448,8 +459,16 @@ class Tar(Router):
     # -- housekeeping ----------------------------------------------------------------------------
 
     def _tidy(self, flow: FlowKey, entry: Entry) -> None:
+        """Go on with what is left of an entry."""
         if not entry.ways:
             self.ways.pop(flow)
+        self.answers_change()
+
+    def _next(self, flow: FlowKey, now: float) -> Step | None:
+        """Return where packets of a flow go."""
+        entry = self.ways.get(flow)
+        way = entry.current(self.neighbours.works, now) if entry else None
+        return way.next if way else None
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
@@ -463,31 +482,5 @@ class Tar(Router):
 
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see: flows, entries, and the virtual flow counter."""
-
-        def name(step: Step | None) -> str | None:
-            return self.topology.address(step.peer) if step else None
-
-        return {
-            **super().state(),
-            "flows": [
-                {
-                    "flow": tuple(flow),
-                    "destination": self.topology.address(own.destination),
-                    "ready": own.ready,
-                    "round": own.round,
-                    "queued": len(own.queue),
-                }
-                for flow, own in self.flows.items()
-            ],
-            "entries": [
-                {
-                    "flow": tuple(flow),
-                    "round": tag.round,
-                    "previous": name(way.previous),
-                    "next": name(way.next),
-                }
-                for flow, entry in self.ways.items()
-                for tag, way in entry.ways
-            ],
-            "virtual_flows": len(self.virtual),
-        }
+        tables = described(self.topology, self.flows, self.ways)
+        return {**super().state(), **tables, "virtual_flows": len(self.virtual)}

@@ -362,10 +362,9 @@ class _Decision:
         """
         level = self.ficonn.level(at)
         goal = self._leg(at, level)
-        if not 0 < level <= len(self.progress) or goal is None or self._entry(level) != BYONE:
+        if not 0 < level <= len(self.progress) or self._entry(level) != BYONE:
             return False
-        below = self.ficonn.sizes[level - 1]
-        if goal // below == self.server // below:
+        if goal in (None, self.server):
             return False
         self._set(level, goal)
         return True

@@ -323,6 +323,22 @@ def test_a_bypass_that_meets_a_failure_is_given_up() -> None:
     assert addresses(found.path) == "0.2.1 0.2.0 0.0.2 0.0.1"
 
 
+def test_a_bypass_that_meets_a_dead_server_is_given_up() -> None:
+    dead = sight(dead=[Step(SWITCH, at("0.1.0"))])
+    found = set_up(FICONN, A, B, sights({"0.2.0": BUSY, "0.1.2": dead}))
+    assert addresses(found.path) == "0.2.1 0.2.0 0.0.2 0.0.1"
+    # The same where it fails behind the third FiConn_0: [0,0]'s level-0 link is down.
+    found = set_up(FICONN, A, B, sights({"0.2.0": BUSY, "0.0.0": CUT_OFF}))
+    assert addresses(found.path) == "0.2.1 0.2.0 0.0.2 0.0.1"
+
+
+def test_what_a_dead_link_sends_elsewhere_is_no_virtual_flow() -> None:
+    dead = sight(dead=[Step(BACKUP, at("0.0.2"))])
+    back = ask("0.2.0", "0.0.1", came="0.2.1", seen=dead)
+    assert isinstance(back, Back)
+    assert not back.virtual
+
+
 def test_a_destination_without_its_level_0_link_is_reached_by_its_backup_link() -> None:
     # [2,0]'s neighbours send the probe back; it comes by [0,2].
     dead = Step(SWITCH, at("0.2.0"))

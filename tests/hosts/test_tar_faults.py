@@ -1,0 +1,246 @@
+"""TAR as a router when things break, in virtual time: streams go on within the timers."""
+
+import random
+
+import pytest
+
+from hosts.base.actions import Send
+from hosts.base.algorithms import route
+from hosts.base.timers import FAST
+from hosts.ficonn import tar
+from hosts.ficonn.paths import tor_path
+from hosts.ficonn.router import Tar
+from hosts.memory.devices import Device, Duplicate, Loss
+from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.packets import udp_packet
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.ficonn import BYZERO, PathProbe
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.messages import PathFailure
+from topos.ficonn import BACKUP, SWITCH, FiConn
+
+FICONN = FiConn(4, 2)
+SMALL = FiConn(4, 1)
+A, B, BUSY = SMALL.server("2.1"), SMALL.server("0.1"), SMALL.server("2.0")  # of Fig. 5
+TOR_WAY, OTHER_WAY = "2.1 2.0 0.2 0.1", "2.1 2.2 1.2 1.0 0.0 0.1"
+
+
+def network(*devices: Device, ficonn: FiConn = SMALL, seed: int = 0) -> MemoryNetwork:
+    return MemoryNetwork(
+        ficonn, lambda net, server: Tar(net, server, timers=FAST, seed=seed), devices
+    )
+
+
+def tar_router(net: MemoryNetwork, server: int) -> Tar:
+    found = net.routers[server]
+    assert isinstance(found, Tar)
+    return found
+
+
+def way(trip: Trip) -> str:
+    assert len(trip.arrived_s) == 1, trip
+    return " ".join(map(SMALL.address, trip.path.servers))
+
+
+FAR_A, FAR_B = FICONN.server("0.2.1"), FICONN.server("1.2.1")  # of Fig. 3: seven hops
+RELAYS = tor_path(FICONN, FAR_A, FAR_B).servers
+NOTICED_S = FAST.probe_timeout_s  # a cut that ports notice costs a path failure and a probe
+SILENT_S = FAST.neighbour_timeout_s + FAST.heart_beat_s + 3 * FAST.probe_timeout_s
+
+
+def fault(net: MemoryNetwork, kind: str, hop: int) -> float:
+    """Break something at that hop of TOR's path; return when packets arrive again."""
+    a, b = RELAYS[hop], RELAYS[hop + 1]
+    if kind == "cut":
+        net.cut(a, b)
+        return NOTICED_S
+    if kind == "silent cut":
+        net.cut(a, b, silent=True)
+        return SILENT_S
+    if kind == "server":
+        net.kill(b)
+        return SILENT_S
+    net.stop_switch(b // 4, silent=kind == "silent switch")
+    return SILENT_S
+
+
+@pytest.mark.parametrize(
+    ("kind", "hop"),
+    [
+        *[("cut", hop) for hop in (1, 3, 5)],  # the level-1 and level-2 cables of the path
+        *[("silent cut", hop) for hop in (1, 3)],
+        *[("server", hop) for hop in range(6)],
+        ("switch", 1),  # of the middle FiConn_0s of the path
+        ("silent switch", 3),
+    ],
+)
+def test_the_stream_goes_on_after_a_fault(kind: str, hop: int) -> None:
+    net = network(ficonn=FICONN)
+    trips = net.stream(FAR_A, FAR_B, every_s=0.005, seconds=1.2, source_port=4000)
+    net.run(0.1)
+    broken = net.now
+    again_s = fault(net, kind, hop)
+    net.run(1.2)
+    before = [trip for trip in trips if trip.sent_s < broken - 0.01]
+    after = [trip for trip in trips if trip.sent_s > broken + again_s]
+    assert all(trip.arrived_s for trip in before)
+    assert len(after) > 50
+    assert all(trip.arrived_s for trip in after), [t.lost for t in after if not t.arrived_s][:3]
+    assert after[-1].path.servers != RELAYS
+    assert all(trip.arrived_s or trip.lost for trip in trips)
+
+
+def test_a_packet_in_flight_is_all_that_a_noticed_cut_costs() -> None:
+    net = network()
+    trips = net.stream(A, B, every_s=0.005, seconds=1.0, source_port=4000)
+    net.run(0.5)
+    net.cut(BUSY, SMALL.server("0.2"))
+    net.run(1.0)
+    assert sum(not trip.arrived_s for trip in trips) <= 1
+    assert way(trips[-1]) == OTHER_WAY
+
+
+def test_the_stream_returns_when_the_cable_is_plugged_in_again() -> None:
+    net = network()
+    trips = net.stream(A, B, every_s=0.005, seconds=5.0, source_port=4000)
+    net.run(0.5)
+    net.cut(BUSY, SMALL.server("0.2"))
+    net.run(0.502)
+    assert way(trips[-1]) == OTHER_WAY
+    net.heal(BUSY, SMALL.server("0.2"))
+    healed = net.now
+    net.run(5.0)
+    assert way(trips[-1]) == TOR_WAY
+    assert all(trip.arrived_s for trip in trips if trip.sent_s >= healed)
+
+
+def test_a_source_loses_its_own_cable() -> None:
+    net = network()
+    source, destination = SMALL.server("2.0"), SMALL.server("1.3")
+    trips = net.stream(source, destination, every_s=0.005, seconds=1.5, source_port=4000)
+    net.run(0.5)
+    net.cut(source, SMALL.server_plug(source, SWITCH).node)
+    net.run(2.0)
+    assert way(trips[-1]) == "2.0 0.2 0.0 1.0 1.3"
+    assert sum(not trip.arrived_s for trip in trips) <= 1
+
+
+def test_a_source_without_any_link_says_so_at_once() -> None:
+    net = network()
+    lonely = SMALL.server("2.3")  # without a backup cable
+    net.cut(lonely, SMALL.server_plug(lonely, SWITCH).node)
+    assert net.send_udp(lonely, B).lost == tar.NO_WAY
+    assert tar_router(net, lonely).queued == 0
+
+
+@pytest.mark.parametrize("source", [A, BUSY])  # a relay's cable, the source's own cable
+def test_a_path_is_found_anew_before_packets_ask_for_it(source: int) -> None:
+    net = network()
+    net.send_udp(source, B)
+    net.run(0.1)
+    net.cut(BUSY, SMALL.server("0.2"))
+    net.run(0.01)
+    assert net.routers[source].counters["probes"] == 2
+    assert net.send_udp(source, B).steps, "it does not wait"
+
+
+def test_a_path_failure_leaves_the_way_that_is_being_set_up() -> None:
+    ours = Tar(SMALL, A, timers=FAST)
+    packet = udp_packet(SMALL, A, B)
+    (sent,) = ours.send(packet, 0.0)
+    assert isinstance(sent, Send)
+    probe = PathProbe.parse(DcnHeader.parse(sent.frame.data)[1])
+    late = PathFailure(1, SMALL.uid(BUSY), SMALL.uid(2), probe.flow).pack()
+    header = DcnHeader(SMALL.uid(BUSY), SMALL.uid(A), Protocol.PATH_FAILURE)
+    assert ours.receive(SWITCH, BUSY, Frame(ETH_DCN, header.pack(late)), 0.01) == []
+    answer = PathProbe(probe.flow.reversed(), probe.round, True, SMALL.uid(BUSY), (BYZERO,)).pack()
+    header = DcnHeader(SMALL.uid(B), SMALL.uid(A), Protocol.PATH_PROBE)
+    released = ours.receive(SWITCH, BUSY, Frame(ETH_DCN, header.pack(answer)), 0.02)
+    assert released == [Send(SWITCH, BUSY, Frame(ETH_IP, packet))]
+
+
+def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:
+    net = network()
+    net.kill(B)
+    trip = net.send_udp(A, B)
+    net.run(2.0)
+    assert trip.lost == "no answer to the probes of the flow's path"
+    late = net.send_udp(A, B)
+    net.run(2.0)
+    assert late.lost
+    assert not tar_router(net, A).queued
+    net.revive(B)
+    net.run(0.5)
+    again = net.send_udp(A, B)
+    net.run(0.5)
+    assert again.arrived_s
+
+
+def test_a_relay_that_forgot_everything_is_no_end() -> None:
+    net = network()
+    trips = net.stream(A, B, every_s=0.005, seconds=2.0, source_port=4000)
+    net.run(0.5)
+    net.routers[BUSY] = net.make_router(SMALL, BUSY)
+    net.run(2.0)
+    lost = [trip for trip in trips if not trip.arrived_s]
+    assert [trip.lost for trip in lost] == ["no entry for the flow"]
+
+
+def test_only_the_way_back_breaks() -> None:
+    net = network()
+    net.load_bps[SMALL.server("0.2"), BACKUP] = (0.0, 900e6)  # answers go another way
+    net.run(1.0)
+    net.send_udp(A, B, source_port=5000)
+    net.run(0.01)
+    answer = net.send_udp(B, A, source_port=5000)
+    net.run(0.01)
+    assert way(answer) == "0.1 0.0 1.0 1.2 2.2 2.1"
+    net.cut(SMALL.server("1.2"), SMALL.server("2.2"))
+    net.run(0.01)
+    again = net.send_udp(B, A, source_port=5000)
+    net.run(0.01)
+    # The loaded link works: the bypass, which does not, is given up.
+    assert way(again) == "0.1 0.2 2.0 2.1"
+    assert net.routers[B].counters["path failures"] == 1
+
+
+def test_lost_and_doubled_probes_are_no_end() -> None:
+    net = network(Loss(0.05, seed=1), Duplicate(0.05, seed=2))
+    trips = [net.send_udp(A, B, source_port=port) for port in range(4000, 4060)]
+    net.run(3.0)
+    assert all(trip.arrived_s or trip.lost for trip in trips)
+    silent = [t for t in trips if t.lost == "no answer to the probes of the flow's path"]
+    assert len(silent) <= 3
+    assert sum(bool(trip.arrived_s) for trip in trips) >= 35
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_failures_end_every_packet(block: int) -> None:
+    """In 200 runs each packet arrives or has a reason, and none goes round until its TTL ends."""
+    for seed in range(50 * block, 50 * block + 50):
+        chance = random.Random(seed)
+        net = network(ficonn=SMALL, seed=seed)
+        pairs = [chance.sample(range(SMALL.servers), 2) for _ in range(6)]
+        cables = list(SMALL.links())
+        for a, b in pairs:
+            net.send_udp(a, b)
+        net.run(0.05)
+        for _ in range(chance.randrange(1, 4)):
+            cable = chance.choice(cables)
+            net.cut(cable.a, cable.b, silent=chance.random() < 0.5)
+        if chance.random() < 0.5:
+            net.kill(chance.randrange(SMALL.servers))
+        for _ in range(3):
+            for a, b in pairs:
+                net.send_udp(a, b)
+            net.run(0.15)
+        net.run(0.3)
+        for trip in net.trips:
+            assert trip.arrived_s or trip.lost, trip
+            assert trip.lost != "TTL expired", trip
+            assert len(trip.arrived_s) <= 1
+            assert len(trip.steps) <= 2 * 3 + 2, trip
+        last = net.trips[-len(pairs) :]
+        for trip in last:
+            if route(SMALL, "tor", trip.source, trip.destination, net.failures).paths:
+                assert trip.arrived_s, (seed, trip)
