@@ -28,6 +28,7 @@ from experiments.emulation.forwarders import Forwarders, Routing
 from experiments.emulation.network import LabNet, end_programs_in
 from hosts.base.algorithms import algorithms
 from hosts.base.load import router_for
+from hosts.live import bpf
 from hosts.memory.packets import udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -90,7 +91,7 @@ class Lab:
         rate_bps = (settings.rate_mbit or 10_000) * 1e6
         routing = Routing(
             self.routing,
-            settings.plane,
+            chosen_plane(settings.plane),
             settings.timers,
             rate_bps,
             settings.mtu,
@@ -240,6 +241,18 @@ class Lab:
     def _forwarder_told(self, server: int, event: str, details: dict[str, Any]) -> None:
         if event == "ended":
             self.log("forwarder ended", server=self.topology.address(server), **details)
+
+
+def chosen_plane(wanted: str) -> str:
+    """Return ``python`` or ``ebpf``; for ``auto`` the faster one that this machine has."""
+    require(
+        wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
+    )
+    if wanted == "python":
+        return wanted
+    missing = bpf.available()
+    require(not missing or wanted == "auto", f"the eBPF plane cannot be used here: {missing}")
+    return "python" if missing else "ebpf"
 
 
 def usual_routing(topology: Topology) -> str:

@@ -84,7 +84,7 @@ class Decisions:
             return
         for action in actions:
             found = self._repeatable(frame, action)
-            if found:
+            if found is not None:
                 self.table.install_relay(key, found)
                 return
 

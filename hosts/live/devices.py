@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hosts.live import segments
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
 APPLICATION_INTERFACE = "dcn0"
@@ -20,7 +21,7 @@ LARGEST_FRAME = 65600
 
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
-SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
+SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SOCKET_BUFFER_BYTES = 4 << 20
 
@@ -68,15 +69,19 @@ class Port:
     """One network port, by a packet socket for each ethertype that is ours.
 
     Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
-    what a program there has forwarded is not seen twice.
+    what a program there has forwarded is not seen twice. Where there is such a program,
+    super-packets can come up, and are cut.
     """
 
-    def __init__(self, number: int, name: str, mac: bytes) -> None:
+    def __init__(self, number: int, name: str, mac: bytes, *, super_packets: bool) -> None:
         self.number, self.name, self.mac = number, name, mac
-        self.sockets = [_packet_socket(name, ethertype) for ethertype in (ETH_DCN, ETH_IP)]
+        self._note = segments.NOTHING_TO_DO if super_packets else b""
+        self.sockets = [
+            _packet_socket(name, ethertype, super_packets) for ethertype in (ETH_DCN, ETH_IP)
+        ]
 
-    def receive(self, which: socket.socket) -> Received | None:
-        """Return the socket's next frame, None when there is none."""
+    def receive(self, which: socket.socket) -> list[Received] | None:
+        """Return the packets of the socket's next frame, None when there is none."""
         while True:
             try:
                 data, (_, ethertype, kind, _, source) = which.recvfrom(LARGEST_FRAME)
@@ -84,12 +89,17 @@ class Port:
                 return None
             except OSError:  # the port went down while something waited: the carrier tells
                 return None
-            if kind != socket.PACKET_OTHERHOST:  # not flooded here by a bridge that is learning
-                return Received(source, Frame(ethertype, data[14:]))
+            if not self._note:
+                if kind == socket.PACKET_OTHERHOST:
+                    continue  # flooded here by a bridge that is learning
+                return [Received(source, Frame(ethertype, data[14:]))]
+            size = len(self._note)
+            packets = segments.cut(data[:size], data[size:])
+            return [Received(source, Frame(ethertype, packet)) for packet in packets]
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
         """Put a frame on the cable; return the reason if that fails."""
-        head = destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
+        head = self._note + destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
         try:
             self.sockets[0].send(head + frame.data)
         except BlockingIOError:
@@ -99,9 +109,10 @@ class Port:
         return ""
 
 
-def _packet_socket(name: str, ethertype: int) -> socket.socket:
+def _packet_socket(name: str, ethertype: int, notes: bool) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(notes))
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     made.bind((name, ethertype))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.path import Step
@@ -27,7 +27,11 @@ from hosts.base.router import Router
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
 from hosts.live.namespace import Interfaces
 from hosts.memory.packets import serial_of
+from hosts.wire.frame import Frame
 from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from hosts.live.decisions import Decisions
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
@@ -40,6 +44,7 @@ class Settings:
     """What a forwarder needs to know beside its router."""
 
     mtu: int = 1500
+    plane: str = "python"  # or "ebpf"
 
 
 class Forwarder:
@@ -53,8 +58,10 @@ class Forwarder:
         self._interfaces = Interfaces()
         self.tun = Tun()
         self._configure(settings)
+        self.plane = settings.plane
         self.ports = self._open_ports()
         self.carriers = Carriers()
+        self.decisions = self._decisions() if self.plane == "ebpf" else None
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
@@ -70,6 +77,8 @@ class Forwarder:
         self._interfaces.set_mtu(APPLICATION_INTERFACE, settings.mtu)
         self._interfaces.set_address(APPLICATION_INTERFACE, address, self.topology.ip_prefix_length)
         self._interfaces.set_up(APPLICATION_INTERFACE)
+        # Also what is no server's address: a gateway may know the way (Guo 2009, section 5.3).
+        self._interfaces.route_everything_to(APPLICATION_INTERFACE)
 
     def _open_ports(self) -> dict[int, Port]:
         ports = {}
@@ -79,8 +88,21 @@ class Forwarder:
             # every packet that comes in here, and leaves it to the forwarder.
             Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("1")
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
-            ports[number] = Port(number, name, mac)
+            ports[number] = Port(number, name, mac, super_packets=self.plane == "ebpf")
         return ports
+
+    def _decisions(self) -> Decisions:
+        from hosts.live.decisions import Decisions
+        from hosts.live.kernel_table import KernelTable
+        from hosts.live.kernel_table import Port as KernelPort
+
+        ports = {
+            number: KernelPort(socket.if_nametoindex(port.name), port.mac)
+            for number, port in self.ports.items()
+        }
+        application = socket.if_nametoindex(APPLICATION_INTERFACE)
+        table = KernelTable(ports, application, by_flow=self.router.by_flow)
+        return Decisions(self.router, table, self._mac)
 
     def _watch_devices(self) -> None:
         self.watch(self.tun.fd, self._from_applications)
@@ -119,6 +141,8 @@ class Forwarder:
             if now >= next_look:
                 next_look = now + OBSERVE_S
                 self._observe(now)
+            if self.decisions:
+                self.decisions.keep_up()
 
     def _from_applications(self) -> None:
         for _ in range(BATCH):
@@ -126,22 +150,29 @@ class Forwarder:
             if packet is None:
                 return
             actions = self.router.send(packet, time.monotonic())
+            if self.decisions:
+                self.decisions.sent(packet, actions)
             self._trace(packet, None, actions)
             self._act(actions)
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         for _ in range(BATCH):
-            received = port.receive(which)
-            if received is None:
+            packets = port.receive(which)
+            if packets is None:
                 return
-            peer = self._peer(port.number, received.source_mac)
-            if peer is None:
-                self.drops["sender is no neighbour"] += 1
-                continue
-            now = time.monotonic()
-            actions = self.router.receive(port.number, peer, received.frame, now)
-            self._trace(received.frame.data, port.number, actions)
-            self._act(actions)
+            for source_mac, frame in packets:
+                self._came(port.number, source_mac, frame)
+
+    def _came(self, port: int, source_mac: bytes, frame: Frame) -> None:
+        peer = self._peer(port, source_mac)
+        if peer is None:
+            self.drops["sender is no neighbour"] += 1
+            return
+        actions = self.router.receive(port, peer, frame, time.monotonic())
+        if self.decisions:
+            self.decisions.received(port, frame, actions)
+        self._trace(frame.data, port, actions)
+        self._act(actions)
 
     def _from_cables(self) -> None:
         for index, live in self.carriers.news():
@@ -210,6 +241,8 @@ class Forwarder:
         for number, port in self.ports.items():
             if port.name in counters:
                 self.router.bandwidth.observe(number, *counters[port.name], now)
+        if self.decisions:
+            self._act(self.decisions.tell_used(now))
 
     def _trace(self, data: bytes, came_by: int | None, actions: list[Action]) -> None:
         """Write down what became of a packet that carries a mark (see hosts/memory/packets.py)."""
@@ -238,7 +271,8 @@ class Forwarder:
         """Return the router's state and the data plane's."""
         return {
             **self.router.state(),
-            "plane": "python",
+            "plane": self.plane,
+            "kernel": self.decisions.table.counters() if self.decisions else {},
             "carrier": {str(number): live for number, live in self._live.items()},
             "plane_drops": dict(self.drops),
         }

@@ -1,6 +1,6 @@
 """Entering a network namespace, and an interface's address and state, by ioctl.
 
-A forwarder configures one interface, its own; for that it needs no netlink library.
+A forwarder configures one interface, its own; for that it needs no library.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
 SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU = 0x8916, 0x891C, 0x8922
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 PR_SET_PDEATHSIG = 1
+
+RTM_NEWROUTE, RTA_OIF = 24, 4
+RT_TABLE_MAIN, RTPROT_STATIC = 254, 4
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE = 0x1, 0x4, 0x400
+_MESSAGE = struct.Struct("=IHHII")
+_ROUTE = struct.Struct("=BBBBBBBBI")  # the last two bytes but one: scope "link", type "unicast"
+_ATTRIBUTE = struct.Struct("=HHI")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -58,6 +65,18 @@ class Interfaces:
     def set_up(self, name: str) -> None:
         """Switch an interface on."""
         self._ioctl(SIOCSIFFLAGS, name, struct.pack("=h", self._flags(name) | IFF_UP))
+
+    def route_everything_to(self, name: str) -> None:
+        """Make an interface the way to everywhere."""
+        index = _ATTRIBUTE.pack(_ATTRIBUTE.size, RTA_OIF, socket.if_nametoindex(name))
+        route = _ROUTE.pack(socket.AF_INET, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 253, 1, 0)
+        size = _MESSAGE.size + len(route) + len(index)
+        flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.send(_MESSAGE.pack(size, RTM_NEWROUTE, flags, 1, 0) + route + index)
+            error = -struct.unpack_from("=i", kernel.recv(1 << 12), _MESSAGE.size)[0]
+        if error:
+            raise OSError(error, f"cannot route everything to {name}: {os.strerror(error)}")
 
     def has_carrier(self, name: str) -> bool:
         """Tell whether the cable of a port is live; False where there is no such port."""

@@ -113,7 +113,7 @@ def _forwarder(request: dict[str, Any], network: Any) -> Forwarder:
         now=time.monotonic(),
         **request.get("options", {}),
     )
-    forwarder = Forwarder(network, router, Settings(mtu=request["mtu"]))
+    forwarder = Forwarder(network, router, Settings(mtu=request["mtu"], plane=request["plane"]))
     ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
     return forwarder
 
