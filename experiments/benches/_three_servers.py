@@ -111,6 +111,7 @@ class ThreeServers:
     """The servers' namespaces, with ports ``eth0`` (and ``eth1`` at the relay) that are up."""
 
     def __init__(self) -> None:
+        self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
         self.servers = [Namespace() for _ in range(3)]
         self.fabric = Namespace()
@@ -146,17 +147,16 @@ class ThreeServers:
 
     # -- applications ----------------------------------------------------------------------------
 
-    def add_applications(self, server: int, mtu: int = MTU) -> Tun:
+    def add_applications(self, server: int) -> None:
         """Give a server its application interface, with its address and the way to all others."""
         namespace = self.servers[server]
         with namespace.entered():
-            tun = Tun()
+            self.tuns[server] = tun = Tun()
         self._stack.callback(os.close, tun.fd)
         namespace.ip(
-            f"link set {APPLICATION_INTERFACE} mtu {mtu} up",
+            f"link set {APPLICATION_INTERFACE} mtu {MTU} up",
             f"addr add {dotted_quad(ipv4(server))}/8 dev {APPLICATION_INTERFACE}",
         )
-        return tun
 
     def add_table(self, server: int, *, by_flow: bool = False, tcx: bool = True) -> KernelTable:
         """Let a server's kernel forward as it is told; the relay has no applications."""

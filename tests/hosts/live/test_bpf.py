@@ -227,7 +227,53 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
         assert len(identifications) == len(before)
 
 
-def test_reused_ports_and_a_new_action_take_effect_at_once():
+DATAGRAMS = FlowKey(ipv4(A), ipv4(B), UDP, 40000, 5002)
+PIECES = DATAGRAMS._replace(source_port=0, destination_port=0)  # fragments other than the first
+
+
+@contextmanager
+def datagrams(lab: ThreeServers, segment: int = 0) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Give sender and receiver of that flow; the sender's datagrams may be super-packets."""
+    with lab.servers[A].entered():
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with lab.servers[B].entered():
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, receiver:
+        sender.bind((dotted_quad(DATAGRAMS.source), DATAGRAMS.source_port))
+        sender.setsockopt(socket.IPPROTO_UDP, 103, segment)  # UDP_SEGMENT
+        receiver.bind((dotted_quad(DATAGRAMS.destination), DATAGRAMS.destination_port))
+        receiver.settimeout(2)
+        sender.connect(receiver.getsockname())
+        yield sender, receiver
+
+
+@pytest.mark.parametrize("name", ["plain IP by flow", "DCN", "BCube", "IP in IP, unwrapped"])
+def test_fragments_have_flows_without_ports(name):
+    flows = (DATAGRAMS, PIECES)
+    data = random.Random(1).randbytes(14_000)
+    with forwarding(ways(flows)[name], flows) as (lab, tables):
+        with datagrams(lab) as (sender, receiver):
+            sender.send(data)
+            assert receiver.recv(1 << 16) == data
+        used = tables[A].used_since_last().flows
+        assert {flow: use.packets for flow, use in used.items()} == {DATAGRAMS: 1, PIECES: 9}
+
+
+@pytest.mark.parametrize("name", ["plain IP", "DCN", "IP in IP"])
+def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
+    data = random.Random(1).randbytes(14_000)
+    with forwarding(WAYS[name], (DATAGRAMS,)) as (lab, tables):
+        with datagrams(lab, 1400) as (sender, receiver):
+            sender.send(data)
+            if name == "plain IP":
+                assert b"".join(receiver.recv(1 << 16) for _ in range(10)) == data
+                return
+        packets = [Ipv4Header.parse(lab.tuns[A].receive())[1] for _ in range(10)]
+        assert b"".join(packet[8:] for packet in packets) == data
+        assert tables[A].counters()["slow super packet other than tcp"] == 1
+
+
+def test_a_new_action_takes_effect_at_once():
     with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
         tables[RELAY].install_relay(ByDcn(B, None, 0), Relay(1, mac(A, 0)))  # a wrong address
@@ -351,8 +397,9 @@ def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
 def test_applications_packets_without_decision_reach_python_and_come_back_with_one():
     way = WAYS["DCN"]
     with ThreeServers() as lab:
-        tun = lab.add_applications(A)
-        lab.add_applications(B)
+        for server in (A, B):
+            lab.add_applications(server)
+        tun = lab.tuns[A]
         tables = [lab.add_table(server) for server in (A, RELAY, B)]
         assert not answers(lab, 0.05)
         header, _ = Ipv4Header.parse(tun.receive())
