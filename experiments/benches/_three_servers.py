@@ -158,7 +158,7 @@ class ThreeServers:
             f"addr add {dotted_quad(ipv4(server))}/8 dev {APPLICATION_INTERFACE}",
         )
 
-    def add_table(self, server: int, *, by_flow: bool = False, tcx: bool = True) -> KernelTable:
+    def add_table(self, server: int, *, by_flow: bool = False) -> KernelTable:
         """Let a server's kernel forward as it is told; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
@@ -168,7 +168,7 @@ class ThreeServers:
             # Without applications, the loopback interface is where nothing is delivered to.
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
-            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow, tcx=tcx)
+            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow)
         self._stack.callback(table.close)
         return table
 
@@ -337,12 +337,12 @@ def install(tables: Sequence[KernelTable], way: Way, flows: Sequence[FlowKey] = 
 
 @contextmanager
 def forwarding(
-    way: Way, flows: Sequence[FlowKey] = (THERE,), *, tcx: bool = True
+    way: Way, flows: Sequence[FlowKey] = (THERE,)
 ) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
     """Give three servers whose kernels forward that way."""
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)
-        tables = [lab.add_table(server, by_flow=way.by_flow, tcx=tcx) for server in (A, RELAY, B)]
+        tables = [lab.add_table(server, by_flow=way.by_flow) for server in (A, RELAY, B)]
         install(tables, way, flows)
         yield lab, tables

@@ -427,13 +427,13 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 	return verdict;
 }
 
-/* -- kernels before 6.6 ------------------------------------------------------------------------ */
+/* -- what is attached -------------------------------------------------------------------------- */
 
 int app_out(struct __sk_buff *skb);
 int port_in(struct __sk_buff *skb);
 
-/* There a filter outlives the process that attached it, and a server that is dead must not forward.
- * This table is emptied by the kernel as soon as nobody holds it: filters go by way of it.
+/* A filter outlives the process that attached it, and a server that is dead must not forward. The
+ * kernel empties this table as soon as no process holds it: filters go by way of it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

@@ -13,7 +13,7 @@ all back at once, at the price of one write. A full table forgets what was not u
 either case the packets are back with Python, which decides anew.
 
 State: the tables are the kernel's; here is only what `used_since_last` told before. A table lives
-in the network namespace in which it was made, and ends with its process.
+in the network namespace in which it was made; with its process all forwarding ends.
 """
 
 from __future__ import annotations
@@ -217,8 +217,6 @@ class KernelTable:
         Relay plain IP by flow instead of by destination.
     entries : int
         How many decisions of either kind are remembered.
-    tcx : bool
-        False: attach as on kernels before 6.6.
     """
 
     def __init__(
@@ -228,7 +226,6 @@ class KernelTable:
         *,
         by_flow: bool = False,
         entries: int = ENTRIES,
-        tcx: bool = True,
     ) -> None:
         require(
             0 < entries <= MOST_ENTRIES,
@@ -246,9 +243,9 @@ class KernelTable:
         self._names = [name.lower().replace("_", " ") for name in self._object.enums["counter"]]
         self._generation = 0
         self.flush()
-        self._object.attach("app_out", application, egress=True, tcx=tcx)
+        self._object.attach("app_out", application, egress=True)
         for port in self._ports.values():
-            self._object.attach("port_in", port.ifindex, egress=False, tcx=tcx)
+            self._object.attach("port_in", port.ifindex, egress=False)
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
         """Carry out that decision for the packets of a flow of this server's applications."""
@@ -278,7 +275,10 @@ class KernelTable:
         return Usage(self._flows.used(_flow), self._relays.used(self._relay))
 
     def close(self) -> None:
-        """Take the programs off the interfaces; the end of the process does the same."""
+        """Take the programs off the interfaces.
+
+        Without this, the end of the process makes them drop everything: a dead server is dead.
+        """
         self._object.close()
 
     # -- keys ------------------------------------------------------------------------------------
