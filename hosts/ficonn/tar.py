@@ -21,6 +21,10 @@ between two changes a probe follows TOR. Why a path has no loops: within a FiCon
 at most three FiConn_{l-1}s, each visited once; hence Theorem 6, at most 2*3^k - 1 hops. The one
 exception: a source whose only working port is its backup port leaves its own FiConn_{l-1} at once
 and may have to come back into it, which costs one hop more.
+
+Left out: with one bypass in a FiConn_l, some ways around failures cannot be said. A server whose
+level-0 link has failed is not reached from its own FiConn_{l-1}, and where few FiConns are left to
+draw from, several failures can leave no probe a way though the network has one.
 """
 
 from __future__ import annotations
@@ -362,9 +366,7 @@ class _Decision:
         """
         level = self.ficonn.level(at)
         goal = self._leg(at, level)
-        if not 0 < level <= len(self.progress) or self._entry(level) != BYONE:
-            return False
-        if goal in (None, self.server):
+        if not 0 < level <= len(self.progress) or self._entry(level) != BYONE or goal is None:
             return False
         self._set(level, goal)
         return True
