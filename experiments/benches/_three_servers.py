@@ -6,7 +6,6 @@ have no names: they are held by descriptors of this process, and gone with it wh
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from hosts.live.bpf import nowhere
 from hosts.live.devices import APPLICATION_INTERFACE, Tun
 from hosts.live.kernel_table import (
     Action,
@@ -36,7 +36,7 @@ from hosts.live.kernel_table import (
     RelayKey,
     Unwrap,
 )
-from hosts.live.namespace import CLONE_NEWNET, enter
+from hosts.live.namespace import enter
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
@@ -50,16 +50,12 @@ TIME_LIMIT_S = 3.0
 WARM_UP_S = 0.1
 CHUNK = 1 << 20
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 class Namespace:
     """A network namespace without a name."""
 
     def __init__(self) -> None:
-        with _back_home():
-            if _libc.unshare(CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "a network namespace needs root")
+        with nowhere():
             self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
         self.ip("link set lo up")
@@ -69,9 +65,13 @@ class Namespace:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Be in the namespace: sockets and processes made meanwhile stay there."""
-        with _back_home():
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
             enter(self.fd)
             yield
+        finally:
+            enter(home)
+            os.close(home)
 
     def ip(self, *commands: str) -> None:
         """Run commands of ip(8)."""
@@ -85,16 +85,6 @@ class Namespace:
             at = Path("/proc/sys/net", name)
             if at.exists():
                 at.write_text(f"{value}\n")
-
-
-@contextmanager
-def _back_home() -> Iterator[None]:
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield
-    finally:
-        enter(home)
-        os.close(home)
 
 
 def ipv4(server: int) -> int:

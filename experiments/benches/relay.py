@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import selectors
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 
@@ -30,7 +31,6 @@ from hosts.live.namespace import die_with_parent
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad
-from topos.base.errors import TopologyError
 
 GOAL = 0.95
 SECONDS, ROUNDS = 0.15, 31  # many short turns: whoever else uses the machine disturbs but a few
@@ -48,36 +48,42 @@ their header from eBPF as well; only the decisions were installed beforehand. Th
 what one writes in an afternoon: a packet socket on each port, every packet through the interpreter,
 and no super-packets, which it could not send; A and B have the kernel's own stack there.
 """
-KERNEL = "kernel"
+KERNEL, PYTHON = "kernel", "loop in Python"
 
 Case = Callable[[], AbstractContextManager[ThreeServers]]
 
 
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each kind of relay."""
-    if os.geteuid():
-        raise TopologyError("relays need network namespaces: run the bench as root")
-    why_not = available()
-    rates: dict[str, list[float]] = {}
+    seconds, rounds = (QUICK_SECONDS, QUICK_ROUNDS) if quick else (SECONDS, ROUNDS)
+    cases = {name: CASES[name] for name in (QUICK_CASES if quick else CASES)}
+    skipped = _reasons(cases)
+    rates: dict[str, list[float]] = {name: [] for name in cases if not skipped[name]}
+    drawn = random.Random(SEED)
     with ExitStack() as stack:
-        labs = {
-            name: stack.enter_context(case())
-            for name, case in CASES.items()
-            if not why_not or name not in BY_EBPF
-        }
-        drawn = random.Random(SEED)
-        for _ in range(QUICK_ROUNDS if quick else ROUNDS):
+        labs = {name: stack.enter_context(cases[name]()) for name in rates}
+        for _ in range(rounds):
             for name in drawn.sample(list(labs), len(labs)):
-                seconds = QUICK_SECONDS if quick else SECONDS
-                rates.setdefault(name, []).append(labs[name].goodput_bps(seconds))
-    for name in CASES:
-        row: Row = {"relay": name, "goodput_gbps": None, "of_kernel": None}
-        row |= {"low": None, "high": None, "outcome": f"skipped: {why_not}"}
+                rates[name].append(labs[name].goodput_bps(seconds))
+    for name in cases:
+        row: Row = {"relay": name, "goodput_gbps": None, "of_kernel": None, "low": None}
+        row |= {"high": None, "outcome": f"skipped: {skipped[name]}"}
         if name in rates:
             row |= _compared(rates[name], rates[KERNEL])
             missed = name in BY_EBPF and not quick and row["of_kernel"] < GOAL
             row["outcome"] = f"missed: {GOAL} wanted" if missed else "ok"
         yield row
+
+
+def _reasons(cases: Iterable[str]) -> dict[str, str]:
+    """Return why cases cannot be run here, nothing for those that can."""
+    if os.geteuid():
+        return dict.fromkeys(cases, "network namespaces need root")
+    no_ebpf = available()
+    no_ethtool = "" if shutil.which("ethtool") else "ethtool is missing"
+    return {
+        name: no_ebpf if name in BY_EBPF else no_ethtool if name == PYTHON else "" for name in cases
+    }
 
 
 def _compared(rates: list[float], kernel: list[float]) -> Row:
@@ -191,5 +197,6 @@ CASES: dict[str, Case] = {
     KERNEL: _by_kernel,
     "kernel again": _by_kernel,
     **{name: partial(_by_ebpf, way) for name, way in BY_EBPF.items()},
-    "loop in Python": _by_python,
+    PYTHON: _by_python,
 }
+QUICK_CASES = (KERNEL, "eBPF, DCN header", PYTHON)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path
 from hosts.base.probing import Probing, State
@@ -64,6 +65,15 @@ class TrafficAware(BothWays):
             self.flows.put(flow, held, now)
         held.sent_bytes += len(packet)
         return None if held.path is None else probing.candidates[held.path].path
+
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Count what a flow sends; when it is to be looked at, its next packet has to come here."""
+        held = self.flows.use(flow, now)
+        if held is not None:
+            held.sent_bytes += sent_bytes
+            if now >= held.again_s:
+                self.answers_change()
+        return super().used(flow, sent_bytes, now)
 
     def _scheduled(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:
         timers = self.timers

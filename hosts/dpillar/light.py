@@ -80,6 +80,12 @@ class RandomPath(Tunnelling):
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
         """Believe that the link has failed."""
         self.failed_links.put(link, None, now)
+        self.answers_change()
+        return []
+
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Remember that the flow has packets."""
+        self.flows.use(flow, now)
         return []
 
     def _drawn(self, destination: int) -> Tunnelled | None:

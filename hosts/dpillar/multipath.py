@@ -92,6 +92,13 @@ class FaultTolerant(Tunnelling):
         self.agenda.set(("probe", destination), now, partial(self._probe, destination))
         return known
 
+    def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
+        """Remember that packets go to that destination."""
+        destination = self.server_of(flow.destination)
+        if destination is not None:
+            self.destinations.use(destination, now)
+        return []
+
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe(self, destination: int, now: float) -> list[Action]:
@@ -118,7 +125,10 @@ class FaultTolerant(Tunnelling):
     def _give_up(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
         if known is not None:
-            self.counters["probes lost"] += len(known.probing.give_up())
+            lost = known.probing.give_up()
+            self.counters["probes lost"] += len(lost)
+            if lost:
+                self.answers_change()
             self.choose(known)
         return []
 
@@ -159,6 +169,7 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
+        self.answers_change()
         if known.probing.fail_where(broken) or known.probing.finished:
             self.choose(known)
 
@@ -166,6 +177,7 @@ class FaultTolerant(Tunnelling):
         """Use the shortest path that works."""
         if known.probing.choose():
             self.counters["paths switched"] += 1
+            self.answers_change()
 
     # -- for a user to see -----------------------------------------------------------------------
 

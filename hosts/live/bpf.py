@@ -19,16 +19,19 @@ import platform
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hosts.live.namespace import CLONE_NEWNET, enter
 from topos.base.errors import TopologyError
 
 SOURCE = Path(__file__).with_name("forward.bpf.c")
 BUILD = Path(__file__).with_name("build")
 OBJECT = BUILD / "forward.bpf.o"
+COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
 # Of linux/bpf.h.
 MAP_LOOKUP, MAP_UPDATE, MAP_LOOKUP_BATCH = 1, 2, 24
@@ -37,6 +40,7 @@ ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is 
 TC_INGRESS, TC_EGRESS = 1, 2
 TC_REPLACE = 1
 WARNING = 0
+LOOPBACK = 1  # the first interface of every namespace
 KIND_ENUM = 6  # of linux/btf.h
 
 WHILE_ALIVE = "_while_alive"  # what is attached, and calls the program of that name
@@ -52,12 +56,34 @@ class BpfError(TopologyError):
 
 
 def available() -> str:
-    """Return why eBPF cannot be used here; nothing if it can."""
+    """Return why eBPF cannot be used here; nothing if it can: it is tried out where nobody is."""
     try:
-        Object(build()).close()
+        with nowhere():
+            loaded = Object(build())
+            try:
+                loaded.attach("port_in", LOOPBACK, egress=False)
+            finally:
+                loaded.close()
     except BpfError as error:
         return str(error)
     return ""
+
+
+@contextmanager
+def nowhere() -> Iterator[None]:
+    """Be in a new network namespace, which has no name and is gone when nothing holds it."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.unshare(CLONE_NEWNET):
+            raise BpfError(
+                f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root"
+            )
+        try:
+            yield
+        finally:
+            enter(home)
+    finally:
+        os.close(home)
 
 
 def build() -> Path:
@@ -72,15 +98,8 @@ def build() -> Path:
         BUILD.mkdir(exist_ok=True)
         (BUILD / ".gitignore").write_text("*\n")
         made = OBJECT.with_suffix(f".{os.getpid()}")
-        command = ["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing"]
-        command += [
-            "-Wall",
-            "-Werror",
-            f"-I/usr/include/{platform.machine()}-linux-gnu",
-            "-c",
-            str(SOURCE),
-        ]
-        command += ["-o", str(made)]
+        include = f"-I/usr/include/{platform.machine()}-linux-gnu"
+        command = [*COMPILER, include, "-c", str(SOURCE), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             complaint = next((line for line in done.stderr.splitlines() if "error" in line), "")

@@ -203,7 +203,7 @@ static __always_inline int is_control_inside(struct __sk_buff *skb, __u8 protoco
 	       is_control(inside);
 }
 
-/* Send the packet on with its proxy set, replaced, cleared or left (Guo 2008, section 4.2). */
+/* Send the packet on with its proxy set, replaced, cleared or left (Guo 2008, section 4.3). */
 static __always_inline int relay_dcn(struct __sk_buff *skb, struct front *front, int size,
 				     struct action *action)
 {

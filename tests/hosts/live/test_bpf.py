@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import random
 import select
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -272,6 +274,19 @@ def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
         assert tables[A].counters()["slow super packet other than tcp"] == 1
 
 
+@pytest.mark.parametrize(("tos", "df"), [(0, True), (0x28, False)])
+def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
+    with forwarding(WAYS["IP in IP"], (DATAGRAMS,)) as (lab, _):
+        with datagrams(lab) as (sender, receiver), capture(lab, B, 0) as frames:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+            sender.setsockopt(socket.IPPROTO_IP, 10, 2 * df)  # IP_MTU_DISCOVER
+            sender.send(b"hello")
+            assert receiver.recv(100) == b"hello"
+    outer, packet = Ipv4Header.parse(frames[0][14:])
+    inside, _ = Ipv4Header.parse(packet)
+    assert (outer.tos, outer.flags) == (inside.tos, inside.flags) == (tos, 2 * df)
+
+
 def test_a_new_action_takes_effect_at_once():
     with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
@@ -288,7 +303,14 @@ def test_a_new_action_takes_effect_at_once():
 DCN = DcnHeader(A, B, Protocol.IPV4)
 PATH = (Hop(1, 2), Hop(0, 2))
 BCUBE = BCubeHeader(A, B, Protocol.IPV4, PATH, next_hop=1)
+# The one whose checksum is zero: of its two zeros, the other is not what hosts/wire writes.
+ZERO_SUM = next(
+    packed
+    for number in range(1 << 16)
+    if (packed := DCN._replace(identification=number).pack(inner()))[10:12] == bytes(2)
+)
 LEFT_TO_PYTHON = {
+    "DCN, other zero": (ZERO_SUM[:10] + b"\xff\xff" + ZERO_SUM[12:], "slow not plain data"),
     "DCN, last hop": (DCN._replace(ttl=1).pack(inner()), "slow ttl or retries used up"),
     "DCN, TTL 0": (DCN._replace(ttl=0).pack(inner()), "slow ttl or retries used up"),
     "DCN, control": (
@@ -554,6 +576,12 @@ def test_ebpf_is_available_here():
     assert bpf.available() == ""
 
 
+def test_the_compiler_has_nothing_to_say(tmp_path):
+    include = f"-I/usr/include/{platform.machine()}-linux-gnu"
+    command = [*bpf.COMPILER, "-Wall", "-Wextra", "-Werror", include, "-c", str(bpf.SOURCE)]
+    subprocess.run([*command, "-o", str(tmp_path / "made.o")], check=True, capture_output=True)
+
+
 def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(bpf, "BUILD", tmp_path)
     monkeypatch.setattr(bpf, "OBJECT", tmp_path / "forward.bpf.o")
@@ -578,7 +606,7 @@ def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
     told = bpf.available()
     assert told.startswith("the kernel refused forward.bpf.o: Permission denied: ")
     assert told.endswith("R1 offset is outside of the packet")
-    source.write_text("nonsense;")
+    source.write_text("nonsense")
     os.utime(source, (time.time() + 5,) * 2)
     assert bpf.available().startswith("forward.bpf.c does not compile: ")
 
