@@ -262,10 +262,11 @@ class Forwarder:
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Answer a request of the control socket, None if it is none."""
-        asked = {"state": self.state, "trace": lambda: list(self.traces)}.get(
-            request.get("ask", "")
-        )
-        return asked() if asked else None
+        if request.get("ask") == "state":
+            return self.state()
+        if request.get("ask") == "trace":
+            return list(self.traces)
+        return None
 
     def state(self) -> dict[str, Any]:
         """Return the router's state and the data plane's."""
