@@ -12,13 +12,19 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from hosts.live.bpf import nowhere
-from hosts.live.devices import APPLICATION_INTERFACE, Tun
+from hosts.live.devices import (
+    APPLICATION_INTERFACE,
+    PACKET_IGNORE_OUTGOING,
+    SO_RCVBUFFORCE,
+    SOL_PACKET,
+    Tun,
+)
 from hosts.live.kernel_table import (
     Action,
     ByDcn,
@@ -39,6 +45,7 @@ from hosts.live.kernel_table import (
 from hosts.live.namespace import enter
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
 from topos.base.addressing import FIRST_HOST, dotted_quad
 
@@ -49,6 +56,7 @@ CLIENT_PORT, SERVER_PORT = 40000, 5001
 TIME_LIMIT_S = 3.0
 WARM_UP_S = 0.1
 CHUNK = 1 << 20
+ETH_ALL = 3
 
 
 class Namespace:
@@ -161,6 +169,46 @@ class ThreeServers:
             table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow)
         self._stack.callback(table.close)
         return table
+
+    # -- cables ----------------------------------------------------------------------------------
+
+    def inject(self, frame: bytes) -> None:
+        """Put a frame on A's cable."""
+        with self.servers[A].entered():
+            sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            with sender:
+                sender.bind(("eth0", ETH_IP))
+                sender.send(frame)
+
+    @contextmanager
+    def captured(self, server: int, port: int) -> Iterator[list[bytes]]:
+        """Give the frames that a switch sends to that port, complete when the block ends."""
+        with self.fabric.entered():
+            watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
+            watcher.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+            watcher.bind((f"h{server}-{port}", ETH_ALL))
+        frames: list[bytes] = []
+        with watcher:
+            yield frames
+            watcher.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    frame, (_, _, kind, *_) = watcher.recvfrom(1 << 17)
+                    if kind == socket.PACKET_OUTGOING:
+                        frames.append(frame)
+
+    @contextmanager
+    def listening(self, server: int, port: int, ethertype: int) -> Iterator[socket.socket]:
+        """Give what a forwarder listens on: a socket that sees what is left to Python."""
+        with self.servers[server].entered():
+            listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            listener.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            listener.bind((f"eth{port}", ethertype))
+        listener.settimeout(TIME_LIMIT_S)
+        with listener:
+            yield listener
+
+    # -- traffic ---------------------------------------------------------------------------------
 
     def connect(self, seconds: float = TIME_LIMIT_S) -> tuple[socket.socket, socket.socket]:
         """Return the two ends of a TCP connection from A's applications to B's."""
