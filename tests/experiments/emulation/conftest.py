@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-TIME_LIMIT_S = 100
+TIME_LIMIT_S = 40
 
 
 @pytest.hookimpl(tryfirst=True)

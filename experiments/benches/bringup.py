@@ -1,0 +1,152 @@
+"""Networks up and down again with every cable shaped, beside stock Mininet."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.benches._frame import Row
+from experiments.benches._measure import Result, in_child
+from topos.base.spec import parse
+
+QUICK = ("bcube,4,1",)
+FULL = ("bcube,4,3", "dcell,4,2")
+ALONE = ("bcube,8,2",)  # stock Mininet takes minutes for it
+RATE_MBIT = 100
+LEAST_TIMES = 20
+TIME_LIMIT_S = 1200.0
+STOCK, OURS = "mininet", "pillarbox"
+TURNS = (OURS, STOCK, OURS)
+NOTES = f"""
+Every cable is held to {RATE_MBIT} Mbit/s at both ends. up_s ends when all switches forward, stop_s
+when no link of the network is left among the switches; in between, one server has to reach another.
+The builders took turns ({", ".join(TURNS)}), each time in a process and a sandbox of its own; all
+numbers are medians. mininet stands for its Host, LinuxBridge and TCLink. faster_times compares up
+and stop together (goal: {LEAST_TIMES}). kernel_mib and processes are what the network that stands
+takes: the kernel's slabs, per-processor memory, stacks and page tables, which other tenants of the
+machine disturb, and processes beside the one that made it, with the memory of all of them
+(proportional set size).
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each builder of each network, and one for a network of ours alone."""
+    for spec in QUICK if quick else FULL:
+        yield from _rows(spec, TURNS[1:] if quick else TURNS, judged=not quick)
+    for spec in () if quick else ALONE:
+        yield from _rows(spec, (OURS,), judged=False)
+
+
+def _rows(spec: str, turns: tuple[str, ...], *, judged: bool) -> Iterator[Row]:
+    found: dict[str, list[Result]] = {}
+    for builder in turns:
+        result = in_child(up_and_down, spec, builder, time_limit_s=TIME_LIMIT_S)
+        found.setdefault(builder, []).append(result)
+    rows = {builder: _row(spec, builder, results) for builder, results in found.items()}
+    if all(row["outcome"] == "ok" for row in rows.values()) and STOCK in rows:
+        both = {builder: row["up_s"] + row["stop_s"] for builder, row in rows.items()}
+        times = both[STOCK] / both[OURS]
+        rows[OURS]["faster_times"] = times
+        if judged and times < LEAST_TIMES:
+            rows[OURS]["outcome"] = f"missed: {LEAST_TIMES} times wanted"
+    yield from rows.values()
+
+
+def _row(spec: str, builder: str, results: list[Result]) -> Row:
+    network = parse(spec)
+    row: Row = {"network": spec, "servers": network.servers, "cables": network.cables}
+    row |= {"builder": builder, "up_s": None, "stop_s": None, "faster_times": None}
+    row |= {"kernel_mib": None, "processes": None, "processes_mib": None}
+    failures = [result.failure for result in results if result.failure]
+    if failures:
+        return row | {"outcome": f"failed: {failures[0]}"}
+    columns = {
+        name: statistics.median(result.value[name] for result in results)
+        for name in results[0].value
+    }
+    return row | columns | {"outcome": "ok"}
+
+
+def up_and_down(spec: str, builder: str) -> dict[str, float]:
+    """Bring a network up in a sandbox, try it, and stop it; return the columns of its row."""
+    from experiments.emulation import sandbox
+
+    sandbox.enter()
+    from mininet.log import setLogLevel
+    from mininet.nodelib import LinuxBridge  # noqa: F401 - no builder pays for an import
+
+    from experiments.emulation.namespaces import fabric
+    from experiments.emulation.network import LabNet  # noqa: F401
+
+    setLogLevel("critical")
+    kernel_mib, processes, processes_mib = _memory()
+    start_s = time.perf_counter()
+    net = BUILDERS[builder](spec)
+    net.start()
+    up_s = time.perf_counter() - start_s
+    after = _memory()
+    _try(net)
+    start_s = time.perf_counter()
+    net.stop()
+    stop_s = time.perf_counter() - start_s
+    left = [link.name for link in fabric().netlink.links() if link.name != "lo"]
+    if left:
+        raise RuntimeError(f"{len(left)} links are left, {left[0]} among them")
+    return {
+        "up_s": up_s,
+        "stop_s": stop_s,
+        "kernel_mib": after[0] - kernel_mib,
+        "processes": after[1] - processes,
+        "processes_mib": after[2] - processes_mib,
+    }
+
+
+def _try(net: Any) -> None:
+    """See that two servers of one switch reach each other, over cables that are shaped."""
+    said = net["h0"].cmd(f"ping -c3 -W1 -i0.2 {net['h1'].IP()}")
+    shape = net["h0"].cmd("tc class show dev h0-eth0")
+    if not (" 0% packet loss" in said or "2 received" in said) or "100Mbit" not in shape:
+        raise RuntimeError(f"the network does not work: {said} {shape}")
+
+
+def _memory() -> tuple[float, int, float]:
+    """Return the kernel's memory, the sandbox's processes, and their memory."""
+    words = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    counted = ("Slab:", "Percpu:", "KernelStack:", "PageTables:")
+    kernel_kib = sum(int(word[1]) for word in words if word[0] in counted)
+    shares_kib = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            text = (entry / "smaps_rollup").read_text()
+            shares_kib.append(int(text.partition("\nPss:")[2].split()[0]))
+    return kernel_kib / 1024, len(shares_kib), sum(shares_kib) / 1024
+
+
+# -- the builders ------------------------------------------------------------------------------
+
+
+def _stock(spec: str) -> Any:
+    from mininet.link import TCLink
+    from mininet.net import Mininet
+    from mininet.node import Host
+    from mininet.nodelib import LinuxBridge
+
+    from experiments.emulation.network import allow_open_files
+    from topos.base.emulated import emulated
+
+    allow_open_files()
+    Mininet.inited = True  # its own preparations change settings of the whole machine
+    topo = emulated(parse(spec), link={"bw": RATE_MBIT})
+    return Mininet(topo=topo, host=Host, switch=LinuxBridge, link=TCLink, controller=None)
+
+
+def _ours(spec: str) -> Any:
+    from experiments.emulation.network import LabNet
+
+    return LabNet(parse(spec), rate_mbit=RATE_MBIT, forwarders=False)
+
+
+BUILDERS: dict[str, Callable[[str], Any]] = {STOCK: _stock, OURS: _ours}

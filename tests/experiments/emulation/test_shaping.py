@@ -1,0 +1,179 @@
+"""Rates, queues, delays and losses of cables, measured through them."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from typing import Any
+
+import pytest
+
+import topos
+from topos.base.errors import TopologyError
+
+root = pytest.mark.root
+
+
+def lab(spec: str = "tree,2,1", **options: Any) -> Any:
+    from mininet.log import setLogLevel
+
+    from experiments.emulation.network import LabNet
+
+    setLogLevel("critical")
+    return LabNet(topos.parse(spec), forwarders=False, autoStaticArp=True, **options)
+
+
+def goodput_mbit(sender: Any, receiver: Any, seconds: float = 2) -> float:
+    server = receiver.popen("iperf3 -s -1 --forceflush")
+    # The server says so when it listens; connecting before that is refused.
+    assert b"-----" in server.stdout.readline()
+    command = f"iperf3 -c {receiver.IP()} -t {seconds} -O 0.3 -J -C cubic"
+    said = sender.popen(command).communicate()[0]
+    server.wait()
+    return float(json.loads(said)["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+def round_trips_ms(host: Any, ip: str, count: int = 20, interval_s: float = 0.02) -> list[float]:
+    said = host.cmd(f"ping -n -c{count} -i{interval_s} -W2 {ip}")
+    return [float(word) for word in re.findall(r"time=([\d.]+)", said)]
+
+
+@root
+@pytest.mark.parametrize("rate_mbit", [10, 100])
+def test_a_rate_is_what_tcp_gets(rate_mbit: int) -> None:
+    with lab(rate_mbit=rate_mbit) as net:
+        # Frames count with their 14-byte headers: 1448 of 1514 bytes are TCP's payload.
+        ideal = rate_mbit * 1448 / 1514
+        assert goodput_mbit(net["h0"], net["h1"]) == pytest.approx(ideal, rel=0.05)
+
+
+@root
+def test_a_direct_cable_has_its_rate_too() -> None:
+    with lab("dcell,2,1", rate_mbit=50) as net:
+        h0, h2 = net["h0"], net["h2"]
+        h0.intf("h0-eth1").setIP("10.9.0.1/24")
+        h2.intf("h2-eth1").setIP("10.9.0.2/24")
+        server = h2.popen("iperf3 -s -1 --forceflush")
+        assert b"-----" in server.stdout.readline()
+        said = h0.popen("iperf3 -c 10.9.0.2 -t 1.5 -O 0.3 -J -C cubic").communicate()[0]
+        received = json.loads(said)["end"]["sum_received"]["bits_per_second"] / 1e6
+        assert received == pytest.approx(50 * 1448 / 1514, rel=0.05)
+
+
+@root
+def test_a_full_queue_stays_short_at_a_low_rate() -> None:
+    with lab(rate_mbit=10) as net:
+        h0, h1 = net["h0"], net["h1"]
+        server = h1.popen("iperf3 -s -1 --forceflush")
+        assert b"-----" in server.stdout.readline()
+        load = h0.popen(f"iperf3 -c {h1.IP()} -t 2 -C cubic")
+        waits = round_trips_ms(h0, h1.IP(), count=15, interval_s=0.1)
+        load.wait()
+        server.wait()
+        # Stock Mininet's 1,000 packets without a bound on super-packets: 464 ms.
+        assert statistics.median(waits[5:]) < 130
+
+
+@root
+def test_a_rate_changes_while_the_network_runs() -> None:
+    with lab(rate_mbit=10) as net:
+        h0 = net["h0"]
+        shown = h0.cmd("tc class show dev h0-eth0")
+        assert "rate 10Mbit" in shown
+        h0.intf("h0-eth0").config(bw=20)
+        assert "rate 20Mbit" in h0.cmd("tc class show dev h0-eth0")
+        assert "limit 100p" in h0.cmd("tc qdisc show dev h0-eth0")
+        h0.intf("h0-eth0").config()
+        assert h0.cmd("tc class show dev h0-eth0").strip() == ""
+        assert "rate 10Mbit" in net["s0"].cmd("tc class show dev s0-eth0")
+
+
+@root
+@pytest.mark.parametrize("spec", ["tree,2,1", "dcell,2,1"])
+def test_a_delay_is_kept(spec: str) -> None:
+    with lab(spec, delay="5ms") as net:
+        h0 = net["h0"]
+        if spec == "tree,2,1":
+            ip, ideal = net["h1"].IP(), 20.0  # two cables, there and back
+        else:
+            h0.intf("h0-eth1").setIP("10.9.0.1/24")
+            net["h2"].intf("h2-eth1").setIP("10.9.0.2/24")
+            ip, ideal = "10.9.0.2", 10.0
+        round_trips_ms(h0, ip, count=2)  # ARP
+        waits = round_trips_ms(h0, ip)
+        assert len(waits) == 20
+        assert min(waits) >= ideal
+        assert statistics.median(waits) < ideal + 2, waits
+
+
+@root
+def test_tcp_runs_at_its_rate_over_a_delay() -> None:
+    with lab(rate_mbit=20, delay="2ms") as net:
+        ideal = 20 * 1448 / 1514
+        assert goodput_mbit(net["h0"], net["h1"]) == pytest.approx(ideal, rel=0.05)
+
+
+@root
+def test_jitter_spreads_delays_within_its_bounds() -> None:
+    with lab("dcell,2,1", delay="10ms", jitter="5ms") as net:
+        h0 = net["h0"]
+        h0.intf("h0-eth1").setIP("10.9.0.1/24")
+        net["h2"].intf("h2-eth1").setIP("10.9.0.2/24")
+        waits = round_trips_ms(h0, "10.9.0.2", count=40, interval_s=0.04)[1:]
+        assert min(waits) >= 10 and statistics.median(waits) < 30 + 2
+        assert statistics.pstdev(waits) > 1
+
+
+@root
+def test_losses_are_as_many_as_asked_for() -> None:
+    with lab(loss=20) as net:
+        said = net["h0"].cmd(f"ping -n -c400 -i0.002 -W1 {net['h1'].IP()}")
+        received = int(re.search(r"(\d+) received", said)[1])  # type: ignore[index]
+        # Four crossings of a cable: 0.8 ** 4 = 41 % come back; 5 standard deviations.
+        assert received == pytest.approx(0.8**4 * 400, abs=50)
+        net["h0"].intf("h0-eth0").config(loss=0)
+        for name in ("s0-eth0", "s0-eth1"):
+            net["s0"].intf(name).config(loss=0)
+        net["h1"].intf("h1-eth0").config(loss=0)
+        said = net["h0"].cmd(f"ping -n -c50 -i0.002 -W1 {net['h1'].IP()}")
+        assert " 0% packet loss" in said
+
+
+@root
+def test_a_delayed_cable_is_cut_and_mended_like_any_other() -> None:
+    from experiments.emulation.faults import Faults
+
+    with lab(delay="1ms") as net:
+        h0, faults = net["h0"], Faults(net)
+        for begin in (faults.cut, faults.cut_silently):
+            fault = begin("h0", "s0")
+            assert round_trips_ms(h0, net["h1"].IP(), count=2) == []
+            faults.undo(fault)
+            assert len(round_trips_ms(h0, net["h1"].IP(), count=2)) == 2
+
+
+@root
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rate_mbit": -1}, "above 0 and at most"),
+        ({"rate_mbit": 10, "queue_packets": 0}, "at least one packet"),
+        ({"delay": "5"}, "'5' is no delay of a link"),
+        ({"delay": "1ms", "jitter": "2ms"}, "no more than its delay"),
+        ({"loss": 101}, "0 to 100 percent"),
+    ],
+)
+def test_what_no_cable_has_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TopologyError, match=says):
+        lab(**options)
+
+
+@root
+def test_a_delay_cannot_come_later_without_netem() -> None:
+    from experiments.emulation import shaping
+
+    if shaping.kernel_has_netem():
+        pytest.skip("this kernel has netem")
+    with lab() as net, pytest.raises(TopologyError, match="this kernel has no netem"):
+        net["h0"].intf("h0-eth0").config(delay="1ms")
