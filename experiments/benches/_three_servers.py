@@ -12,12 +12,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from hosts.live.bpf import nowhere
+from hosts.live.bpf import inside, nowhere
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     PACKET_IGNORE_OUTGOING,
@@ -42,7 +42,6 @@ from hosts.live.kernel_table import (
     RelayKey,
     Unwrap,
 )
-from hosts.live.namespace import enter
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_IP
@@ -70,16 +69,9 @@ class Namespace:
         self.sysctl("ipv6/conf/all/disable_ipv6", 1)
         self.sysctl("ipv6/conf/default/disable_ipv6", 1)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Be in the namespace: sockets and processes made meanwhile stay there."""
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            enter(self.fd)
-            yield
-        finally:
-            enter(home)
-            os.close(home)
+        return inside(self.fd)
 
     def ip(self, *commands: str) -> None:
         """Run commands of ip(8)."""

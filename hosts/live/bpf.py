@@ -1,7 +1,7 @@
 """eBPF without a library of its own: programs are loaded, attached, and share tables with Python.
 
 libbpf reads the object file and loads it; it comes with Debian's iproute2. Tables are then read and
-written by the system call itself, in a microsecond or two. Everything happens in the network
+written by the system call itself, in a microsecond or two. Interfaces are those of the network
 namespace that the caller is in.
 
 A program is attached as a filter of traffic control, in 0.2 ms; a TCX link takes 10 to 20, in which
@@ -70,20 +70,34 @@ def available() -> str:
 
 
 @contextmanager
+def inside(namespace: int) -> Iterator[None]:
+    """Be in the network namespace with that descriptor: sockets made meanwhile stay there."""
+    home = _here()
+    try:
+        enter(namespace)
+        yield
+    finally:
+        enter(home)
+        os.close(home)
+
+
+@contextmanager
 def nowhere() -> Iterator[None]:
     """Be in a new network namespace, which has no name and is gone when nothing holds it."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    home = _here()
     try:
         if _libc.unshare(CLONE_NEWNET):
             raise BpfError(
                 f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root"
             )
-        try:
-            yield
-        finally:
-            enter(home)
+        yield
     finally:
+        enter(home)
         os.close(home)
+
+
+def _here() -> int:
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def build() -> Path:
@@ -203,7 +217,7 @@ class Object:
     def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
         self.programs: dict[str, int] = {}  # their descriptors
         self.maps: dict[str, Map] = {}
-        self._filters: list[tuple[_Hook, _Filter]] = []
+        self._filters: list[tuple[int, _Hook, _Filter]] = []  # each with its namespace
         library = _libbpf()
         _complaints.clear()
         found = library.bpf_object__open_file(str(path).encode(), None)
@@ -249,14 +263,16 @@ class Object:
         failed = library.bpf_tc_attach(ctypes.byref(hook), ctypes.byref(filter_))
         if failed:
             raise _failure(f"{program} cannot be attached", -failed)
-        self._filters.append((hook, filter_))
+        self._filters.append((_here(), hook, filter_))
 
     def close(self) -> None:
         """Detach and release everything. The end of the process leaves filters that drop."""
-        for hook, filter_ in self._filters:
+        for namespace, hook, filter_ in self._filters:
             filter_.fd = filter_.flags = filter_.program = 0
-            # Fails where the interface is gone, and the filter with it.
-            _libbpf().bpf_tc_detach(ctypes.byref(hook), ctypes.byref(filter_))
+            with inside(namespace):
+                # Fails where the interface is gone, and the filter with it.
+                _libbpf().bpf_tc_detach(ctypes.byref(hook), ctypes.byref(filter_))
+            os.close(namespace)
         maps = [one.fd for one in self.maps.values()]
         for fd in [*self.programs.values(), *maps]:
             os.close(fd)
