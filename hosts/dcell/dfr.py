@@ -11,7 +11,9 @@ Nothing is kept between packets. All that a decision depends on is in the header
 which the packet came (`Heading`), so equal headings can share one decision until a link changes.
 Loops end: each reroute takes one from the packet's retry count, each hop one from its TTL.
 
-A server or cable that a partial DCell does not have is one that has failed (section 5).
+A server or cable that a partial DCell does not have is one that has failed (section 5). While its
+last DCell_l is small, few others have a cable to it, and the nearest proxy leads to none of them:
+some packets to it then use up their retries though nothing has failed.
 """
 
 from __future__ import annotations

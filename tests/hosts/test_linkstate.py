@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from hosts.base.actions import Action, Drop, Send
+from hosts.base.actions import EVERYONE, Action, Drop, Send
 from hosts.base.algorithms import algorithms, route
 from hosts.base.direct import Direct
 from hosts.base.failures import Failures
@@ -177,6 +177,14 @@ def test_news_reaches_everybody_and_crosses_each_link_once() -> None:
     net.heal(a, b)
     net.run(0.2)
     assert all(flooding(net, s).states.works(a, Step(2, b)) for s in range(net.topology.servers))
+
+
+@pytest.mark.parametrize(("came_by", "peer", "goes_on"), [(0, 6, 1), (1, 8, 0)])
+def test_news_is_not_sent_back(came_by: int, peer: int, goes_on: int) -> None:
+    net = network("dcell,4,1", Dfr)
+    (send,) = net.routers[5].receive(came_by, peer, link_state(net, 17, 1), 0.0)
+    assert isinstance(send, Send) and (send.port, send.peer) == (goes_on, EVERYONE)
+    assert DcnHeader.parse(send.frame.data)[0].ttl == 63
 
 
 def test_flapping_link_cannot_flood_without_bound() -> None:
