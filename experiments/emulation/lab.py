@@ -24,9 +24,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import Forwarders, Routing
 from experiments.emulation.network import LabNet, end_programs_in
-from hosts.base.algorithms import algorithms
+from hosts.base.algorithms import algorithms, route
+from hosts.base.failures import Failures
 from hosts.base.load import router_for
 from hosts.live import bpf
 from hosts.memory.packets import udp_payload
@@ -70,6 +72,7 @@ class Lab:
         self.topology, self.settings, self.folder = topology, settings, folder
         self.routing = settings.routing or usual_routing(topology)
         self.relays = topology.ports > 1
+        self.plane = chosen_plane(settings.plane) if self.relays else "none"
         if self.relays:
             router_for(topology, self.routing)  # refuses what there is not
         self._events = (folder / "events.jsonl").open("a", buffering=1)
@@ -84,6 +87,7 @@ class Lab:
             forwarders=self.relays,
             mtu=settings.mtu + 64 if self.relays else settings.mtu,
         )
+        self.faults = Faults(self.net)
         self.dead: set[int] = set()
 
     def _forwarders(self) -> Forwarders:
@@ -91,7 +95,7 @@ class Lab:
         rate_bps = (settings.rate_mbit or 10_000) * 1e6
         routing = Routing(
             self.routing,
-            chosen_plane(settings.plane),
+            self.plane,
             settings.timers,
             rate_bps,
             settings.mtu,
@@ -141,6 +145,76 @@ class Lab:
     def _dead(self) -> set[str]:
         return {self.topology.address(server) for server in self.dead}
 
+    # -- cables, switches, racks -----------------------------------------------------------------
+
+    def cut(self, a: int, b: int, *, silent: bool = False) -> Fault:
+        """Cut the cable between two nodes; a silent cut leaves the carrier up."""
+        names = self.topology.node_name(a), self.topology.node_name(b)
+        begin = self.faults.cut_silently if silent else self.faults.cut
+        return self._began(begin(*names))
+
+    def stop_switch(self, switch: int) -> Fault:
+        """Take the power from a switch."""
+        return self._began(self.faults.stop_switch(f"s{switch}"))
+
+    def stop_rack(self, switch: int) -> Fault:
+        """Take the power from a switch and from the servers on it, which die."""
+        fault = self._began(self.faults.stop_rack(f"s{switch}"))
+        for name in fault.what:
+            if name[0] == "h" and int(name[1:]) not in self.dead:
+                self.kill(int(name[1:]))
+        return fault
+
+    def heal(self, fault: Fault) -> None:
+        """Undo a fault; the servers of a rack start anew."""
+        at_s = self.faults.undo(fault)
+        self.log("healed", at_s, fault=fault.kind, what=self.told(fault))
+        if fault.kind == "rack":
+            for name in fault.what:
+                if name[0] == "h" and int(name[1:]) in self.dead:
+                    self.revive(int(name[1:]))
+
+    def _began(self, fault: Fault) -> Fault:
+        self.log(fault.kind, fault.at_s, what=self.told(fault))
+        return fault
+
+    def told(self, fault: Fault) -> list[str]:
+        """Return what a fault is about, as addresses and names of switches."""
+        return [self.name(self.node(name)) for name in fault.what]
+
+    def failures(self) -> Failures:
+        """Return all that has failed, as the algorithms take it."""
+        nodes, links = set(self.dead), set[frozenset[int]]()
+        for fault in self.faults.active:
+            what = [self.node(name) for name in fault.what]
+            if fault.kind in ("cut", "silent cut"):
+                links.add(frozenset(what))
+            else:
+                nodes.update(what)
+        return Failures(frozenset(nodes), frozenset(links))
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def server(self, text: str) -> int:
+        """Return the server with that address, or that host name (``h7``)."""
+        if text[:1] == "h" and text[1:].isdecimal():
+            number = int(text[1:])
+            require(number < self.topology.servers, f"there is no host {text} in this lab")
+            return number
+        return self.topology.server(text)
+
+    def node(self, text: str) -> int:
+        """Return the node with that address or name."""
+        if text[:1] == "s":
+            return self.topology.servers + self.topology.switch(text)
+        return self.server(text)
+
+    def name(self, node: int) -> str:
+        """Return a server's address, or a switch's name."""
+        if node < self.topology.servers:
+            return self.topology.address(node)
+        return self.topology.node_name(node)
+
     # -- servers ---------------------------------------------------------------------------------
 
     def host(self, server: int) -> Any:
@@ -173,6 +247,18 @@ class Lab:
             self.dead.remove(server)
             self.log("revive", server=name)
 
+    def bytes_sent(self) -> dict[str, int]:
+        """Return how many bytes each port of each server has sent."""
+        sent = {}
+        for server in range(self.topology.servers):
+            with self.host(server).live_namespace():
+                lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+            for line in lines:
+                name, _, numbers = line.partition(":")
+                if name.strip().startswith(f"h{server}-"):
+                    sent[name.strip()] = int(numbers.split()[8])
+        return sent
+
     def state(self, server: int) -> dict[str, Any]:
         """Return what a server knows and did."""
         told = self.forwarders.ask(server, "state") if self.forwarders else None
@@ -204,6 +290,13 @@ class Lab:
                 found = self._followed(serial, source)
         return found
 
+    def computed(self, source: int, destination: int) -> list[str]:
+        """Return the way that the routing takes when all failures are known; empty for none."""
+        if self.routing.endswith(".py"):
+            return []
+        found = route(self.topology, self.routing, source, destination, self.failures())
+        return [self.name(server) for path in found.paths[:1] for server in path.servers]
+
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
         with self.host(server).live_namespace():
             made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -231,12 +324,32 @@ class Lab:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def log(self, event: str, **details: Any) -> float:
-        """Write an event down; return its moment."""
-        now = time.monotonic()
-        line = {"at_s": now, "wall_s": time.time(), "event": event, **details}
+    def log(self, event: str, at_s: float | None = None, **details: Any) -> None:
+        """Write an event down; its moment is now, unless it is given."""
+        line = {"at_s": at_s or time.monotonic(), "wall_s": time.time(), "event": event, **details}
         self._events.write(json.dumps(line) + "\n")
-        return now
+
+    def status(self) -> dict[str, Any]:
+        """Return how the lab is: what it is made of, what has failed, what servers dropped."""
+        drops: Counter[str] = Counter()
+        links_down = 0
+        for server in range(self.topology.servers) if self.forwarders else ():
+            told = self.state(server)
+            drops.update(told.get("drops", {}))
+            drops.update(told.get("plane_drops", {}))
+            links_down += sum(not link["up"] for link in told.get("links", []))
+        return {
+            "network": self.topology.spec,
+            "servers": self.topology.servers,
+            "routing": self.routing,
+            "plane": self.plane,
+            "timers": self.settings.timers,
+            "rate_mbit": self.settings.rate_mbit,
+            "dead": [self.topology.address(server) for server in sorted(self.dead)],
+            "faults": [[fault.kind, *self.told(fault)] for fault in self.faults.active],
+            "links_down": links_down,
+            "drops": dict(drops),
+        }
 
     def _forwarder_told(self, server: int, event: str, details: dict[str, Any]) -> None:
         if event == "ended":

@@ -28,11 +28,11 @@ _ATTRIBUTE = struct.Struct("=HHI")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(namespace_fd: int) -> None:
-    """Move this thread into a network namespace."""
-    if _libc.setns(namespace_fd, CLONE_NEWNET):
+def enter(namespace_fd: int, *, any_kind: bool = False) -> None:
+    """Move this thread into a network namespace, or into one of whatever kind."""
+    if _libc.setns(namespace_fd, 0 if any_kind else CLONE_NEWNET):
         error = ctypes.get_errno()
-        raise OSError(error, f"cannot enter the network namespace: {os.strerror(error)}")
+        raise OSError(error, f"cannot enter the namespace: {os.strerror(error)}")
 
 
 def die_with_parent(signal: int) -> None:

@@ -1,0 +1,101 @@
+"""``pillarbox up``: a network with live servers, and its prompt."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from experiments.cli import SPEC
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+
+@click.command()
+@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.option("--routing", default="", metavar="NAME|FILE.py", help="The network's own by default.")
+@click.option("--plane", type=click.Choice(["auto", "python", "ebpf"]), default="auto")
+@click.option("--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True)
+@click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
+@click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
+@click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
+@click.option("--mtu", type=click.IntRange(576, 65000), default=1500, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
+@click.option(
+    "--exec",
+    "script",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the lines of this file at the prompt and end.",
+)
+@click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
+@click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
+def command(
+    topology: Topology,
+    routing: str,
+    plane: str,
+    timers: str,
+    rate_mbit: float,
+    delay: str | None,
+    loss: float | None,
+    mtu: int,
+    seed: int,
+    script: Path | None,
+    no_sandbox: bool,
+    quiet: bool,
+) -> int:
+    """Bring a network up, with a forwarder on every server, and give its prompt.
+
+    The prompt is Mininet's; a server is written as its address or as its host name. Added are
+    path, why, load, status, cut, stop, rack, heal, kill, revive (help NAME tells more).
+
+    \b
+    sudo ./pillarbox up dcell,4,1
+    sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
+    """
+    from experiments.emulation import registry, sandbox
+
+    place = registry.take_place()
+    if not no_sandbox:
+        sandbox.enter()
+    from experiments.emulation.lab import Lab, LabSettings
+    from experiments.emulation.prompt import Prompt
+    from experiments.emulation.service import Service
+    from experiments.emulation.sweep import Run
+
+    settings = LabSettings(
+        routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
+        plane=plane,
+        timers=timers,
+        rate_mbit=rate_mbit or None,
+        delay=delay,
+        loss=loss,
+        mtu=mtu,
+        seed=seed,
+    )
+    with ExitStack() as stack:
+        stack.callback(registry.leave, place)
+        if no_sandbox:
+            run = Run.begin()
+            stack.callback(run.end)
+        lab = stack.enter_context(Lab(topology, settings, place.folder))
+        service = Service(lab)
+        stack.callback(service.close)
+        if not quiet:
+            click.echo(_welcome(lab, place.number))
+        Prompt(lab, script)
+    return 0
+
+
+def _welcome(lab: Lab, number: int) -> str:
+    topology = lab.topology
+    how = f"routing {lab.routing}, plane {lab.plane}" if lab.relays else "switches do it all"
+    first, last = topology.address(0), topology.address(topology.servers - 1)
+    target = topology.ip(topology.servers - 1)
+    return (
+        f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "
+        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {target}"
+    )

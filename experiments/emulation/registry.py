@@ -1,0 +1,105 @@
+"""Which labs are running on this machine, and where each keeps its files.
+
+A lab has a folder ``/run/pillarbox/labs/<number>``, which only root may look into. It holds a lock
+on a file there as long as it lives; the kernel releases the lock however it dies. A folder whose
+lock is free is a dead lab's, and the next lab takes it over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from topos.base.errors import TopologyError, require
+
+LABS = Path("/run/pillarbox/labs")
+MOST_LABS = 1000
+LOCK = "lock"
+
+
+class Place(NamedTuple):
+    """A lab's folder; whoever holds `lock` open owns it."""
+
+    number: int
+    folder: Path
+    lock: IO[str]
+
+
+def take_place() -> Place:
+    """Return an empty folder for a new lab."""
+    require(os.geteuid() == 0, "a lab needs root: use sudo")
+    LABS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for number in range(1, MOST_LABS):
+        folder = LABS / str(number)
+        lock = _locked(folder)
+        if lock:
+            for old in folder.iterdir():
+                if old.name != LOCK:
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+            return Place(number, folder, lock)
+    raise TopologyError(f"{MOST_LABS} labs are running: end one first")
+
+
+def leave(place: Place) -> None:
+    """Remove a lab's folder."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.lock.close()
+
+
+def running() -> list[int]:
+    """Return the numbers of the labs that are alive."""
+    if not LABS.exists():
+        return []
+    numbers = sorted(int(folder.name) for folder in LABS.iterdir() if folder.name.isdecimal())
+    return [number for number in numbers if _is_alive(LABS / str(number))]
+
+
+def folder_of(number: int | None = None) -> Path:
+    """Return the folder of a running lab: the only one, if no number is given."""
+    require(os.geteuid() == 0, "only root can reach a lab: use sudo")
+    numbers = running()
+    if number is not None:
+        require(number in numbers, f"lab {number} is not running: {_told(numbers)}")
+        return LABS / str(number)
+    require(len(numbers) > 0, "no lab is running: start one with `sudo pillarbox up SPEC`")
+    require(len(numbers) == 1, f"{_told(numbers)}: choose one with --lab NUMBER")
+    return LABS / str(numbers[0])
+
+
+def _told(numbers: list[int]) -> str:
+    if not numbers:
+        return "none is"
+    return f"labs {', '.join(map(str, numbers))} are running"
+
+
+def _locked(folder: Path) -> IO[str] | None:
+    """Return the folder's lock, None if somebody has it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock = (folder / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    # Its owner may have removed the folder in the moment before.
+    if (
+        not (folder / LOCK).exists()
+        or (folder / LOCK).stat().st_ino != os.fstat(lock.fileno()).st_ino
+    ):
+        lock.close()
+        return None
+    return lock
+
+
+def _is_alive(folder: Path) -> bool:
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
