@@ -1,10 +1,8 @@
-"""DFR and DCellBroadcast: single decisions, whole paths, and the protocol among live servers."""
+"""DFR: single decisions, whole paths, and the protocol among live servers."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -14,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.actions import Action, Drop, Send
 from hosts.base.algorithms import route
 from hosts.base.failures import NONE, Failures, parse_failures
-from hosts.base.path import Path, Step
+from hosts.base.path import Path
 from hosts.base.timers import FAST
 from hosts.dcell import dfr
 from hosts.dcell.dfr import Heading, Lost, Way
@@ -25,10 +23,8 @@ from hosts.dcell.paths import path as plain_path
 from hosts.dcell.router import Dfr
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
-from hosts.memory.packets import udp_packet
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import UDP, Ipv4Header
 from hosts.wire.messages import Unreachable, Unreached
 from topos.dcell import DCell
 
@@ -502,78 +498,3 @@ def test_messages_are_never_answered_and_strangers_never_believed() -> None:
     body = Unreachable(2**30, Unreached.NO_PATH).pack()
     one.receive(0, 1, Frame(ETH_DCN, DcnHeader(5, 0, Protocol.UNREACHABLE).pack(body)), 0.0)
     assert not len(one.unreachable)
-
-
-# -- broadcast ---------------------------------------------------------------------------------
-
-
-def shouted(dcell: DCell, source: int, scope: int, failures: Failures) -> Iterator[int]:
-    """Yield each delivery of a broadcast, the newest frame first: detours overtake short ways."""
-    routers = [Dfr(dcell, server, timers=BRISK) for server in range(dcell.servers)]
-    actions = [(source, one) for one in routers[source].broadcasts.send(b"hear", scope, 0.0)]
-    while actions:
-        server, action = actions.pop()
-        if isinstance(action, Deliver):
-            assert action.packet == b"hear"
-            yield server
-        elif isinstance(action, Send):
-            assert action.peer == EVERYONE
-            for peer in dcell.peers(server, action.port):
-                if failures.of_hop(dcell, server, Step(action.port, peer)) is None:
-                    heard = routers[peer].receive(action.port, server, action.frame, 0.0)
-                    actions += [(peer, one) for one in heard]
-        else:
-            raise AssertionError(action)
-
-
-@pytest.mark.parametrize("spec", [*SMALL, "dcell,2,3,servers=70"])
-def test_broadcast_reaches_every_server_of_its_scope_once(spec: str) -> None:
-    dcell = topos.parse(spec)
-    for seed in range(8):
-        drawn = random.Random(seed)
-        failures = random_failures(dcell, drawn) if seed else NONE
-        source = drawn.choice(alive(dcell, failures))
-        scope = dcell.k - seed % (dcell.k + 1)
-        graph = cabled(dcell, failures)
-        inside = set(dfr.members(dcell, scope, source))
-        outside = {
-            node
-            for node in graph
-            if (node if node < dcell.servers else (node - dcell.servers) * dcell.n) not in inside
-        }
-        graph.remove_nodes_from(outside)
-        component = networkx.node_connected_component(graph, source)
-        expected = {node for node in component if node < dcell.servers} - {source}
-        heard = Counter(shouted(dcell, source, scope, failures))
-        assert heard == dict.fromkeys(expected, 1), (seed, scope)
-
-
-@pytest.mark.parametrize("address", [0xFFFFFFFF, 0x0AFFFFFF])
-def test_ip_broadcast_of_an_application_reaches_everybody(address: int) -> None:
-    net = network("dcell,2,2")
-    packet = Ipv4Header(net.topology.ipv4(3), address, UDP).pack(bytes(16))
-    net.send(3, packet)
-    net.run(0.01)
-    delivered = [one.counters["delivered"] for one in net.routers]
-    assert delivered == [server != 3 for server in range(42)]
-    assert not any(one.drops for one in net.routers)
-
-
-@pytest.mark.parametrize(
-    ("header", "reason"),
-    [
-        (DcnHeader(1, broadcast(1) - 1, Protocol.IPV4), "unknown multicast group"),
-        (DcnHeader(21, broadcast(1), Protocol.IPV4), "broadcast out of its scope"),
-        (DcnHeader(1, broadcast(3), Protocol.IPV4), "broadcast out of its scope"),
-        (DcnHeader(1, broadcast(1), Protocol.PROBE), "unknown protocol"),
-    ],
-)
-def test_broadcasts_that_make_no_sense_go_no_further(header: DcnHeader, reason: str) -> None:
-    one = Dfr(topos.parse("dcell,4,2"), 0, timers=BRISK)
-    assert answered(one, header) == [Drop(reason, b"packet")]
-
-
-def test_packets_that_are_no_dcn_are_dropped() -> None:
-    one = Dfr(topos.parse("dcell,4,1"), 0, timers=BRISK)
-    packet = udp_packet(one.topology, 1, 0)
-    assert one.receive(0, 1, Frame(0x0800, packet), 0.0) == [Drop("unknown protocol", packet)]
