@@ -66,6 +66,11 @@ class Neighbours:
         heard = (peer for peer in self.peers[port] if self._is_heard(Step(port, peer), now))
         return HeartBeat(port, tuple(self._uid_of(peer) for peer in heard))
 
+    def is_silent(self, port: int, uid: int, now: float) -> bool:
+        """Tell whether that neighbour has not been heard for a timeout."""
+        step = Step(port, self._server_of_uid(uid))
+        return step in self._heard and not self._is_heard(step, now)
+
     def hear(self, port: int, uid: int, message: HeartBeat, now: float) -> Step | None:
         """Take in a heart-beat; return its link if its state changed."""
         step = Step(port, self._server_of_uid(uid))

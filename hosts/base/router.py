@@ -194,13 +194,12 @@ class Router:
     def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:
         if not self.watches_neighbours:
             return []
+        new = self.neighbours.is_silent(port, header.source, now)
         changed = self.neighbours.hear(port, header.source, message, now)
-        if changed is None:
-            return []
-        if self.neighbours.works(changed):
+        if new or (changed and self.neighbours.works(changed)):
             # So that the other end learns at once that it is heard.
             self.agenda.set("heart-beat", now, self._beat)
-        return self._links_changed([changed], now)
+        return self._links_changed([changed], now) if changed else []
 
     def _beat(self, now: float) -> list[Action]:
         self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._beat)
