@@ -34,11 +34,13 @@ from topos.base.errors import require
 ENTRIES = 1024
 MOST_ENTRIES = 4096  # in each of two tables, which take the memory of all that they may hold
 HEADER_SIZES = (0, ipv4.SIZE, dcn.PLAIN.size, dcn.PROXIED.size, bcube.SIZE)
+MOST_HEADER = max(HEADER_SIZES)
 
 Key = TypeVar("Key")
 
+# -- as forward.h has it: enumerations, and the parts of its structures ---------------------------
 
-# Of forward.h, which says what they mean: enumerations, and structures without holes.
+
 class KeyKind(IntEnum):
     """By what a frame is looked up."""
 
@@ -58,21 +60,21 @@ class ActionKind(IntEnum):
     UNWRAP = 3
 
 
-SET_PROXY = 1
-_WORDS = struct.Struct(">4I")  # what is compared with packets has the network's byte order
-_NO_WORDS = (0,) * 4
-_WHERE = struct.Struct("=2I")
-_WHITHER = struct.Struct("=2I12s")
-_DETAILS = struct.Struct("=4BI")
-_NO_MACS = bytes(12)
-MOST_HEADER = max(HEADER_SIZES)
-_NO_HEADER = bytes(MOST_HEADER)
+SET_PROXY = 1  # KEEP and CLEAR: see `Proxy`
+
+_WORDS = struct.Struct(">4I")  # of a key, in the network's byte order: compared with packets
+_WHERE = struct.Struct("=2I")  # of a relay's key: interface, kind
+_WHITHER = struct.Struct("=2I12s")  # of an action: generation, interface, MAC addresses
+_DETAILS = struct.Struct("=4BI")  # kind, header size, proxy change, rerouted, proxy
+_COUNTS = struct.Struct("=3Q")  # packets, bytes, when last, behind the header
 _COUNTS_AT = _WHITHER.size + _DETAILS.size + MOST_HEADER
-_COUNTS = struct.Struct("=3Q")
-_UNUSED = bytes(_COUNTS.size)
-_INDEX = struct.Struct("=I")
 _CONFIG = struct.Struct("=2I")
+_INDEX = struct.Struct("=I")
 _COUNTER = struct.Struct("=Q")
+_NO_WORDS = (0,) * 4
+_NO_MACS = bytes(12)
+_NO_HEADER = bytes(MOST_HEADER)
+_UNUSED = bytes(_COUNTS.size)
 
 
 class Port(NamedTuple):
@@ -267,7 +269,7 @@ class KernelTable:
         """
         return {
             name: _COUNTER.unpack(self._counters[_INDEX.pack(index)])[0]
-            for index, name in enumerate(self._names[:-1])
+            for index, name in enumerate(self._names[:-1])  # the last is their number
         }
 
     def used_since_last(self) -> Usage:
