@@ -87,12 +87,13 @@ def nowhere() -> Iterator[None]:
     home = _here()
     try:
         if _libc.unshare(CLONE_NEWNET):
-            raise BpfError(
-                f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root"
-            )
-        yield
+            why = os.strerror(ctypes.get_errno())
+            raise BpfError(f"a network namespace cannot be made: {why}; run it as root")
+        try:
+            yield
+        finally:
+            enter(home)
     finally:
-        enter(home)
         os.close(home)
 
 

@@ -365,6 +365,14 @@ def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
     assert "\n" not in told
 
 
+def test_who_is_not_root_is_told_so():
+    child = os.fork()  # an ordinary user's process cannot become root again
+    if child == 0:
+        os.setuid(65534)
+        os._exit(not bpf.available().endswith("Operation not permitted; run it as root"))
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
     source = tmp_path / "forward.bpf.c"
     source.write_text(
