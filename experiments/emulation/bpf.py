@@ -1,14 +1,15 @@
-"""Three tiny BPF programs, assembled here, and how they are attached to an interface.
+"""Four tiny BPF programs, assembled here, and how they are attached to an interface.
 
-A cable needs no more than: drop what comes in (a cut that nobody notices), drop some of it (loss),
-hand it to another interface's far end (a patch panel). Each is a handful of instructions, so there
-is nothing to compile. They run first on an interface's ingress and let what they do not drop go on
-to whatever other programs are attached there.
+A cable needs no more than: drop what passes (a cut that nobody notices), drop some of it (loss),
+hand it to another interface's far end (a patch panel), take it from its sender (see `own`). Each is
+a handful of instructions, so there is nothing to compile. The first three run before whatever other
+programs are attached to an interface, which get what they let pass.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import struct
@@ -17,8 +18,10 @@ from typing import NamedTuple
 from experiments.emulation.netlink import (
     NLM_F_CREATE,
     NLM_F_REPLACE,
+    RTM_NEWLINK,
     Message,
     attribute,
+    interface,
     number,
     text,
 )
@@ -31,7 +34,10 @@ TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 6, 7, 8, 1
 ETH_P_ALL = 0x0003
 
-BPF_PROG_LOAD, SCHED_CLS = 5, 3
+BPF_PROG_LOAD, SCHED_CLS, XDP = 5, 3, 6
+HAS_FRAGS = 1 << 5  # an XDP program that is content with super-packets (Linux 5.18)
+IFLA_XDP, IFLA_XDP_FD, IFLA_XDP_FLAGS, XDP_FLAGS_DRV_MODE = 43, 1, 3, 1 << 2
+XDP_PASS = 2
 BPF_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 ACT_UNSPEC, ACT_SHOT = -1, 2  # go on to the next program; drop
 GET_PRANDOM_U32, REDIRECT_PEER = 7, 155  # helper functions
@@ -83,15 +89,48 @@ def hand_to_peer(index: int) -> bytes:
     return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
 
 
-def load(program: bytes) -> int:
+@functools.cache
+def _owning() -> int:
+    """Load the program of `own`, for good; older kernels do not know super-packets."""
+    program = _set(0, XDP_PASS) + _EXIT
+    try:
+        return load(program, XDP, HAS_FRAGS)
+    except TopologyError:
+        return load(program, XDP)
+
+
+def own(index: int, deed: str) -> Message:
+    """Return the request that takes what comes in at a veth from the socket that sent it.
+
+    Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
+    until they arrive: over veth and bridge that reaches from the sender through every switch, whose
+    queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
+    account ends at its own network card. So it does at an interface that runs an XDP program, even
+    one that only passes everything.
+    """
+    return _xdp(index, _owning(), deed)
+
+
+def disown(index: int, deed: str) -> Message:
+    """Return the request that undoes `own`."""
+    return _xdp(index, -1, deed)
+
+
+def _xdp(index: int, program: int, deed: str) -> Message:
+    what = attribute(IFLA_XDP_FD, struct.pack("=i", program))
+    what += number(IFLA_XDP_FLAGS, XDP_FLAGS_DRV_MODE)
+    return Message(RTM_NEWLINK, 0, interface(index) + attribute(IFLA_XDP, what), deed)
+
+
+def load(program: bytes, kind: int = SCHED_CLS, flags: int = 0) -> int:
     """Return an open file that stands for a loaded program."""
     licence = ctypes.create_string_buffer(b"GPL")
     code = ctypes.create_string_buffer(program, len(program))
     request = struct.pack(
-        "=IIQQIIQI",
-        *(SCHED_CLS, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
-        *(0, 0, 0, 0),
-    ) + bytes(80)
+        "=IIQQIIQII",
+        *(kind, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
+        *(0, 0, 0, 0, flags),
+    ) + bytes(76)
     call = BPF_SYSCALLS.get(platform.machine())
     if call is None:
         raise TopologyError(f"BPF programs cannot be loaded on a {platform.machine()} processor")
@@ -99,8 +138,8 @@ def load(program: bytes) -> int:
     if descriptor < 0:
         reason = os.strerror(ctypes.get_errno())
         raise TopologyError(
-            f"the kernel refused a BPF program ({reason}): silent cuts, losses and cables between "
-            "servers need one with CONFIG_NET_CLS_BPF, and root"
+            f"the kernel refused a BPF program ({reason}): silent cuts, losses, rates and cables "
+            "between servers need one with CONFIG_NET_CLS_BPF, and root"
         )
     return int(descriptor)
 

@@ -29,6 +29,9 @@ from experiments.emulation.nodes import LabIntf, LabNode, refuse_options
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
+# Up to this rate switches' queues are filled by what senders no longer count (see `bpf.own`);
+# beyond it, a processor has better things to do.
+MOST_OWNED_MBIT = 100
 PANEL_MARK = "~"
 LONGEST_NAME = 15
 
@@ -78,6 +81,9 @@ class LabLink(Link):
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[bpf.Tap] = set()
+        # The fabric's end at which arrives what a host's port sends, and whether it owns it.
+        self._arrivals: dict[int, int] = {}
+        self._owning: set[int] = set()
         for key in ("intf", "cls1", "cls2"):
             if params.get(key) in (Intf, TCIntf) or (key == "intf" and not params.get(key)):
                 params[key] = LabIntf
@@ -136,6 +142,7 @@ class LabLink(Link):
         self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
         if any(hosts):
             switch = self.cuts[0]
+            self._arrivals = {ports[second].ifindex: switch}
             incoming, outgoing = bpf.Tap(switch, bpf.INGRESS), bpf.Tap(switch, bpf.EGRESS)
             self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
         else:
@@ -158,6 +165,8 @@ class LabLink(Link):
             self._taps = [bpf.Tap(side.ifindex, bpf.EGRESS) for side in reversed(sides)]
         else:
             self._taps = [bpf.Tap(side.ifindex, bpf.INGRESS) for side in sides]
+            for port, side in zip(ports, sides, strict=True):
+                self._arrivals[port.ifindex] = side.ifindex
             for tap, target in zip(self._taps, reversed(sides), strict=True):
                 run_at(tap, bpf.PATCH, bpf.hand_to_peer(target.ifindex), f"patch {target.name}")
 
@@ -192,6 +201,7 @@ class LabLink(Link):
         messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []
         if bw:
             messages += shaping.rate(intf.ifindex, bw, max_queue_size)
+        self._own(intf, bw is not None and 0 < bw <= MOST_OWNED_MBIT)
         if wanted and not by_process:
             if bw:
                 messages.pop()  # netem is the queue
@@ -201,6 +211,14 @@ class LabLink(Link):
         elif messages:
             self._shaped.remove(intf)
         intf.node.live_namespace().send(*messages)
+
+    def _own(self, intf: LabIntf, wanted: bool) -> None:
+        """See to it that what a host sends waits in the switches' queues, not in its sockets."""
+        arrival = self._arrivals.get(intf.ifindex)
+        if arrival is not None and wanted != (arrival in self._owning):
+            change = bpf.own if wanted else bpf.disown
+            fabric().send(change(arrival, f"queue what {intf.name} sends"))
+            self._owning ^= {arrival}
 
     def _side(self, intf: LabIntf) -> int:
         """Return 0 for the first node's end, 1 for the second's."""

@@ -277,3 +277,17 @@ def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
         lab("tree,2,1")
     left = [line.split()[0] for line in output("ip", "-br", "link").splitlines()]
     assert left == ["lo", "s1-eth0"]  # what was made is gone again, what was there is there
+
+
+def test_in_a_namespace_with_ipv6_the_fabric_still_says_nothing() -> None:
+    from experiments.emulation.namespaces import use_slot, write_sysctl
+
+    for which in ("all", "default"):
+        write_sysctl(f"net/ipv6/conf/{which}/disable_ipv6", "0")
+    use_slot(3)  # looks at the setting anew, as in the machine's own namespace
+    with lab("dcell,2,1") as net:
+        links = output("ip", "-6", "addr", "show", "scope", "link")
+        assert "s0" not in links and "~" not in links
+        assert net["h0"].cmd("ip -6 addr").strip() == ""
+        seen = net["s0"].popen(["timeout", "1.5", "tcpdump", "-ni", "s0-eth0", "-c1", "ip6"])
+        assert b"0 packets captured" in seen.communicate()[1]

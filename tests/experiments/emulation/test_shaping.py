@@ -177,3 +177,25 @@ def test_a_delay_cannot_come_later_without_netem() -> None:
         pytest.skip("this kernel has netem")
     with lab() as net, pytest.raises(TopologyError, match="this kernel has no netem"):
         net["h0"].intf("h0-eth0").config(delay="1ms")
+
+
+@root
+def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
+    with lab("tree,3,1", rate_mbit=10) as net:
+        *senders, receiver = net.hosts
+        for sender in senders:
+            sender.defaultIntf().config(bw=20)
+        servers = [receiver.popen(f"iperf3 -s -1 --forceflush -p {port}") for port in (1, 2)]
+        for server in servers:
+            assert b"-----" in server.stdout.readline()
+        loads = [
+            sender.popen(f"iperf3 -c {receiver.IP()} -p {port} -t 2 -C cubic")
+            for sender, port in zip(senders, (1, 2), strict=True)
+        ]
+        waiting = 0
+        while loads[0].poll() is None:
+            said = net["s0"].popen("tc -s qdisc show dev s0-eth2").communicate()[0].decode()
+            found = re.search(r"pfifo .*?backlog \S+ (\d+)p", said, re.DOTALL)
+            waiting = max(waiting, int(found[1]) if found else 0)
+        # Of 100 packets; 9 where each sender is stopped by its own account of what is under way.
+        assert waiting > 60

@@ -1,0 +1,115 @@
+"""Requests to the kernel in batches: order, refusals with their reasons, news of carriers."""
+
+from __future__ import annotations
+
+import errno
+import select
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+
+def modules() -> Any:
+    from experiments.emulation import namespaces, netlink
+
+    return namespaces, netlink
+
+
+def test_a_batch_is_carried_out_in_order_beyond_one_system_call() -> None:
+    namespaces, netlink = modules()
+    home = namespaces.fabric()
+    count = 3 * netlink.CHUNK_BYTES // 100
+    home.send(netlink.bridge("b", 100))
+    home.send(*(netlink.add_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count)))
+    home.send(*(netlink.delete_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count)))
+    with pytest.raises(netlink.NetlinkError):
+        home.send(netlink.delete_address(100, "10.0.0.1", 24))
+
+
+def test_the_first_refusal_is_told_and_the_rest_of_a_batch_made() -> None:
+    namespaces, netlink = modules()
+    home = namespaces.fabric()
+    with pytest.raises(netlink.NetlinkError, match="make the switch lo: File exists") as told:
+        home.send(
+            netlink.bridge("first", 100),
+            netlink.bridge("lo", 101),
+            netlink.change(99, up=True),
+            netlink.bridge("last", 102),
+        )
+    assert told.value.errno == errno.EEXIST
+    assert [link.name for link in home.netlink.links()] == ["lo", "first", "last"]
+    home.send(netlink.delete(99), ignore={errno.ENODEV})
+
+
+def test_the_kernels_own_words_are_passed_on() -> None:
+    namespaces, netlink = modules()
+    body = netlink.interface() + netlink.attribute(netlink.IFLA_MTU, b"\0")
+    broken = netlink.Message(netlink.RTM_NEWLINK, 0, body, "break something")
+    with pytest.raises(netlink.NetlinkError, match=r"refused to break something: .* \(.+\)"):
+        namespaces.fabric().send(broken)
+
+
+def test_a_batch_that_fails_before_its_end_asks_nothing() -> None:
+    namespaces, netlink = modules()
+    home = namespaces.fabric()
+    done: list[str] = []
+
+    def half_a_batch() -> None:
+        with home.batch():
+            home.send(netlink.bridge("never", 100))
+            home.afterwards(lambda: done.append("files closed"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half_a_batch()
+    assert [link.name for link in home.netlink.links()] == ["lo"]
+    assert done == ["files closed"]
+    home.send(netlink.bridge("now", 100))
+    assert home.netlink.links()[-1].name == "now"
+
+
+def test_links_are_told_with_all_that_is_asked_about_them() -> None:
+    namespaces, netlink = modules()
+    home, far = namespaces.fabric(), namespaces.Namespace()
+    near = netlink.End("near", 100, home.descriptor, "02:00:00:00:00:01")
+    peer = netlink.End("far", 101, far.descriptor, "02:00:00:00:00:02")
+    home.send(netlink.bridge("b", 7, group=5))
+    home.send(netlink.cable(near, peer, mtu=1600, group=5, bridge=7))
+    found = {link.name: link for link in home.netlink.links()}
+    assert found["near"] == (100, "near", False, False, 7, 5, "02:00:00:00:00:01", 1600)
+    assert far.netlink.links()[-1][:4] == (101, "far", False, False)
+    home.send(netlink.delete_group(5))
+    assert [link.name for link in home.netlink.links()] == ["lo"]
+
+
+def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
+    namespaces, netlink = modules()
+    home, far = namespaces.fabric(), namespaces.Namespace()
+    with far:
+        events = netlink.CarrierEvents()
+    assert events.read() == []
+
+    def wait_for(up: bool) -> None:
+        """Wait for the next change of state, which must be this."""
+        while select.select([events], [], [], 5)[0]:
+            news = events.read()
+            assert {(event.ifindex, event.name) for event in news} == {(101, "far")}
+            if up in [event.up for event in news]:
+                return
+        raise AssertionError(f"no news of far going {'up' if up else 'down'}")
+
+    near = netlink.End("near", 100, home.descriptor)
+    home.send(netlink.cable(near, netlink.End("far", 101, far.descriptor), mtu=1500))
+    far.send(netlink.change(101, up=True))
+    wait_for(False)  # one end does not make a live cable
+    home.send(netlink.change(100, up=True))
+    wait_for(True)
+    home.send(netlink.change(100, up=False))
+    wait_for(False)
+    home.send(netlink.change(100, up=True))
+    wait_for(True)
+    home.send(netlink.delete(100))
+    wait_for(False)
+    events.close()
