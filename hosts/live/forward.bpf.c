@@ -294,9 +294,9 @@ static __always_inline int from_bcube(struct __sk_buff *skb, struct front *front
 	if (is_control_inside(skb, header->protocol, BCUBE_SIZE))
 		return go_on(SLOW_CONTROL);
 	if (at_end)
-		relay.end.destination = header->destination;
+		relay.destination = header->destination;
 	else
-		relay.hop.nha = bpf_htonl(next_nha(header));
+		relay.nha = bpf_htonl(next_nha(header));
 	action = decided(&relays, &relay);
 	if (!action)
 		return GO_ON;
@@ -385,7 +385,7 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 			return go_on(SLOW_NOT_PLAIN_DATA);
 	} else {
 		relay.kind = BY_DESTINATION;
-		relay.dcn.destination = ip->destination;
+		relay.destination = ip->destination;
 	}
 	action = decided(&relays, &relay);
 	return action ? relay_ip(skb, front, action) : GO_ON;
@@ -428,9 +428,6 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 }
 
 /* -- what is attached -------------------------------------------------------------------------- */
-
-int app_out(struct __sk_buff *skb);
-int port_in(struct __sk_buff *skb);
 
 /* A filter outlives the process that attached it, and a server that is dead must not forward. The
  * kernel empties this table as soon as no process holds it: filters go by way of it.

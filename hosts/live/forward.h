@@ -26,19 +26,15 @@ enum relay_kind { BY_DCN = 1, BY_HOP, BY_END, BY_DESTINATION, BY_FLOW, BY_TUNNEL
 
 struct relay {
 	union {
-		struct {
-			__be32 destination, proxy, proxied;
-		} dcn; /* and for BY_DESTINATION, with zeros */
-		struct {
-			__be32 nha;
-		} hop;
-		struct {
-			__be32 destination;
-		} end;
-		struct flow flow;
+		struct flow flow; /* the longest first: an initializer clears this one */
 		struct {
 			__be32 outer_source, outer_destination, source, destination;
 		} tunnel;
+		struct {
+			__be32 destination, proxy, proxied;
+		} dcn;
+		__be32 nha;	    /* BY_HOP */
+		__be32 destination; /* BY_END: a uid; BY_DESTINATION: an address */
 	};
 	__u32 ifindex; /* by which it came, 0 where that makes no difference */
 	__u32 kind;
