@@ -144,12 +144,16 @@ class LabNet(Mininet):
     # -- down ----------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End all programs of the network and remove it."""
+        """End all programs of the network and remove it; once more does no harm."""
         for controller in self.controllers:
             controller.stop()
         if self.terms:
             self.stopXterms()
-        nodes = [node for node in self.hosts + self.switches if isinstance(node, LabNode)]
+        nodes = [
+            node
+            for node in self.hosts + self.switches
+            if isinstance(node, LabNode) and node.namespace is not None
+        ]
         for node in nodes:
             node.end_programs()
         end_programs_in({n.live_namespace().descriptor for n in nodes if n.inNamespace})
@@ -159,7 +163,7 @@ class LabNet(Mininet):
         for node in self.hosts + self.switches:
             if node in nodes:
                 node.bridge = 0
-            elif node in self.switches:
+            elif node in self.switches and not isinstance(node, LabNode):
                 node.stop()
             node.terminate()
         info("*** Done\n")

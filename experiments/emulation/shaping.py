@@ -25,10 +25,9 @@ from topos.base.errors import TopologyError, require
 
 RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
-TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64 = 10, 11
 IFLA_GSO_MAX_SIZE = 41
 ROOT = 0xFFFFFFFF
-HTB_HANDLE, LEAF_HANDLE = 5 << 16, 10 << 16
+HTB_HANDLE, LEAF_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: and 10:
 HTB_CLASS = HTB_HANDLE | 1
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
@@ -130,9 +129,8 @@ def delayed(
     waiting = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
     speed_mbit = 10_000.0 if rate_mbit is None else rate_mbit
     under_way = int((delay.delay_s + delay.jitter_s) * speed_mbit * 125_000 / 1500)
-    data = struct.pack("=IIIIII", 0, waiting + under_way, 0, 0, 0, 0)
-    data += attribute(TCA_NETEM_LATENCY64, struct.pack("=q", round(delay.delay_s * 1e9)))
-    data += attribute(TCA_NETEM_JITTER64, struct.pack("=q", round(delay.jitter_s * 1e9)))
+    ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
+    data = struct.pack("=IIIIII", ticks, waiting + under_way, 0, 0, 0, jitter_ticks)
     parent = ROOT if rate_mbit is None else HTB_CLASS
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
     return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "netem", data, deed)

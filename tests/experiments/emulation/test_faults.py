@@ -137,6 +137,8 @@ def test_a_stopped_switch_is_dark_and_comes_back() -> None:
 
     with lab("bcube,2,1") as net:
         faults = Faults(net)
+        known = net["s0"].cmd("bridge fdb show br s0 | grep static")
+        assert known.count("static") == 2
         fault = faults.stop_switch("s0")
         assert not net["h0"].intf("h0-eth0").has_carrier()
         assert not net["h1"].intf("h1-eth0").has_carrier()
@@ -144,6 +146,7 @@ def test_a_stopped_switch_is_dark_and_comes_back() -> None:
         faults.undo(fault)
         assert net["h0"].intf("h0-eth0").has_carrier()
         assert reached(net["h0"], net["h1"].IP())
+        assert net["s0"].cmd("bridge fdb show br s0 | grep static") == known
 
 
 def test_a_stopped_rack_is_cut_off_entirely() -> None:

@@ -252,6 +252,9 @@ def test_stopping_ends_every_program_and_leaves_nothing() -> None:
     again = lab("dcell,2,1")  # the names are free again
     again.start()
     again.stop()
+    again.stop()
+    with pytest.raises(TopologyError, match="h0 was stopped"):
+        again["h0"].popen("true")
 
 
 def test_servers_neither_route_nor_speak_ipv6() -> None:

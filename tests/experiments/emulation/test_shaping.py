@@ -199,3 +199,30 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
             waiting = max(waiting, int(found[1]) if found else 0)
         # Of 100 packets; 9 where each sender is stopped by its own account of what is under way.
         assert waiting > 60
+
+
+def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
+    from experiments.emulation.shaping import Delay, delayed
+
+    # What "tc qdisc add dev lo parent 5:1 handle 10: netem delay 5ms 1ms limit 116" sends.
+    fixed = bytes.fromhex("00000000 01000000 00001000 01000500 00000000")
+    kind = bytes.fromhex("0a000100 6e6574656d00 0000")
+    options = bytes.fromhex("1c000200 2d310100 74000000" + 3 * "00000000" + "093d0000")
+    request = delayed(1, Delay(5e-3, 1e-3), rate_mbit=32)
+    assert request.body == fixed + kind + options
+
+
+@root
+def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments.emulation import shaping
+
+    had = shaping.kernel_has_netem()
+    monkeypatch.setattr(shaping, "kernel_has_netem", lambda: True)
+    if had:
+        with lab(rate_mbit=10, delay="5ms") as net:
+            assert "netem" in net["h0"].cmd("tc qdisc show dev h0-eth0")
+    else:
+        with pytest.raises(
+            TopologyError, match=r"refused to delay what interface \d+ sends by 5 ms"
+        ):
+            lab(rate_mbit=10, delay="5ms")
