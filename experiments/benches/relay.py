@@ -57,21 +57,24 @@ def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each kind of relay."""
     seconds, rounds = (QUICK_SECONDS, QUICK_ROUNDS) if quick else (SECONDS, ROUNDS)
     cases = {name: CASES[name] for name in (QUICK_CASES if quick else CASES)}
-    skipped = _reasons(cases)
-    rates: dict[str, list[float]] = {name: [] for name in cases if not skipped[name]}
+    bad = {name: f"skipped: {why}" for name, why in _reasons(cases).items() if why}
+    rates: dict[str, list[float]] = {name: [] for name in cases if name not in bad}
     drawn = random.Random(SEED)
     with ExitStack() as stack:
         labs = {name: stack.enter_context(cases[name]()) for name in rates}
         for _ in range(rounds):
             for name in drawn.sample(list(labs), len(labs)):
-                rates[name].append(labs[name].goodput_bps(seconds))
+                try:
+                    rates[name].append(labs[name].goodput_bps(seconds))
+                except OSError as error:
+                    bad[name] = f"failed: {error}"
     for name in cases:
         row: Row = {"relay": name, "goodput_gbps": None, "of_kernel": None, "low": None}
-        row |= {"high": None, "outcome": f"skipped: {skipped[name]}"}
-        if name in rates:
+        row |= {"high": None, "outcome": bad.get(name) or bad.get(KERNEL) or "ok"}
+        if row["outcome"] == "ok":
             row |= _compared(rates[name], rates[KERNEL])
-            missed = name in BY_EBPF and not quick and row["of_kernel"] < GOAL
-            row["outcome"] = f"missed: {GOAL} wanted" if missed else "ok"
+            if name in BY_EBPF and not quick and row["of_kernel"] < GOAL:
+                row["outcome"] = f"missed: {GOAL} wanted"
         yield row
 
 

@@ -28,25 +28,36 @@ def test_share_of_the_kernel_is_that_of_medians_and_lies_in_its_interval():
     assert row["low"] <= 0.9 <= row["high"]
 
 
-def test_what_misses_the_goal_is_told(monkeypatch):
-    class Lab:
-        def __init__(self, rate: float) -> None:
-            self.rate = rate
+class Lab:
+    """Three servers with a given rate, or an error."""
 
-        def __enter__(self):
-            return self
+    def __init__(self, rate: float | OSError) -> None:
+        self.rate = rate
 
-        def __exit__(self, *error):
-            return None
+    def __enter__(self):
+        return self
 
-        def goodput_bps(self, seconds: float) -> float:
-            return self.rate
+    def __exit__(self, *error):
+        return None
 
-    rates = {"kernel": 100.0, "eBPF, DCN header": 94.0, "eBPF, IP in IP": 96.0}
+    def goodput_bps(self, seconds: float) -> float:
+        if isinstance(self.rate, OSError):
+            raise self.rate
+        return self.rate
+
+
+def test_what_misses_the_goal_or_fails_is_told(monkeypatch):
+    rates = {
+        "kernel": 100.0,
+        "eBPF, DCN header": 94.0,
+        "eBPF, IP in IP": 96.0,
+        "eBPF, BCube header": TimeoutError("timed out"),
+    }
     monkeypatch.setattr(relay, "CASES", {n: (lambda r=r: Lab(r)) for n, r in rates.items()})
     monkeypatch.setattr(relay, "_reasons", lambda cases: dict.fromkeys(cases, ""))
     assert [row["outcome"] for row in relay.run(quick=False)] == [
         "ok",
         "missed: 0.95 wanted",
         "ok",
+        "failed: timed out",
     ]
