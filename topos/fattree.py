@@ -133,6 +133,22 @@ class FatTree(Topology):
         place = [low // 65536, low // 256 % 256, low % 256 - 2]
         return self.server_at(place)  # type: ignore[no-any-return]
 
+    def switch_ipv4(self, switch: int) -> int:
+        """``10.pod.switch.1``, and ``10.n.j.i`` in the core (Al-Fares 2008, section 3.2).
+
+        >>> from topos.base.addressing import dotted_quad
+        >>> fattree = FatTree(4)
+        >>> [dotted_quad(fattree.switch_ipv4(switch)) for switch in (1, 8, 19)]
+        ['10.0.1.1', '10.0.2.1', '10.4.2.2']
+        """
+        if self.levels != LEVELS:
+            return super().switch_ipv4(switch)
+        level, index = divmod(switch, self.width)
+        place, position = divmod(index, self.half)
+        if level == LEVELS - 1:
+            return NETWORK + self.n * 65536 + (place + 1) * 256 + position + 1
+        return NETWORK + place * 65536 + (level * self.half + position) * 256 + 1
+
     def switch_label(self, switch: int) -> str:
         """``edge 0.1``, ``aggregation 0.1`` and ``core 2``, or ``level 3:17``."""
         level, index = divmod(switch, self.width)

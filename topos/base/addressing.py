@@ -50,6 +50,10 @@ class UidAddresses:
         """Return the server that has the address (not checked: see `server_of_ip`)."""
         return self.server_of_uid(ipv4 - FIRST_HOST)
 
+    def switch_ipv4(self, switch: int) -> int:
+        """Return the IPv4 address of a switch that routes: the first ones behind the servers'."""
+        return FIRST_HOST + self.servers + switch
+
     def ip(self, server: int) -> str:
         """Return the server's IPv4 address as text."""
         return dotted_quad(self.ipv4(server))
