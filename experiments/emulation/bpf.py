@@ -9,7 +9,6 @@ programs are attached to an interface, which get what they let pass.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import platform
 import struct
@@ -18,10 +17,8 @@ from typing import NamedTuple
 from experiments.emulation.netlink import (
     NLM_F_CREATE,
     NLM_F_REPLACE,
-    RTM_NEWLINK,
     Message,
     attribute,
-    interface,
     number,
     text,
 )
@@ -34,16 +31,16 @@ TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 6, 7, 8, 1
 ETH_P_ALL = 0x0003
 
-BPF_PROG_LOAD, SCHED_CLS, XDP = 5, 3, 6
-HAS_FRAGS = 1 << 5  # an XDP program that is content with super-packets (Linux 5.18)
-IFLA_XDP, IFLA_XDP_FD, IFLA_XDP_FLAGS, XDP_FLAGS_DRV_MODE = 43, 1, 3, 1 << 2
-XDP_PASS = 2
+BPF_PROG_LOAD, SCHED_CLS = 5, 3
 BPF_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
-ACT_UNSPEC, ACT_SHOT = -1, 2  # go on to the next program; drop
-GET_PRANDOM_U32, REDIRECT_PEER = 7, 155  # helper functions
+ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; drop uncounted
+GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT_PEER = 7, 13, 155  # helper functions
+TO_INGRESS = 1
+MARK, IFINDEX = 8, 40  # where in a packet's context (struct __sk_buff)
+OWNED = 0x50420001  # a mark that lasts from one program to itself
 
-# Priorities of our programs on an ingress: before those of a forwarder.
-CUT, LOSS, PATCH = 1, 2, 3
+# Priorities of our programs at a place: before those of a forwarder.
+OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -84,53 +81,38 @@ def drop_some(probability: float) -> bytes:
     )
 
 
+def own() -> bytes:
+    """Return the program that takes what comes in from the socket that sent it.
+
+    Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
+    until they arrive: over veth and bridge that reaches from the sender through every switch, whose
+    queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
+    account ends at its own network card. Here it ends where a packet comes in: the program lets a
+    clone, which no socket counts, come in once more, and drops the packet. (An XDP program would do
+    the same, but then Linux cuts super-packets apart, and drops those of headers it does not know.)
+    """
+    mark = _set(2, OWNED) + _instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
+    again = _instruction(0x61, 0x12, IFINDEX) + _set(3, TO_INGRESS) + _call(CLONE_REDIRECT)
+    first = mark + again + _set(0, ACT_STOLEN) + _EXIT
+    second = _set(2, 0) + _instruction(0x63, 0x21, MARK) + _set(0, ACT_UNSPEC) + _EXIT
+    is_second = _instruction(0x61, 0x12, MARK) + _instruction(0x15, 2, len(first) // 8, OWNED)
+    return is_second + first + second
+
+
 def hand_to_peer(index: int) -> bytes:
     """Return the program that lets a packet come in where interface `index` has its far end."""
     return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
 
 
-@functools.cache
-def _owning() -> int:
-    """Load the program of `own`, for good; older kernels do not know super-packets."""
-    program = _set(0, XDP_PASS) + _EXIT
-    try:
-        return load(program, XDP, HAS_FRAGS)
-    except TopologyError:
-        return load(program, XDP)
-
-
-def own(index: int, deed: str) -> Message:
-    """Return the request that takes what comes in at a veth from the socket that sent it.
-
-    Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
-    until they arrive: over veth and bridge that reaches from the sender through every switch, whose
-    queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
-    account ends at its own network card. So it does at an interface that runs an XDP program, even
-    one that only passes everything.
-    """
-    return _xdp(index, _owning(), deed)
-
-
-def disown(index: int, deed: str) -> Message:
-    """Return the request that undoes `own`."""
-    return _xdp(index, -1, deed)
-
-
-def _xdp(index: int, program: int, deed: str) -> Message:
-    what = attribute(IFLA_XDP_FD, struct.pack("=i", program))
-    what += number(IFLA_XDP_FLAGS, XDP_FLAGS_DRV_MODE)
-    return Message(RTM_NEWLINK, 0, interface(index) + attribute(IFLA_XDP, what), deed)
-
-
-def load(program: bytes, kind: int = SCHED_CLS, flags: int = 0) -> int:
+def load(program: bytes) -> int:
     """Return an open file that stands for a loaded program."""
     licence = ctypes.create_string_buffer(b"GPL")
     code = ctypes.create_string_buffer(program, len(program))
     request = struct.pack(
-        "=IIQQIIQII",
-        *(kind, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
-        *(0, 0, 0, 0, flags),
-    ) + bytes(76)
+        "=IIQQIIQI",
+        *(SCHED_CLS, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
+        *(0, 0, 0, 0),
+    ) + bytes(80)
     call = BPF_SYSCALLS.get(platform.machine())
     if call is None:
         raise TopologyError(f"BPF programs cannot be loaded on a {platform.machine()} processor")

@@ -25,7 +25,13 @@ from mininet.link import Intf, Link, TCIntf
 from experiments.emulation import bpf, netlink, shaping
 from experiments.emulation.delays import DelayLine
 from experiments.emulation.namespaces import Namespace, fabric
-from experiments.emulation.nodes import LabIntf, LabNode, refuse_options
+from experiments.emulation.nodes import (
+    ApplicationIntf,
+    LabHost,
+    LabIntf,
+    LabNode,
+    refuse_options,
+)
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
@@ -59,7 +65,7 @@ class LabLink(Link):
     loss
         Percent of the frames that are lost, in each direction.
     max_queue_size
-        Packets that each port's queue holds.
+        Full-sized packets that each port's queue holds, in bytes.
     """
 
     def __init__(
@@ -198,26 +204,25 @@ class LabLink(Link):
             f"{intf.name} cannot be delayed: this kernel has no netem, so a link has its "
             "delay from the start or not at all",
         )
+        by_kernel = None if by_process else wanted
         messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []
-        if bw:
-            messages += shaping.rate(intf.ifindex, bw, max_queue_size)
-        self._own(intf, bw is not None and 0 < bw <= MOST_OWNED_MBIT)
-        if wanted and not by_process:
-            if bw:
-                messages.pop()  # netem is the queue
-            messages.append(shaping.delayed(intf.ifindex, wanted, bw, max_queue_size))
-        if bw or (wanted and not by_process):
-            self._shaped.add(intf)
-        elif messages:
-            self._shaped.remove(intf)
+        messages += shaping.limited(intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14)
+        if messages and _is_application_side(intf):
+            bound = shaping.super_packet_bytes(bw)
+            messages.append(shaping.bound_super_packets(intf.ifindex, bound))
+        self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
+        self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)
         intf.node.live_namespace().send(*messages)
 
     def _own(self, intf: LabIntf, wanted: bool) -> None:
         """See to it that what a host sends waits in the switches' queues, not in its sockets."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
-            change = bpf.own if wanted else bpf.disown
-            fabric().send(change(arrival, f"queue what {intf.name} sends"))
+            tap, deed = bpf.Tap(arrival, bpf.INGRESS), f"queue what {intf.name} sends"
+            if wanted:
+                run_at(tap, bpf.OWN, bpf.own(), deed)
+            else:
+                fabric().send(bpf.detach(tap, bpf.OWN, deed))
             self._owning ^= {arrival}
 
     def _side(self, intf: LabIntf) -> int:
@@ -248,6 +253,12 @@ def run_at(tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
         fabric().send(*bpf.attach(tap, priority, descriptor, deed))
     finally:
         fabric().afterwards(partial(os.close, descriptor))
+
+
+def _is_application_side(intf: LabIntf) -> bool:
+    """Tell whether a host's programs send by this port, and not by a dcn0 above it."""
+    node = intf.node
+    return isinstance(node, LabHost) and ApplicationIntf.NAME not in node.nameToIntf
 
 
 def _namespace(node: Any) -> Namespace:

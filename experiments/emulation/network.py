@@ -27,7 +27,8 @@ from mininet.net import Mininet
 from experiments.emulation import netlink
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.namespaces import fabric
-from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch
+from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
+from experiments.emulation.shaping import bound_super_packets, super_packet_bytes
 from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Plug, Topology
@@ -76,6 +77,7 @@ class LabNet(Mininet):
         if mtu is None:
             mtu = ETHERNET_MTU + (HEADER_ROOM if self.forwarders else 0)
         self.spanning_tree = spanning_tree
+        self.rate_mbit = rate_mbit
         self.cable = {"bw": rate_mbit, "delay": delay, "jitter": jitter, "loss": loss}
         self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
         options = {
@@ -140,6 +142,14 @@ class LabNet(Mininet):
         """Tell every host every other's MAC address."""
         with fabric().batch():
             super().staticArp()
+
+    def bound_super_packets(self) -> None:
+        """Bound what TCP hands to dcn0 at once to 1 ms of the rate; forwarders have to be there."""
+        size = super_packet_bytes(self.rate_mbit)
+        for host in self.hosts:
+            index = index_in(host, ApplicationIntf.NAME)
+            if index:
+                host.send(bound_super_packets(index, size))
 
     # -- down ----------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """The rate, queue, delay and loss of a cable, as a switch's port would have them.
 
-Rate is the kernel's HTB at both ends, a drop-tail queue of 100 packets behind it. HTB it has to be:
-TBF cuts the super-packets of modern TCP apart and drops those of headers it does not know. A queue
-counts packets, and a super-packet of 64 KB is one: at low rates it would hold seconds of traffic.
-So a super-packet is held to about 1 ms of the rate (10 Mbit/s: 18 ms of queue at most instead of
-138), and the burst to as much.
+Rate is the kernel's HTB at both ends, behind a drop-tail queue. HTB it has to be: TBF cuts the
+super-packets of modern TCP apart and drops those of headers it does not know. The queue holds 100
+packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
+10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, and so
+is the burst; where that is much (from 150 Mbit/s on), the queue holds eight super-packets.
 
 Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
 program (see `bpf`), which every kernel has.
@@ -31,7 +31,10 @@ HTB_HANDLE, LEAF_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: a
 HTB_CLASS = HTB_HANDLE | 1
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
+FRAME_BYTES = 1514
+LEAST_SUPER_PACKETS = 8  # that a queue has room for
 MOST_RATE_MBIT = 1e6
+UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
 LEAST_SUPER_PACKET, MOST_SUPER_PACKET = 3000, 65536  # bytes: two segments, the kernel's limit
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -83,65 +86,61 @@ def super_packet_bytes(rate_mbit: float | None) -> int:
     return min(MOST_SUPER_PACKET, max(LEAST_SUPER_PACKET, int(rate_mbit * 125)))
 
 
-def limit_super_packets(index: int, size: int) -> Message:
-    """Return the request that bounds what TCP hands to an interface at once."""
+def bound_super_packets(index: int, size: int) -> Message:
+    """Return the request that bounds what TCP hands to an interface at once.
+
+    It is for the interface that programs send by. A port below that would cut apart what is larger,
+    and cannot where it has a header that Linux does not know.
+    """
     body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, size)
     return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
 
 
-def rate(index: int, rate_mbit: float, queue_packets: int | None = None) -> list[Message]:
-    """Return the requests that give an interface a rate and a queue of its own.
+def limited(
+    index: int,
+    rate_mbit: float | None,
+    delay: Delay | None,
+    queue_packets: int | None = None,
+    frame_bytes: int = FRAME_BYTES,
+) -> list[Message]:
+    """Return the requests that give an interface a rate, a queue of its own, and netem's delay.
+
+    The queue is for that many packets of `frame_bytes`.
+
 
     The rate counts Ethernet frames with their 14-byte headers: TCP's goodput over packets of 1500
     bytes is 95.6 % of it.
     """
+    packets = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
+    require(packets >= 1, f"a link's queue holds at least one packet, not {queue_packets}")
+    if rate_mbit is None:
+        return [_delayed(index, ROOT, delay, packets, UNLIMITED_MBIT)] if delay else []
     require(
         0 < rate_mbit <= MOST_RATE_MBIT,
         f"a link's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
     )
-    packets = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
-    require(packets >= 1, f"a link's queue holds at least one packet, not {queue_packets}")
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     size = super_packet_bytes(rate_mbit)
     bytes_s = int(rate_mbit * 125_000)
     opening = struct.pack("=IIIII", 3, 10, 1, 0, 0)  # version, quantum divisor, default class
-    limits = _rate_spec(bytes_s) * 2 + struct.pack(
-        "=IIIII", *[_ticks(size / bytes_s)] * 2, max(size, 3028), 0, 0
-    )
+    burst = _ticks(size / bytes_s)
+    limits = _rate_spec(bytes_s) * 2 + struct.pack("=IIIII", burst, burst, size, 0, 0)
     wide = struct.pack("=Q", bytes_s)
     options = attribute(TCA_HTB_PARMS, limits)
     options += attribute(TCA_HTB_RATE64, wide) + attribute(TCA_HTB_CEIL64, wide)
     return [
-        limit_super_packets(index, size),
         _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
         _new(RTM_NEWTCLASS, index, HTB_CLASS, HTB_HANDLE, "htb", options, deed),
-        _queue(index, HTB_CLASS, packets, deed),
+        _delayed(index, HTB_CLASS, delay, packets, rate_mbit)
+        if delay
+        else _queue(index, max(packets * frame_bytes, LEAST_SUPER_PACKETS * size), deed),
     ]
-
-
-def delayed(
-    index: int, delay: Delay, rate_mbit: float | None, queue_packets: int | None = None
-) -> Message:
-    """Return the request that lets netem hold each packet, below the rate if there is one.
-
-    Its queue has to hold what is under way besides what waits.
-    """
-    waiting = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
-    speed_mbit = 10_000.0 if rate_mbit is None else rate_mbit
-    under_way = int((delay.delay_s + delay.jitter_s) * speed_mbit * 125_000 / 1500)
-    ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
-    data = struct.pack("=IIIIII", ticks, waiting + under_way, 0, 0, 0, jitter_ticks)
-    parent = ROOT if rate_mbit is None else HTB_CLASS
-    deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
-    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "netem", data, deed)
 
 
 def unlimited(index: int) -> list[Message]:
-    """Return the requests that take an interface's rate and delay away."""
-    return [
-        Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), f"take the limits of interface {index} away"),
-        limit_super_packets(index, MOST_SUPER_PACKET),
-    ]
+    """Return the request that takes an interface's rate and delay away."""
+    deed = f"take the limits of interface {index} away"
+    return [Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), deed)]
 
 
 @functools.cache
@@ -149,7 +148,7 @@ def kernel_has_netem() -> bool:
     """Tell whether the kernel has netem, by trying it on an interface that nobody uses."""
     namespace = Namespace()
     try:
-        namespace.netlink.send([delayed(1, Delay(1e-3), None)])
+        namespace.netlink.send(limited(1, None, Delay(1e-3)))
     except netlink.NetlinkError:
         return False
     finally:
@@ -157,9 +156,18 @@ def kernel_has_netem() -> bool:
     return True
 
 
-def _queue(index: int, parent: int, packets: int, deed: str) -> Message:
-    limit = struct.pack("=I", packets)
-    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "pfifo", limit, deed)
+def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: float) -> Message:
+    """Return the request for netem's queue, which holds what is under way and what waits."""
+    under_way = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
+    ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
+    data = struct.pack("=IIIIII", ticks, packets + under_way, 0, 0, 0, jitter_ticks)
+    deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
+    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "netem", data, deed)
+
+
+def _queue(index: int, limit_bytes: int, deed: str) -> Message:
+    limit = struct.pack("=I", limit_bytes)
+    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, HTB_CLASS, "bfifo", limit, deed)
 
 
 def _new(

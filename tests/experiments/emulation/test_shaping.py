@@ -83,7 +83,7 @@ def test_a_rate_changes_while_the_network_runs() -> None:
         assert "rate 10Mbit" in shown
         h0.intf("h0-eth0").config(bw=20)
         assert "rate 20Mbit" in h0.cmd("tc class show dev h0-eth0")
-        assert "limit 100p" in h0.cmd("tc qdisc show dev h0-eth0")
+        assert "limit 151400b" in h0.cmd("tc qdisc show dev h0-eth0")
         h0.intf("h0-eth0").config()
         assert h0.cmd("tc class show dev h0-eth0").strip() == ""
         assert "rate 10Mbit" in net["s0"].cmd("tc class show dev s0-eth0")
@@ -195,20 +195,21 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
         waiting = 0
         while loads[0].poll() is None:
             said = net["s0"].popen("tc -s qdisc show dev s0-eth2").communicate()[0].decode()
-            found = re.search(r"pfifo .*?backlog \S+ (\d+)p", said, re.DOTALL)
-            waiting = max(waiting, int(found[1]) if found else 0)
-        # Of 100 packets; 9 where each sender is stopped by its own account of what is under way.
-        assert waiting > 60
+            found = re.search(r"bfifo .*?backlog (\d+)(K?)b", said, re.DOTALL)
+            assert found
+            waiting = max(waiting, int(found[1]) * (1000 if found[2] else 1))
+        # Of 151 KB; 14 where each sender is stopped by its own account of what is under way.
+        assert waiting > 100_000
 
 
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
-    from experiments.emulation.shaping import Delay, delayed
+    from experiments.emulation.shaping import Delay, limited
 
     # What "tc qdisc add dev lo parent 5:1 handle 10: netem delay 5ms 1ms limit 116" sends.
     fixed = bytes.fromhex("00000000 01000000 00001000 01000500 00000000")
     kind = bytes.fromhex("0a000100 6e6574656d00 0000")
     options = bytes.fromhex("1c000200 2d310100 74000000" + 3 * "00000000" + "093d0000")
-    request = delayed(1, Delay(5e-3, 1e-3), rate_mbit=32)
+    request = limited(1, 32, Delay(5e-3, 1e-3))[-1]
     assert request.body == fixed + kind + options
 
 
