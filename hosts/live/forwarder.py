@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
-OBSERVE_S = 0.1  # how often a router that asks for it learns its ports' load
+# How often a router learns its ports' load; less often where heart-beats are rarer.
+OBSERVE_S = 0.1
 TRACES = 512
 
 
@@ -128,10 +129,11 @@ class Forwarder:
         for port in self.ports.values():  # what happened before anybody listened
             if not self._interfaces.has_carrier(port.name):
                 self._set_carrier(port.number, False)
+        observe_s = max(OBSERVE_S, self.router.timers.heart_beat_s)
         next_look = 0.0
         while True:
-            wait = self.router.next_poll - time.monotonic()
-            for fd, _ in self._epoll.poll(max(0.0, min(wait, OBSERVE_S))):
+            wait = min(self.router.next_poll, next_look) - time.monotonic()
+            for fd, _ in self._epoll.poll(max(0.0, wait)):
                 waker = self._wakers.get(fd)
                 if waker:
                     waker()
@@ -139,7 +141,7 @@ class Forwarder:
             if self.router.next_poll <= now:
                 self._act(self.router.poll(now))
             if now >= next_look:
-                next_look = now + OBSERVE_S
+                next_look = now + observe_s
                 self._observe(now)
             if self.decisions:
                 self.decisions.keep_up()

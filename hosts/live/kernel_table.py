@@ -360,14 +360,18 @@ class _Table:
     def __init__(self, entries: Map) -> None:
         self._entries = entries
         self._told: dict[bytes, tuple[int, int]] = {}
+        self._touched = False  # the kernel need not be asked about what was never filled
 
     def install(self, key: bytes, action: bytes) -> None:
         """Put an entry in; one that it replaces hands its counts on."""
+        self._touched = True
         before = self._entries.get(key)
         self._entries[key] = action + (before[_COUNTS_AT:] if before else _UNUSED)
 
     def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
         """Return what was used since the last call."""
+        if not self._touched:
+            return {}
         found = {}
         told = {}
         for key, value in self._entries.items():

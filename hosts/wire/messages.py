@@ -11,6 +11,7 @@ On the wire every server is its uid; a port is the index of a server's port.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from hosts.wire.dcn import MOST_UID, Protocol
@@ -106,6 +107,7 @@ class HeartBeat(NamedTuple):
         return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
 
     @classmethod
+    @lru_cache(maxsize=256)  # neighbours say the same all the time
     def parse(cls, data: bytes) -> HeartBeat:
         """Return the message of a body, or raise WireError."""
         (port,), heard = HEART_BEAT.unpack(data)
