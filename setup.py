@@ -19,6 +19,7 @@ setup(
         "hosts.dcell",
         "hosts.dpillar",
         "hosts.ficonn",
+        "hosts.live",
         "hosts.memory",
         "hosts.wire",
         "experiments",
@@ -29,6 +30,7 @@ setup(
         "experiments.emulation",
     ],
     package_dir={"": "."},
+    package_data={"hosts.live": ["*.c", "*.h"]},  # compiled where they are to run
     install_requires=[
         "click>=8.1",
         "matplotlib>=3.7",

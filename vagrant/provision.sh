@@ -27,8 +27,9 @@ dist_packages=${PILLARBOX_DIST_PACKAGES:-/usr/lib/python3/dist-packages}
 user_id=$(id -u)
 
 # What Mininet's own package does not bring: brctl for its bridges, ethtool for its shaped
-# links, ping and killall for its tests; clang and libbpf's headers make the eBPF programs.
-# None of these starts a service, so that a machine without an init (a chroot) is no special case.
+# links, ping and killall for its tests; clang and libbpf make the eBPF programs and load them.
+# None of these starts a service (iperf3 asks, and takes no answer for a no), so that a machine
+# without an init (a chroot) is no special case.
 packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
     libbpf-dev mininet net-tools procps psmisc python3 python3-venv tcpdump"
 commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump"
@@ -354,6 +355,15 @@ link_mininet() {
     done
 }
 
+# By the venv's owner: root's first lab would else leave something of root's in it. Where it fails,
+# servers forward in Python, and `pillarbox up --plane ebpf` says why.
+compile_programs() {
+    command -v clang >/dev/null || return 0
+    logged as_owner "$venv/bin/python" -I -c 'from hosts.live import bpf; bpf.build()' ||
+        say "the eBPF programs cannot be compiled, so that servers will forward in Python" \
+            "(full log: $log)"
+}
+
 provision_venv() {
     choose_venv
     lock_venv
@@ -371,6 +381,7 @@ provision_venv() {
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
     fi
     link_mininet
+    compile_programs
     if [ "$user_id" -eq 0 ]; then
         logged "$venv/bin/python" -I -W ignore -c 'import mininet.node' || fail \
             "Debian's Mininet cannot be imported from $venv" \

@@ -18,6 +18,7 @@ import os
 import platform
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -29,7 +30,8 @@ from hosts.live.namespace import CLONE_NEWNET, enter
 from topos.base.errors import TopologyError
 
 SOURCE = Path(__file__).with_name("forward.bpf.c")
-BUILD = Path(__file__).with_name("build")
+# In the Python environment: the checkout may be read-only, and is often somebody else's.
+BUILD = Path(sys.prefix, "share", "pillarbox")
 OBJECT = BUILD / "forward.bpf.o"
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
@@ -110,8 +112,7 @@ def build() -> Path:
     except FileNotFoundError:
         pass
     try:
-        BUILD.mkdir(exist_ok=True)
-        (BUILD / ".gitignore").write_text("*\n")
+        BUILD.mkdir(parents=True, exist_ok=True)
         made = OBJECT.with_suffix(f".{os.getpid()}")
         include = f"-I/usr/include/{platform.machine()}-linux-gnu"
         command = [*COMPILER, include, "-c", str(SOURCE), "-o", str(made)]
@@ -358,7 +359,9 @@ def _libbpf() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError:
-        raise BpfError("libbpf.so.1 is missing: install libbpf1") from None
+        raise BpfError(
+            "libbpf.so.1 is missing: install libbpf1, which is in Debian 12 and Ubuntu 24.04"
+        ) from None
     for name in _POINTERS:
         getattr(library, name).restype = _Pointer
     for name in _TEXTS:

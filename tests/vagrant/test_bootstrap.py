@@ -41,6 +41,7 @@ case "$*" in
     *"-m pip config "*) exit 1 ;;
     *version_info*) [ -z "$PYTHON_OLD" ] ;;
     *ensurepip*) [ -z "$VENV_MISSING" ] ;;
+    *bpf.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
     */bin/pillarbox*)
         printf '%s\n' "$PWD"
         shift
@@ -256,6 +257,24 @@ def test_mininet_that_comes_later_is_linked(machine: Machine) -> None:
     link = machine.venv / "lib/python3.11/site-packages/mininet"
     assert link.resolve() == mininet
     assert machine.pip_runs == 1
+
+
+def test_programs_are_compiled_where_there_is_a_compiler(machine: Machine) -> None:
+    machine.provision()
+    assert not (machine.folder / "compiled").exists()
+    machine.program("clang", "#!/bin/sh\n")
+    shutil.rmtree(machine.venv)
+    assert machine.provision().returncode == 0
+    assert (machine.folder / "compiled").read_text() == "compiled\n"
+
+
+def test_programs_that_do_not_compile_are_told_and_done_without(machine: Machine) -> None:
+    machine.program("clang", "#!/bin/sh\n")
+    machine.settings["CLANG_FAILS"] = "yes"
+    ran = machine.provision()
+    assert ran.returncode == 0
+    assert "pillarbox: the eBPF programs cannot be compiled, so that" in ran.stdout
+    assert machine.provision().stdout == ""
 
 
 def test_place_can_be_chosen(machine: Machine) -> None:
