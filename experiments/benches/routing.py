@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import subprocess
@@ -105,7 +106,11 @@ def _steps(rounds: int) -> Iterator[Row]:
                 for step, (case, count) in _step_cases(spec, algorithm.router).items():
                     cases[f"{spec} {name} {step}"] = case
                     counts[f"{spec} {name} {step}"] = count
-    times = medians(interleaved(cases, rounds))
+    gc.freeze()  # the networks stay: to look through them before every turn would take minutes
+    try:
+        times = medians(interleaved(cases, rounds))
+    finally:
+        gc.unfreeze()
     for spec, name in names:
         row: Row = {"network": spec, "router": name}
         for step in ("send", "relay", "deliver", "control"):

@@ -65,7 +65,7 @@ class HopByHop(Router):
         if header.protocol != Protocol.IPV4:
             return [Drop("unknown protocol", packet)]
         if header.destination == self.uid:
-            return [Deliver(packet)]
+            return self.delivered(packet)
         destination = self.topology.server_of_uid(header.destination)
         if not 0 <= destination < self.topology.servers:
             return [Drop("destination is no server of this network", packet)]

@@ -33,6 +33,7 @@ from hosts.wire.messages import HeartBeat
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
+IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
 MOST_REMEMBERED = 4096  # addresses whose server was computed
 
 
@@ -162,6 +163,12 @@ class Router:
         """Return a control message of one hop or more, under a DCN header."""
         header = DcnHeader(self.uid, destination, protocol, self.identify())
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))
+
+    def delivered(self, packet: bytes) -> list[Action]:
+        """Return the packet for this server's applications, if it is one."""
+        if len(packet) < IPV4_BYTES or packet[0] >> 4 != IPV4_VERSION:
+            return [Drop("payload is no IP packet", packet)]
+        return [Deliver(packet)]
 
     def server_of(self, ipv4: int) -> int | None:
         """Return the server with that IPv4 address, None if it is no server's."""

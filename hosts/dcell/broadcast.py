@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Deliver, Drop
+from hosts.base.actions import Action, Drop
 from hosts.base.bounded import Bounded
 from hosts.base.flood import spread
 from hosts.base.router import Router
@@ -54,7 +54,7 @@ class Broadcasts:
             self.router.counters["broadcasts repeated"] += 1
             return []
         relayed = spread(self.router.neighbours, range(scope + 1), header, packet, port)
-        return [Deliver(packet), *relayed]
+        return [*self.router.delivered(packet), *relayed]
 
     def _concerns(self, source: int, scope: int) -> bool:
         size = self.dcell.sizes[scope]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.actions import Action, Drop, Send
 from hosts.base.bounded import Bounded
 from hosts.base.flood import Flooding
 from hosts.base.linkstate import LinkStates
@@ -182,7 +182,7 @@ class Dfr(Router):
 
     def _arrived(self, header: DcnHeader, body: bytes, now: float) -> list[Action]:
         if header.protocol == Protocol.IPV4:
-            return [Deliver(body)]
+            return self.delivered(body)
         if header.protocol != Protocol.UNREACHABLE:
             return [Drop("unknown protocol", body)]
         destination = self._server(Unreachable.parse(body).destination)

@@ -21,6 +21,7 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header
 from topos.dcell import DCell
 
+HEAR = Ipv4Header(1, 2**32 - 1, UDP).pack(b"hear")
 SPECS = ["dcell,4,1", "dcell,2,2", "dcell,3,2,servers=41", "dcell,2,3,servers=70"]
 
 
@@ -50,11 +51,11 @@ def cabled(dcell: DCell, failures: Failures) -> networkx.Graph:
 def shouted(dcell: DCell, source: int, scope: int, failures: Failures) -> Iterator[int]:
     """Yield each delivery of a broadcast, the newest frame first: detours overtake short ways."""
     routers = [Dfr(dcell, server) for server in range(dcell.servers)]
-    actions = [(source, one) for one in routers[source].broadcasts.send(b"hear", scope, 0.0)]
+    actions = [(source, one) for one in routers[source].broadcasts.send(HEAR, scope, 0.0)]
     while actions:
         server, action = actions.pop()
         if isinstance(action, Deliver):
-            assert action.packet == b"hear"
+            assert action.packet == HEAR
             yield server
         elif isinstance(action, Send):
             assert action.peer == EVERYONE
