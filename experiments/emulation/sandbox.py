@@ -24,7 +24,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -106,10 +106,12 @@ def _enter(private_tmp: bool) -> int | None:
     _flush()
     alive, held = os.pipe()  # closed by the outer's death, however it comes
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC)
+    # Signals wait until each of the three is ready for them: init would never see one before.
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_IN)
     init = os.fork()
     if init:
         os.close(alive)
-        return _stand_by(init)
+        return _stand_by(init, waiting)
     os.close(held)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if select.select([alive], [], [], 0)[0]:  # it died before the kernel was asked to watch
@@ -118,29 +120,32 @@ def _enter(private_tmp: bool) -> int | None:
     _prepare(private_tmp)
     program = os.fork()
     if program:
-        _protected(lambda: _bury(program))
+        _protected(lambda: _bury(program, waiting))
+    signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     return None
 
 
-def _stand_by(child: int) -> int:
+def _stand_by(child: int, mask: Collection[int]) -> int:
     """Pass signals on to a child until it ends; return its exit code."""
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
-    for number in PASSED_IN:
-        signal.signal(number, lambda received, _: _pass_on(child, received))
+    _pass_signals_to(child, mask)
     return _code(_wait_for(child))
 
 
-def _bury(program: int) -> int:
+def _bury(program: int, mask: Collection[int]) -> int:
     """Be the sandbox's first process: bury whoever dies, end with the program."""
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
-    for number in PASSED_IN:
-        signal.signal(number, lambda received, _: _pass_on(program, received))
+    _pass_signals_to(program, mask)
     while True:
         dead, status = os.waitpid(-1, 0)
         if dead == program:
             return _code(status)
+
+
+def _pass_signals_to(child: int, mask: Collection[int]) -> None:
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    for number in PASSED_IN:
+        signal.signal(number, lambda received, _: _pass_on(child, received))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _wait_for(child: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import select
+import subprocess
 from typing import Any
 
 import pytest
@@ -113,3 +114,27 @@ def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
     home.send(netlink.delete(100))
     wait_for(False)
     events.close()
+
+
+def test_addresses_routes_and_neighbours_are_those_asked_for() -> None:
+    namespaces, netlink = modules()
+    home, far = namespaces.fabric(), namespaces.Namespace()
+    near = netlink.End("near", 100, home.descriptor)
+    home.send(
+        netlink.cable(near, netlink.End("far", 101, far.descriptor), mtu=1500),
+        netlink.change(100, up=True),
+        netlink.add_address(100, "10.1.0.1", 24),
+        netlink.add_route("10.2.0.0", 16, 100, gateway="10.1.0.9"),
+        netlink.add_route("10.3.0.0", 16, 100),
+        netlink.add_neighbour(100, "10.1.0.9", "02:00:00:00:00:09"),
+    )
+
+    def shown(*command: str) -> str:
+        said = subprocess.run(["ip", *command], check=True, capture_output=True, text=True)
+        return said.stdout
+
+    assert "inet 10.1.0.1/24 brd 10.1.0.255" in shown("-4", "addr", "show", "dev", "near")
+    routes = shown("route")
+    assert "10.2.0.0/16 via 10.1.0.9 dev near proto static" in routes
+    assert "10.3.0.0/16 dev near proto static scope link" in routes
+    assert "10.1.0.9 lladdr 02:00:00:00:00:09 PERMANENT" in shown("neigh", "show", "dev", "near")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,7 @@ def test_private_directories(tmp_path: Path) -> None:
 
 def test_the_prompt(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from mininet.cli import CLI
-    from mininet.log import setLogLevel
+    from mininet.log import lg, setLogLevel
 
     script = tmp_path / "commands"
     script.write_text(
@@ -199,6 +200,7 @@ def test_the_prompt(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     )
     with lab("tree,2,1") as net:
         setLogLevel("output")
+        lg.handlers[0].setStream(sys.stderr)  # it has that of when it was imported
         with Path("/dev/null").open() as nothing:
             CLI(net, script=str(script), stdin=nothing)
     said = capfd.readouterr()
@@ -294,3 +296,21 @@ def test_in_a_namespace_with_ipv6_the_fabric_still_says_nothing() -> None:
         assert net["h0"].cmd("ip -6 addr").strip() == ""
         seen = net["s0"].popen(["timeout", "1.5", "tcpdump", "-ni", "s0-eth0", "-c1", "ip6"])
         assert b"0 packets captured" in seen.communicate()[1]
+
+
+def test_switches_in_a_loop_agree_on_a_tree() -> None:
+    with lab(spanning_tree=True) as net:
+        switches = [net.addSwitch(name) for name in ("s0", "s1", "s2")]
+        hosts = [net.addHost(f"h{i}", ip=f"10.0.0.{i + 1}/8") for i in range(2)]
+        for i in range(3):
+            net.addLink(switches[i], switches[(i + 1) % 3])
+        for host, switch in zip(hosts, switches[:2], strict=True):
+            net.addLink(host, switch)
+            host.configDefault()
+        for switch in switches:
+            switch.start([])
+        hosts[0].cmd(f"ping -c1 -w12 {hosts[1].IP()}")  # until the tree stands
+        assert reached(hosts[0], hosts[1], count=3)
+        states = output("bridge", "link")
+        assert states.count("state blocking") == 1
+        assert len({switch.prio for switch in switches}) == 3

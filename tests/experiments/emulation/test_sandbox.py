@@ -106,11 +106,11 @@ print("rea" + "dy", flush=True)
 while True:
     try:
         word = input()
+        print(f"<{word}>", flush=True)
+        if word == "end":
+            sys.exit(9)
     except KeyboardInterrupt:
-        word = "interrupted"
-    print(f"<{word}>", flush=True)
-    if word == "end":
-        sys.exit(9)
+        print("<interrupted>", flush=True)
 """
     )
     shell = Terminal()
