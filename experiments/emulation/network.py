@@ -52,7 +52,7 @@ class LabNet(Mininet):
         Whether servers will run forwarders and so speak by dcn0; by default where they have
         several ports.
     spanning_tree
-        Whether switches agree on a tree first, for some seconds: only where their cables form loops.
+        Whether switches agree on a tree first, for some seconds: where their cables form loops.
     options
         Mininet's own, such as ``autoStaticArp``.
     """
