@@ -234,5 +234,6 @@ def end_programs_in(descriptors: set[int]) -> None:
             try:
                 if (entry / "ns/net").stat().st_ino in places:
                     os.kill(int(entry.name), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                # It has ended meanwhile, or is none that a container lets root look at.
                 continue
