@@ -24,6 +24,7 @@ import socket
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def serve(channel: socket.socket) -> None:
             request = json.loads(data)
             name = request["network"]
             network = networks.get(name) or networks.setdefault(name, parse(name))
+            _import_for(request, network)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -67,6 +69,14 @@ def serve(channel: socket.socket) -> None:
             os.close(descriptors[0])
             servers[pid] = request["server"]
             _tell(channel, server=request["server"], pid=pid, event="started")
+
+
+def _import_for(request: dict[str, Any], network: Any) -> None:
+    """Import what such servers share; a file of the user's is read anew for each."""
+    if not request["routing"].endswith(".py"):
+        router_for(network, request["routing"])
+    if request["plane"] == "ebpf":
+        import_module("hosts.live.decisions")
 
 
 def _report_ended(channel: socket.socket, servers: dict[int, int]) -> None:
@@ -107,7 +117,7 @@ def _forwarder(request: dict[str, Any], network: Any) -> Forwarder:
     router = router_for(network, request["routing"])(
         network,
         request["server"],
-        timers=timers_for(network, request["timers"]),
+        timers=timers_for(network, request["timers"], os.cpu_count() or 1),
         seed=request["seed"],
         rate_bps=request["rate_bps"],
         now=time.monotonic(),
