@@ -146,8 +146,10 @@ class FatTree(Topology):
         level, index = divmod(switch, self.width)
         place, position = divmod(index, self.half)
         if level == LEVELS - 1:
-            return NETWORK + self.n * 65536 + (place + 1) * 256 + position + 1
-        return NETWORK + place * 65536 + (level * self.half + position) * 256 + 1
+            octets = (self.n, place + 1, position + 1)
+        else:
+            octets = (place, level * self.half + position, 1)
+        return NETWORK + int.from_bytes(bytes(octets), "big")
 
     def switch_label(self, switch: int) -> str:
         """``edge 0.1``, ``aggregation 0.1`` and ``core 2``, or ``level 3:17``."""

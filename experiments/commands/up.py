@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("topology", metavar="SPEC", type=SPEC)
 @click.option("--routing", default="", metavar="NAME|FILE.py", help="The network's own by default.")
-@click.option("--plane", type=click.Choice(["auto", "python", "ebpf"]), default="auto")
+@click.option("--plane", type=click.Choice(["auto", "python", "ebpf", "ovs"]), default="auto")
 @click.option("--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True)
 @click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
 @click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
@@ -92,7 +92,7 @@ def command(
 
 def _welcome(lab: Lab, number: int) -> str:
     topology = lab.topology
-    how = f"routing {lab.routing}, plane {lab.plane}" if lab.relays else "switches do it all"
+    how = f"routing {lab.routing}, plane {lab.plane}"
     first, last = topology.address(0), topology.address(topology.servers - 1)
     target = topology.ip(topology.servers - 1)
     return (

@@ -24,12 +24,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation import switching
 from experiments.emulation.faults import Fault, Faults
+from experiments.emulation.following import Follower
 from experiments.emulation.forwarders import Forwarders, Routing
 from experiments.emulation.network import LabNet, end_programs_in
+from experiments.emulation.nodes import LabSwitch
+from experiments.emulation.ovs import OpenVSwitch
+from experiments.emulation.routers import Routers, use_gateway
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.load import router_for
+from hosts.base.path import way
 from hosts.live import bpf
 from hosts.memory.packets import udp_payload
 from topos.base.errors import require
@@ -72,9 +78,12 @@ class Lab:
         self.topology, self.settings, self.folder = topology, settings, folder
         self.routing = settings.routing or usual_routing(topology)
         self.relays = topology.ports > 1
-        self.plane = chosen_plane(settings.plane) if self.relays else "none"
+        self.switches = None if self.relays else self._switches()
         if self.relays:
+            self.plane = chosen_plane(settings.plane)
             router_for(topology, self.routing)  # refuses what there is not
+        else:
+            self.plane = self.switches.name if self.switches else switching.BRIDGES
         self._events = (folder / "events.jsonl").open("a", buffering=1)
         self._lock = threading.RLock()
         self._serials = count(1)
@@ -86,9 +95,16 @@ class Lab:
             loss=settings.loss,
             forwarders=self.relays,
             mtu=settings.mtu + 64 if self.relays else settings.mtu,
+            switch=self.switches.node if self.switches else LabSwitch,
         )
         self.faults = Faults(self.net)
         self.dead: set[int] = set()
+
+    def _switches(self) -> Routers | OpenVSwitch | None:
+        settings = self.settings
+        return switching.switches_of(
+            self.topology, settings.plane, self.routing, settings.seed, self.folder
+        )
 
     def _forwarders(self) -> Forwarders:
         settings = self.settings
@@ -107,7 +123,11 @@ class Lab:
         )
 
     def __enter__(self) -> Lab:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -120,6 +140,8 @@ class Lab:
         self.net.start()
         if self.forwarders:
             self.forwarders.start(list(range(self.topology.servers)))
+        if self.switches:
+            self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
 
     def stop(self) -> None:
@@ -127,6 +149,8 @@ class Lab:
         self.log("down")
         if self.forwarders:
             self.forwarders.close()
+        if self.switches:
+            self.switches.stop()
         self.net.stop()
         self._events.close()
 
@@ -169,6 +193,7 @@ class Lab:
         """Undo a fault; the servers of a rack start anew."""
         at_s = self.faults.undo(fault)
         self.log("healed", at_s, fault=fault.kind, what=self.told(fault))
+        self._tell_switches()
         if fault.kind == "rack":
             for name in fault.what:
                 if name[0] == "h" and int(name[1:]) in self.dead:
@@ -176,7 +201,14 @@ class Lab:
 
     def _began(self, fault: Fault) -> Fault:
         self.log(fault.kind, fault.at_s, what=self.told(fault))
+        self._tell_switches()
         return fault
+
+    def _tell_switches(self) -> None:
+        """Let switches that route know what has failed, but for what nobody could notice."""
+        if self.switches:
+            loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
+            self.switches.told(self._failures(loud, set()))
 
     def told(self, fault: Fault) -> list[str]:
         """Return what a fault is about, as addresses and names of switches."""
@@ -184,8 +216,11 @@ class Lab:
 
     def failures(self) -> Failures:
         """Return all that has failed, as the algorithms take it."""
-        nodes, links = set(self.dead), set[frozenset[int]]()
-        for fault in self.faults.active:
+        return self._failures(self.faults.active, self.dead)
+
+    def _failures(self, faults: list[Fault], dead: set[int]) -> Failures:
+        nodes, links = set(dead), set[frozenset[int]]()
+        for fault in faults:
             what = [self.node(name) for name in fault.what]
             if fault.kind in ("cut", "silent cut"):
                 links.add(frozenset(what))
@@ -235,6 +270,8 @@ class Lab:
             self.log("kill", server=name)
             if self.forwarders:
                 self.forwarders.kill(server)
+            else:  # else its kernel would go on answering
+                self.host(server).intfs[0].ifconfig("down")
             end_programs_in({self.namespace_of(server)})
 
     def revive(self, server: int) -> None:
@@ -244,6 +281,10 @@ class Lab:
             require(server in self.dead, f"server {name} is alive")
             if self.forwarders:
                 self.forwarders.start([server])
+            else:
+                self.host(server).intfs[0].ifconfig("up")
+            if self.switches:
+                use_gateway(self.net, self.topology, server)
             self.dead.remove(server)
             self.log("revive", server=name)
 
@@ -269,15 +310,18 @@ class Lab:
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
         """Send a marked packet and return the way that it took, hop by hop.
 
+        Where servers do not relay, the hops are the switches that it came to.
+
         Returns
         -------
         dict
             ``path``: the addresses passed; ``delivered``: whether it arrived; ``dropped``: the
             reason if a server dropped it.
         """
-        require(self.forwarders is not None, f"{self.topology.spec} has no servers that relay")
         serial = next(self._serials)
         target = self.topology.ip(destination)
+        if not self.forwarders:
+            return self._trace_switches(serial, source, destination, source_port)
         # Somebody listens, so that no message about a closed port takes the way back.
         with self._udp_socket(destination, target, TRACE_PORT) as listener:
             with self._udp_socket(source, "", source_port) as sender:
@@ -291,11 +335,42 @@ class Lab:
         return found
 
     def computed(self, source: int, destination: int) -> list[str]:
-        """Return the way that the routing takes when all failures are known; empty for none."""
+        """Return the way that the routing takes when all failures are known; empty for none.
+
+        Where servers do not relay, the switches are named as well. Which of several ways of equal
+        cost a live flow takes is up to the switches' own hash.
+        """
         if self.routing.endswith(".py"):
             return []
-        found = route(self.topology, self.routing, source, destination, self.failures())
-        return [self.name(server) for path in found.paths[:1] for server in path.servers]
+        failures = self.failures()
+        found = route(self.topology, self.routing, source, destination, failures)
+        passed = [source] if found.paths else []
+        for path in found.paths[:1]:
+            for server, step in zip(path.servers, path.steps, strict=False):
+                if not self.relays:
+                    passed += way(self.topology, server, step, failures.nodes, failures.links)
+                passed.append(step.peer)
+        return [self.name(node) for node in passed]
+
+    def _trace_switches(
+        self, serial: int, source: int, destination: int, source_port: int
+    ) -> dict[str, Any]:
+        target = self.topology.ip(destination)
+        with (
+            Follower(self.net, TRACE_PORT) as follower,
+            self._udp_socket(destination, target, TRACE_PORT) as listener,
+            self._udp_socket(source, "", source_port) as sender,
+        ):
+            try:
+                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
+            except OSError as error:  # a port that is down
+                dropped = f"{self.name(source)} cannot send: {error.strerror}"
+                return {"path": [self.name(source)], "delivered": False, "dropped": dropped}
+            arrived = bool(select.select([listener], [], [], TRACE_S)[0])
+            path = [self.name(source), *follower.passed(serial)]
+        if arrived:
+            path.append(self.name(destination))
+        return {"path": path, "delivered": arrived, "dropped": ""}
 
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
         with self.host(server).live_namespace():

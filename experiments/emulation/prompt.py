@@ -73,8 +73,9 @@ class Prompt(CLI):
             for fault in self.lab.faults.active
         ]
         lines += [f"dead: {self.lab.name(server)}" for server in sorted(self.lab.dead)]
-        at = self.lab.server(found["path"][-1])
-        down = [link["peer"] for link in self.lab.state(at).get("links", []) if not link["up"]]
+        at = self.lab.node(found["path"][-1])
+        state = self.lab.state(at) if at < self.lab.topology.servers else {}
+        down = [link["peer"] for link in state.get("links", []) if not link["up"]]
         if down:
             lines.append(f"{self.lab.name(at)} does not hear {' '.join(down)}")
         return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""The OpenFlow controller of a lab's switches: an application of os-ken, or of Ryu.
+
+    python -m experiments.emulation.controller SPEC ROUTING SEED PORT
+
+It puts into every switch what `tables` says, one flow entry for each server, and says ``ready``
+when all have them. A switch reports the state of its ports; a routing that goes around failures
+gets other tables then, and only what differs is sent.
+
+An entry lowers the time to live, as a router does; the last switch also writes the server's MAC
+address. Where several ports lead to a server, a hash of addresses and ports picks one, with another
+basis on each switch (else all would send the flows that the first sent left to the left).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+from typing import Any
+from zlib import crc32
+
+import topos
+from experiments.emulation.tables import Ports, Table, adapts, tables
+from hosts.base.failures import Failures
+from topos.base.topology import Topology
+
+ETH_IP = 0x0800
+PRIORITY = 1
+HASH_BASES = 1 << 16
+# Open vSwitch's own extensions (nicira-ext.h), the same in both kits.
+ADDRESSES_AND_PORTS, HIGHEST_RANDOM_WEIGHT = (
+    3,
+    1,
+)  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NX_BD_ALG_HRW
+
+
+def kit_module(name: str) -> Any:
+    """Return a module of the kit that is installed: os-ken, which is maintained, or else Ryu."""
+    if find_spec("os_ken"):
+        return importlib.import_module(f"os_ken.{name}")
+    # Ryu 4.34 asks for a name that newer eventlets no longer have.
+    wsgi = importlib.import_module("eventlet.wsgi")
+    if not hasattr(wsgi, "ALREADY_HANDLED"):
+        wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
+    return importlib.import_module(f"ryu.{name}")
+
+
+manager = kit_module("base.app_manager")
+hub = kit_module("lib.hub")
+events = kit_module("controller.ofp_event")
+handler = kit_module("controller.handler")
+protocol = kit_module("ofproto.ofproto_v1_3")
+Application: Any = getattr(manager, "OSKenApp", None) or manager.RyuApp
+
+
+class TableKeeper(Application):
+    """Keeps every switch's entries at what the routing wants."""
+
+    OFP_VERSIONS = (protocol.OFP_VERSION,)
+
+    def __init__(
+        self, *args: Any, topology: Topology, routing: str, seed: int, **others: Any
+    ) -> None:
+        super().__init__(*args, **others)
+        self.topology, self.routing, self.seed = topology, routing, seed
+        self._wanted = tables(topology, routing)
+        self._datapaths: dict[int, Any] = {}  # of the switches that are connected
+        self._entries: dict[int, Table] = {}  # that these have
+        self._down: dict[int, set[int]] = {}  # their ports without a carrier
+        self._ready: set[int] | None = set()  # None once all were
+
+    @handler.set_ev_cls(events.EventOFPPortDescStatsReply, handler.CONFIG_DISPATCHER)
+    def connected(self, event: Any) -> None:
+        """Take in a new switch and its ports, and give it its table."""
+        datapath = event.msg.datapath
+        switch = datapath.id - 1
+        self._datapaths[switch], self._entries[switch] = datapath, {}
+        self._down[switch] = {port.port_no - 1 for port in event.msg.body if _is_down(port)}
+        datapath.send_msg(self._delete(datapath))
+        self._failures_changed()
+        self._bring(switch)
+        datapath.send_msg(datapath.ofproto_parser.OFPBarrierRequest(datapath))
+
+    @handler.set_ev_cls(events.EventOFPBarrierReply, handler.MAIN_DISPATCHER)
+    def has_table(self, event: Any) -> None:
+        """Say so when the last switch has its table."""
+        if self._ready is not None:
+            self._ready.add(event.msg.datapath.id - 1)
+            if len(self._ready) == self.topology.switches:
+                print("ready", flush=True)
+                self._ready = None
+
+    @handler.set_ev_cls(events.EventOFPPortStatus, handler.MAIN_DISPATCHER)
+    def port_changed(self, event: Any) -> None:
+        """Take in that a cable lost its carrier, or has it again."""
+        switch, port = event.msg.datapath.id - 1, event.msg.desc
+        change = self._down[switch].add if _is_down(port) else self._down[switch].discard
+        change(port.port_no - 1)
+        self._failures_changed()
+
+    @handler.set_ev_cls(events.EventOFPStateChange, handler.DEAD_DISPATCHER)
+    def gone(self, event: Any) -> None:
+        """Forget a switch that is not connected any more."""
+        if event.datapath.id is not None:
+            self._datapaths.pop(event.datapath.id - 1, None)
+
+    def _failures_changed(self) -> None:
+        if adapts(self.topology, self.routing):
+            self._wanted = tables(self.topology, self.routing, self._failures())
+            for switch in self._datapaths:
+                self._bring(switch)
+
+    def _failures(self) -> Failures:
+        servers, links = self.topology.servers, set()
+        for switch, ports in self._down.items():
+            for port in ports:
+                if 0 <= port < self.topology.switch_ports:  # no local one
+                    far = self.topology.switch_plug(switch, port).node
+                    links.add(frozenset((servers + switch, far)))
+        return Failures(links=frozenset(links))
+
+    def _bring(self, switch: int) -> None:
+        """Send a switch what its entries lack, and take away what they should not have."""
+        before, wanted = self._entries[switch], self._wanted[switch]
+        datapath = self._datapaths[switch]
+        for server in before.keys() - wanted.keys():
+            datapath.send_msg(self._delete(datapath, server))
+        for server, ports in wanted.items():
+            if before.get(server) != ports:
+                datapath.send_msg(self._entry(datapath, server, ports))
+        self._entries[switch] = wanted
+
+    def _entry(self, datapath: Any, server: int, ports: Ports) -> Any:
+        parser = datapath.ofproto_parser
+        actions = [parser.OFPActionDecNwTtl()]
+        if self.topology.switch_plug(datapath.id - 1, ports[0]).node == server:
+            actions.append(parser.OFPActionSetField(eth_dst=self.topology.mac(server, 0)))
+        if len(ports) == 1:
+            actions.append(parser.OFPActionOutput(ports[0] + 1))
+        else:
+            actions.append(self._spread(datapath, ports))
+        instruction = parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)
+        return parser.OFPFlowMod(
+            datapath,
+            priority=PRIORITY,
+            match=self._to(datapath, server),
+            instructions=[instruction],
+        )
+
+    def _spread(self, datapath: Any, ports: Ports) -> Any:
+        """Return the action that spreads flows over ports; it leaves out those that are down."""
+        basis = crc32(b"%d %d" % (self.seed, datapath.id)) % HASH_BASES
+        return datapath.ofproto_parser.NXActionBundle(
+            algorithm=HIGHEST_RANDOM_WEIGHT,
+            fields=ADDRESSES_AND_PORTS,
+            basis=basis,
+            slave_type=kit_module("ofproto.nicira_ext").NXM_OF_IN_PORT,
+            n_slaves=len(ports),
+            ofs_nbits=0,
+            dst=0,
+            slaves=[port + 1 for port in ports],
+        )
+
+    def _delete(self, datapath: Any, server: int | None = None) -> Any:
+        """Return the request to delete the entry for a server, or all there are."""
+        return datapath.ofproto_parser.OFPFlowMod(
+            datapath,
+            command=protocol.OFPFC_DELETE,
+            out_port=protocol.OFPP_ANY,
+            out_group=protocol.OFPG_ANY,
+            match=None if server is None else self._to(datapath, server),
+        )
+
+    def _to(self, datapath: Any, server: int) -> Any:
+        match = datapath.ofproto_parser.OFPMatch
+        return match(eth_type=ETH_IP, ipv4_dst=self.topology.ip(server))
+
+
+def _is_down(port: Any) -> bool:
+    return bool(port.state & protocol.OFPPS_LINK_DOWN or port.config & protocol.OFPPC_PORT_DOWN)
+
+
+def main(spec: str, routing: str, seed: str, port: str) -> None:
+    """Serve the switches until the end."""
+    options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
+    kit_module("cfg").CONF(args=options, project="pillarbox", version="")
+    applications = manager.AppManager.get_instance()
+    # Loaded by its name, not as the program that this is: the kit looks for its classes there.
+    applications.load_apps(["experiments.emulation.controller"])
+    contexts = applications.create_contexts()
+    network = {"topology": topos.parse(spec), "routing": routing, "seed": int(seed)}
+    hub.joinall(applications.instantiate_apps(**contexts, **network))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,113 @@
+"""Where a packet goes among switches: seen on the wire, at every port that it arrives at.
+
+Switches keep no trace of single packets. So somebody listens at all their ports for a packet with a
+mark (`hosts.memory.packets`). That holds whatever the switches are: bridges, routers, Open vSwitch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+from typing import Any
+
+from hosts.memory.packets import serial_of
+from hosts.wire.frame import ETH_IP
+
+ETH_P_ALL = 0x0003
+SO_ATTACH_FILTER = 26
+PACKET_IGNORE_OUTGOING = 23
+SOL_PACKET = 263
+UDP = 17
+LONGEST_FRAME = 2048
+TTL_AT = 22  # in a frame
+
+# Classic BPF: what to load (absolute), or to compare it with, and how far to jump if it differs.
+LOAD_HALF, LOAD_BYTE, EQUAL, RETURN = 0x28, 0x30, 0x15, 0x06
+INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
+
+
+class Follower:
+    """Hears the marked packets that come to switches on a UDP port; use it in ``with``.
+
+    Parameters
+    ----------
+    net : LabNet
+        The network that runs.
+    port : int
+        The UDP port that marked packets go to.
+    """
+
+    def __init__(self, net: Any, port: int) -> None:
+        self._switch_of: dict[str, str] = {}  # by the interface's name
+        namespaces = {}
+        for link in net.links:
+            for intf in (link.intf1, link.intf2):
+                if intf.node in net.switches:
+                    self._switch_of[intf.name] = intf.node.name
+                    namespace = intf.node.live_namespace()
+                    namespaces[namespace.descriptor] = namespace
+        self._sockets = [_listener(namespace, port) for namespace in namespaces.values()]
+        # What was heard: mark, time to live and switch, with the moment as a count.
+        self._heard: dict[tuple[int, int, str], int] = {}
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for listening in self._sockets:
+            listening.close()
+
+    def passed(self, serial: int) -> list[str]:
+        """Return the switches that the packet with this mark has come to, in order.
+
+        Switches that route lower its time to live, and have a socket each; bridges do not, but
+        share one socket, which keeps the order.
+        """
+        for listening in self._sockets:
+            self._read(listening)
+        found = [
+            (-ttl, at, name) for (heard, ttl, name), at in self._heard.items() if heard == serial
+        ]
+        return [name for _, _, name in sorted(found)]
+
+    def _read(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                frame, place = listening.recvfrom(LONGEST_FRAME)
+            except BlockingIOError:
+                return
+            serial, switch = serial_of(frame), self._switch_of.get(place[0])
+            if serial is not None and switch is not None:
+                # A bridge's port can show a frame twice: the first time counts.
+                self._heard.setdefault((serial, frame[TTL_AT], switch), len(self._heard))
+
+
+def _listener(namespace: Any, port: int) -> socket.socket:
+    """Return a socket that gets what comes to that UDP port, at every interface there."""
+    with namespace:
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
+        made = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ALL))
+    made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    program = _udp_to(port)
+    buffer = ctypes.create_string_buffer(program)
+    sizes = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sizes)
+    return made
+
+
+def _udp_to(port: int) -> bytes:
+    """Return the filter for UDP over IPv4 without options to a port; offsets count from Ethernet's.
+
+    Each comparison that fails jumps to the last instruction, which keeps nothing.
+    """
+    checks = [(LOAD_HALF, 12, ETH_IP), (LOAD_BYTE, 14, 0x45), (LOAD_BYTE, 23, UDP)]
+    checks.append((LOAD_HALF, 36, port))
+    program = b""
+    for number, (load, offset, value) in enumerate(checks):
+        to_end = 2 * (len(checks) - number) - 1
+        program += INSTRUCTION.pack(load, 0, 0, offset)
+        program += INSTRUCTION.pack(EQUAL, 0, to_end, value)
+    return (
+        program + INSTRUCTION.pack(RETURN, 0, 0, LONGEST_FRAME) + INSTRUCTION.pack(RETURN, 0, 0, 0)
+    )

@@ -1,0 +1,247 @@
+"""Switches on Open vSwitch, told by an OpenFlow controller where packets go.
+
+Each lab has its own: a database and a switch daemon that speak by sockets in the lab's folder, and
+the controller (`controller`), a process that listens on the loopback of the lab's sandbox. They end
+with the lab, however it ends. A switch is an OVS bridge whose OpenFlow port p + 1 is port p.
+
+Packets are forwarded by the kernel where it has OVS's module. Elsewhere the daemon does it itself
+(the "userspace datapath"): right, but slower, and with checksum offload switched off on servers'
+ports, because it takes packets as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from experiments.emulation import netlink, sandbox
+from experiments.emulation.namespaces import fabric
+from experiments.emulation.nodes import LabNode
+from experiments.emulation.routers import LOOPBACK, use_gateway
+from experiments.emulation.tables import PORT
+from hosts.base.failures import Failures
+from topos.base.errors import TopologyError, require
+from topos.base.topology import Topology
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+CONTROLLER_KITS = ("os_ken", "ryu")
+CONTROLLER_PORT = 6653
+STOP_S, READY_S = 5.0, 60.0
+LONGEST_SOCKET_PATH = 107
+SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
+
+
+class OvsSwitch(LabNode):
+    """A switch whose ports are in the fabric, for Open vSwitch to take."""
+
+    bridge = 0  # no bridge of the kernel's
+
+    def __init__(self, name: str, *args: Any, **params: Any) -> None:
+        super().__init__(name, *args, **params | {"inNamespace": False})
+
+    def start(self, _controllers: Any) -> None:
+        """Do nothing: the daemon starts all switches at once."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
+        """Remove its ports."""
+        if deleteIntfs:
+            self.deleteIntfs()
+
+
+class OpenVSwitch:
+    """The switches of a lab on Open vSwitch.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    routing : str
+        One of its algorithms.
+    seed : int
+        Where a hash picks a next hop, it is another with another seed.
+    folder : Path
+        The lab's own folder: for the database, sockets and logs.
+    """
+
+    name = "ovs"
+    node = OvsSwitch
+
+    def __init__(self, topology: Topology, routing: str, seed: int, folder: Path) -> None:
+        check_installed()
+        self.topology, self.routing, self.seed, self.folder = topology, routing, seed, folder
+        self.datapath = datapath()
+        self._database = folder / "ovsdb.sock"
+        require(
+            len(str(self._database)) <= LONGEST_SOCKET_PATH,
+            f"the folder {folder} has too long a name for sockets: choose a shorter one",
+        )
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, net: Any) -> None:
+        """Start the daemons and the controller, and wait until every switch has its table."""
+        try:
+            with fabric().batch():
+                for server in range(self.topology.servers):
+                    use_gateway(net, self.topology, server)
+            if self.datapath == "netdev":
+                for host in net.hosts:
+                    checksum_in_software(host, host.intfs[PORT].name)
+            fabric().send(netlink.change(LOOPBACK, up=True, deed="set the loopback up"))
+            controller = self._start_controller()
+            self._start_daemons()
+            self._make_bridges()
+            self._wait_ready(controller)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the controller and the daemons."""
+        running, self._running = self._running, []
+        for process in reversed(running):
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def told(self, failures: Failures) -> None:
+        """Do nothing: switches report their ports' state to the controller themselves."""
+
+    def _start_controller(self) -> subprocess.Popen[bytes]:
+        words = [self.topology.spec, self.routing, str(self.seed), str(CONTROLLER_PORT)]
+        module = "experiments.emulation.controller"
+        return self._start([sys.executable, "-m", module, *words], "controller", subprocess.PIPE)
+
+    def _start_daemons(self) -> None:
+        database = self.folder / "ovs.db"
+        database.unlink(missing_ok=True)
+        self._run("ovsdb-tool", "create", str(database), str(SCHEMA))
+        remote = f"--remote=punix:{self._database}"
+        own = f"--unixctl={self.folder}/ovsdb.ctl"
+        self._start(["ovsdb-server", str(database), remote, own], "ovsdb")
+        deadline = time.monotonic() + READY_S
+        while not self._database.exists():
+            self._check_running()
+            require(time.monotonic() < deadline, "Open vSwitch's database does not start")
+            time.sleep(0.01)
+        self._vsctl("--no-wait", "init")
+        own = f"--unixctl={self.folder}/vswitchd.ctl"
+        # Without the kernel's module the daemon must not look for it.
+        system = ["--disable-system"] if self.datapath == "netdev" else []
+        self._start(["ovs-vswitchd", f"unix:{self._database}", own, *system], "vswitchd")
+
+    def _make_bridges(self) -> None:
+        words: list[str] = []
+        for switch in range(self.topology.switches):
+            name = self.topology.node_name(self.topology.servers + switch)
+            words += ["--", "add-br", name, "--", "set", "bridge", name]
+            words += [f"datapath_type={self.datapath}", "fail_mode=secure"]
+            words += ["protocols=OpenFlow13", f"other-config:datapath-id={switch + 1:016x}"]
+            words += ["--", "set-controller", name, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
+            words += ["--", "set", "controller", name, "connection_mode=out-of-band"]
+            words += ["max_backoff=1000"]
+            for port, _ in self.topology.neighbours(self.topology.servers + switch):
+                intf = self.topology.interface(self.topology.servers + switch, port)
+                words += ["--", "add-port", name, intf]
+                words += ["--", "set", "interface", intf, f"ofport_request={port + 1}"]
+        self._vsctl(f"--timeout={READY_S:.0f}", *words)
+
+    def _wait_ready(self, controller: subprocess.Popen[bytes]) -> None:
+        """Wait for the controller's line that says that all switches have their tables."""
+        assert controller.stdout is not None
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            said = select.select([controller.stdout], [], [], 0.1)[0]
+            if said and controller.stdout.readline() == b"ready\n":
+                return
+            self._check_running()
+        raise TopologyError(
+            f"the switches did not get their tables in {READY_S:.0f} s: see {self.folder}/"
+            "controller.log and vswitchd.log"
+        )
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _start(self, words: list[str], name: str, out: int | None = None) -> Any:
+        """Start a process that runs as long as the lab; its messages go to a log of its own."""
+        with (self.folder / f"{name}.log").open("wb") as log:
+            started = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out or log,
+                stderr=log,
+                cwd=ROOT,
+                env=self._environment(),
+            )
+        self._running.append(started)
+        return started
+
+    def _check_running(self) -> None:
+        for process in self._running:
+            if process.poll() is not None:
+                words: Sequence[str] = process.args  # type: ignore[assignment]
+                what = "the controller" if words[0] == sys.executable else words[0]
+                raise TopologyError(f"{what} has ended: see the logs in {self.folder}")
+
+    def _vsctl(self, *words: str) -> None:
+        self._run("ovs-vsctl", f"--db=unix:{self._database}", *words)
+
+    def _run(self, *words: str) -> None:
+        ran = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=self._environment()
+        )
+        require(ran.returncode == 0, f"{words[0]} failed: {ran.stderr.strip()}")
+
+    def _environment(self) -> dict[str, str]:
+        folder = str(self.folder)
+        return {**os.environ, "OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder}
+
+
+def check_installed() -> None:
+    """Refuse, in one sentence, what this machine lacks."""
+    require(
+        sandbox.inside(),
+        "the controller of Open vSwitch listens in the sandbox only: leave out --no-sandbox",
+    )
+    missing = missing_here()
+    require(not missing, f"switches cannot be on Open vSwitch: {missing}")
+
+
+def missing_here() -> str:
+    """Return what Open vSwitch lacks on this machine, and how to get it; empty for nothing."""
+    programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl")
+    absent = [program for program in programs if not shutil.which(program)]
+    if absent or not SCHEMA.exists():
+        return f"there is no {' '.join(absent) or SCHEMA}: install openvswitch-switch"
+    if not any(find_spec(kit) for kit in CONTROLLER_KITS):
+        return "neither os_ken nor ryu can be imported: pip install os-ken"
+    return ""
+
+
+def datapath() -> str:
+    """Return OVS's name for what forwards: ``system``, the kernel, where it has the module."""
+    asked = subprocess.run(["ovs-dpctl", "dump-dps"], capture_output=True, check=False)
+    return "netdev" if asked.returncode else "system"
+
+
+def checksum_in_software(host: Any, name: str) -> None:
+    """Let a port's packets leave complete: with their checksums, and none larger than the MTU."""
+    value = ctypes.create_string_buffer(struct.pack("=II", ETHTOOL_STXCSUM, 0), 8)
+    request = struct.pack("@16sP16x", name.encode(), ctypes.addressof(value))
+    with host.live_namespace(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCETHTOOL, request)

@@ -1,0 +1,188 @@
+"""Switches as Linux routers: a namespace each, the kernel's own forwarding, routes that never ask.
+
+What `tables` says becomes one route for each server, with several next hops where several ports
+lead there; the kernel then picks one by a hash of addresses and ports (equal-cost multi-path). No
+cable has a subnet. A route names the next node's own address, and a permanent neighbour entry
+beside it the MAC address of the port there, so nobody ever asks for one. A server likewise sends
+everything to the switch that it is plugged into::
+
+    h0   10.0.0.0/8 via 10.0.0.1 dev h0-eth0 onlink
+    s8   10.2.0.3   via 10.4.1.2 dev s8-eth3 onlink
+
+No routing protocol runs. Of a cable that loses its carrier the kernel itself notices, and uses the
+next hops that are left; of what has failed further away the lab tells the switches (`told`), as a
+protocol would. Silent cuts nobody tells them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+from zlib import crc32
+
+from experiments.emulation import netlink
+from experiments.emulation.namespaces import fabric, write_sysctl
+from experiments.emulation.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message, attribute, number
+from experiments.emulation.nodes import LabNode
+from experiments.emulation.tables import PORT, Ports, Table, adapts, tables
+from hosts.base.failures import Failures
+from topos.base.addressing import NETWORK, dotted_quad
+from topos.base.topology import Plug, Topology
+
+RTM_DELROUTE = 25
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_MULTIPATH = 1, 4, 5, 9
+RTNH_F_ONLINK = 4
+MAIN_TABLE, PROTO_STATIC, UNICAST = 254, 4, 1
+LOOPBACK = 1  # its index in every namespace
+HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
+
+ROUTER_SYSCTLS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/fib_multipath_hash_policy": "1",  # addresses and ports, not addresses alone
+    "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
+    "net/ipv4/conf/all/send_redirects": "0",
+    "net/ipv4/conf/default/send_redirects": "0",
+    "net/ipv4/icmp_ratelimit": "0",  # a traceroute gets every answer
+}
+
+
+class LabRouter(LabNode):
+    """A switch that routes: a namespace of its own, in which the kernel forwards."""
+
+    bridge = 0  # it has none
+
+    def __init__(self, name: str, *args: Any, **params: Any) -> None:
+        super().__init__(name, *args, **params | {"inNamespace": True})
+        with self.live_namespace():
+            for setting, value in ROUTER_SYSCTLS.items():
+                write_sysctl(setting, value)
+        self.send(netlink.change(LOOPBACK, up=True, deed=f"set {name}'s loopback up"))
+
+    def start(self, _controllers: Any) -> None:
+        """Do nothing: it forwards as soon as it has routes."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
+        """Remove its ports."""
+        if deleteIntfs:
+            self.deleteIntfs()
+
+
+class Routers:
+    """The routers of a lab: their addresses, and their tables as long as it runs.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    routing : str
+        One of its algorithms.
+    seed : int
+        Where a hash picks a next hop, it is another with another seed.
+    """
+
+    name = "routers"
+    node = LabRouter
+
+    def __init__(self, topology: Topology, routing: str, seed: int) -> None:
+        self.topology, self.routing, self.seed = topology, routing, seed
+        self._net: Any = None
+        self._tables: list[Table] = [{} for _ in range(topology.switches)]
+
+    def start(self, net: Any) -> None:
+        """Give every node its neighbours, and every switch its table."""
+        self._net = net
+        with fabric().batch():
+            for server in range(self.topology.servers):
+                use_gateway(net, self.topology, server)
+            for switch in range(self.topology.switches):
+                self._prepare(switch)
+            self.told(Failures())
+
+    def stop(self) -> None:
+        """Do nothing: routes go with their namespace."""
+
+    def told(self, failures: Failures) -> None:
+        """Learn what has failed, and put other routes where the routing has others then."""
+        if self._net is None or (any(self._tables) and not adapts(self.topology, self.routing)):
+            return
+        wanted = tables(self.topology, self.routing, failures)
+        with fabric().batch():
+            for switch, table in enumerate(wanted):
+                before = self._tables[switch]
+                gone = [self._unrouted(server) for server in before.keys() - table.keys()]
+                new = [
+                    self._route(switch, server, ports)
+                    for server, ports in table.items()
+                    if before.get(server) != ports
+                ]
+                self._node(switch).send(*gone, *new)
+        self._tables = wanted
+
+    def _prepare(self, switch: int) -> None:
+        node = self._node(switch)
+        own = dotted_quad(self.topology.switch_ipv4(switch))
+        node.send(netlink.add_address(LOOPBACK, own, 32))
+        for port, plug in self.topology.neighbours(self.topology.servers + switch):
+            node.send(
+                netlink.add_neighbour(
+                    node.intfs[port].ifindex,
+                    self._ip(plug),
+                    self.topology.mac(plug.node, plug.port),
+                )
+            )
+        # Switches that hash alike would all send the flows that the first one sent left to the left
+        # (hash polarisation): each gets a seed of its own, where the kernel knows it (Linux 6.11).
+        with node.live_namespace():
+            write_sysctl(HASH_SEED, str(1 + crc32(b"%d %d" % (self.seed, switch)) % 0xFFFFFFFF))
+
+    def _route(self, switch: int, server: int, ports: Ports) -> Message:
+        hops = b""
+        for port in ports:
+            plug = self.topology.switch_plug(switch, port)
+            gateway = attribute(RTA_GATEWAY, socket.inet_aton(self._ip(plug)))
+            index = self._node(switch).intfs[port].ifindex
+            hops += struct.pack("=HBBi", 8 + len(gateway), RTNH_F_ONLINK, 0, index) + gateway
+        body = _to(self.topology.ip(server)) + attribute(RTA_MULTIPATH, hops)
+        return Message(
+            netlink.RTM_NEWROUTE,
+            NLM_F_CREATE | NLM_F_REPLACE,
+            body,
+            f"route {self.topology.ip(server)} on s{switch}",
+        )
+
+    def _unrouted(self, server: int) -> Message:
+        ip = self.topology.ip(server)
+        return Message(RTM_DELROUTE, 0, _to(ip), f"take the route to {ip} away")
+
+    def _ip(self, plug: Plug) -> str:
+        if plug.node < self.topology.servers:
+            return self.topology.ip(plug.node)
+        return dotted_quad(self.topology.switch_ipv4(plug.node - self.topology.servers))
+
+    def _node(self, switch: int) -> Any:
+        return self._net[f"s{switch}"]
+
+
+def use_gateway(net: Any, topology: Topology, server: int) -> None:
+    """Let a server send everything to the switch that it is plugged into."""
+    host, plug = net[topology.node_name(server)], topology.server_plug(server, PORT)
+    gateway = dotted_quad(topology.switch_ipv4(plug.node - topology.servers))
+    intf = host.intfs[PORT]
+    intf.setIP(topology.ip(server), 32)
+    body = _to(dotted_quad(NETWORK), 8, RTNH_F_ONLINK) + number(RTA_OIF, intf.ifindex)
+    body += attribute(RTA_GATEWAY, socket.inet_aton(gateway))
+    deed = f"set the gateway of {host.name}"
+    host.send(
+        netlink.add_neighbour(intf.ifindex, gateway, topology.mac(plug.node, plug.port)),
+        Message(netlink.RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body, deed),
+    )
+
+
+def _to(ip: str, prefix_length: int = 32, flags: int = 0) -> bytes:
+    """Return the beginning of a request about the route to these addresses."""
+    fixed = struct.pack(
+        "=BBBBBBBBI",
+        *(socket.AF_INET, prefix_length, 0, 0, MAIN_TABLE, PROTO_STATIC, 0, UNICAST, flags),
+    )
+    return fixed + attribute(RTA_DST, socket.inet_aton(ip))
