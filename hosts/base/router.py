@@ -44,6 +44,8 @@ class Router:
     watches_neighbours: ClassVar[bool] = True
     # Whether a relay's answer to a plain IP packet depends on its flow, or on its destination only.
     by_flow: ClassVar[bool] = False
+    # Whether it must see every packet that opens a TCP connection, and not only the first.
+    sees_connections: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class RandomPath(Tunnelling):
     """DPillarMP with a random path for each flow: see the module's text."""
 
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
+    sees_connections = True
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)

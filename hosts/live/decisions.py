@@ -7,7 +7,7 @@ the part of the header on which such decisions depend, and packets like it are f
 
 The router is not asked which of its answers may be repeated. Whatever it says holds until its
 `generation` changes; then all of it is taken back. Answers about anything but applications' packets
-are never repeated. A TCP connection's first packet always comes to the router.
+are never repeated.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ static __always_inline int wrap(struct __sk_buff *skb, const struct ipv4 *inner,
 
 SEC("tc") int app_out(struct __sk_buff *skb)
 {
+	const struct config *now = config();
 	struct flow flow = {};
 	struct front front = {};
 	struct action *action;
@@ -149,7 +150,8 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	if (load(skb, 0, &ip, sizeof(ip)) || !is_plain(&ip, skb->len) ||
 	    find_flow(skb, &ip, IPV4_SIZE, &flow))
 		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_control(ip.protocol))
+	if (is_control(ip.tos, ip.protocol) ||
+	    (now && now->sees_connections && opens_connection(skb, &ip, IPV4_SIZE)))
 		return go_on(SLOW_CONTROL);
 	action = decided(&flows, &flow);
 	if (!action)
@@ -194,13 +196,12 @@ static __always_inline int carries_data(struct __sk_buff *skb, __be16 payload_le
 
 static __always_inline int is_control_inside(struct __sk_buff *skb, __u8 protocol, int size)
 {
-	__u8 inside;
+	struct ipv4 inside;
 
 	if (protocol != IP_IN_IP)
 		return 1;
-	return load(skb, ETHERNET_SIZE + size + __builtin_offsetof(struct ipv4, protocol), &inside,
-		    sizeof(inside)) ||
-	       is_control(inside);
+	return load(skb, ETHERNET_SIZE + size, &inside, sizeof(inside)) ||
+	       is_control(inside.tos, inside.protocol);
 }
 
 /* Send the packet on with its proxy set, replaced, cleared or left (Guo 2008, section 4.3). */
@@ -348,7 +349,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 	    load(skb, ETHERNET_SIZE + IPV4_SIZE, &inner, sizeof(inner)) ||
 	    !is_plain(&inner, bpf_ntohs(outer->total_length) - IPV4_SIZE))
 		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_control(inner.protocol))
+	if (is_control(inner.tos, inner.protocol))
 		return go_on(SLOW_CONTROL);
 	relay.tunnel.outer_source = outer->source;
 	relay.tunnel.outer_destination = outer->destination;
@@ -375,7 +376,7 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 
 	if (!is_plain(ip, skb->len - ETHERNET_SIZE))
 		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_control(ip->protocol))
+	if (is_control(ip->tos, ip->protocol))
 		return go_on(SLOW_CONTROL);
 	if (ip->protocol == IP_IN_IP)
 		return from_tunnel(skb, front);

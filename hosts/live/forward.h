@@ -60,6 +60,7 @@ struct action {
 struct config {
 	__u32 generation; /* a decision of another one does not count any more */
 	__u32 by_flow;	  /* plain IP is relayed by flow, else by destination */
+	__u32 sees_connections; /* what opens a TCP connection goes to Python */
 };
 
 /* What became of packets. Python reads the names: DONE_ was forwarded here, SLOW_ goes on to

@@ -102,7 +102,13 @@ class Forwarder:
             for number, port in self.ports.items()
         }
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        table = KernelTable(ports, application, by_flow=self.router.by_flow)
+        router = self.router
+        table = KernelTable(
+            ports,
+            application,
+            by_flow=router.by_flow,
+            sees_connections=router.sees_connections,
+        )
         return Decisions(self.router, table, self._mac)
 
     def _watch_devices(self) -> None:

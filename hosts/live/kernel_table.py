@@ -68,7 +68,7 @@ _WHITHER = struct.Struct("=2I12s")  # of an action: generation, interface, MAC a
 _DETAILS = struct.Struct("=4BI")  # kind, header size, proxy change, rerouted, proxy
 _COUNTS = struct.Struct("=3Q")  # packets, bytes, when last, behind the header
 _COUNTS_AT = _WHITHER.size + _DETAILS.size + MOST_HEADER
-_CONFIG = struct.Struct("=2I")
+_CONFIG = struct.Struct("=3I")
 _INDEX = struct.Struct("=I")
 _COUNTER = struct.Struct("=Q")
 _NO_WORDS = (0,) * 4
@@ -217,6 +217,8 @@ class KernelTable:
         The interface of its applications, a TUN, by its index.
     by_flow : bool
         Relay plain IP by flow instead of by destination.
+    sees_connections : bool
+        Leave to Python what opens a TCP connection: its router draws paths then.
     entries : int
         How many decisions of either kind are remembered.
     """
@@ -227,6 +229,7 @@ class KernelTable:
         application: int,
         *,
         by_flow: bool = False,
+        sees_connections: bool = False,
         entries: int = ENTRIES,
     ) -> None:
         require(
@@ -236,7 +239,7 @@ class KernelTable:
         self._ports = dict(ports)
         self._numbers = {port.ifindex: number for number, port in self._ports.items()}
         self._application = application
-        self._by_flow = by_flow
+        self._by_flow, self._sees_connections = by_flow, sees_connections
         self._object = Object(build(), {"flows": entries, "relays": entries})
         maps = self._object.maps
         self._flows = _Table(maps["flows"])
@@ -260,7 +263,9 @@ class KernelTable:
     def flush(self) -> None:
         """Take all decisions back."""
         self._generation = (self._generation + 1) & 0xFFFFFFFF
-        self._configs[_INDEX.pack(0)] = _CONFIG.pack(self._generation, self._by_flow)
+        self._configs[_INDEX.pack(0)] = _CONFIG.pack(
+            self._generation, self._by_flow, self._sees_connections
+        )
 
     def counters(self) -> dict[str, int]:
         """Return how many packets (super-packets count once) were treated how.

@@ -14,6 +14,10 @@
 #define ETH_DCN 0x88B5
 #define PACKET_OTHERHOST 3
 
+#define TRACED 0xfc /* type of service: DSCP 63, which is for local use (RFC 2474) */
+#define SYN 0x02
+#define TCP_FLAGS_AT 13
+
 #define DCN_PLAIN 0x15 /* version 1, five words */
 #define DCN_PROXIED 0x16
 #define DCN_PROXY_FLAG 0x01
@@ -53,9 +57,10 @@ static __always_inline int is_right(const __u32 *words, int size, __u16 checksum
 	return sum(words, size) == 0xffff && checksum != 0xffff;
 }
 
-static __always_inline int is_control(__u8 protocol)
+/* Tell whether Python wants to see the packet: a message, or one whose way is traced. */
+static __always_inline int is_control(__u8 tos, __u8 protocol)
 {
-	return protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
+	return tos == TRACED || protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
 }
 
 static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
@@ -103,6 +108,15 @@ static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *i
 	flow->source_port = ports[0];
 	flow->destination_port = ports[1];
 	return 0;
+}
+
+/* Tell whether the packet asks for a TCP connection: the router may draw its path anew. */
+static __always_inline int opens_connection(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at)
+{
+	__u8 flags;
+
+	return ip->protocol == TCP && !(ip->fragment & FRAGMENT_OFFSET) &&
+	       !load(skb, at + TCP_FLAGS_AT, &flags, sizeof(flags)) && flags & SYN;
 }
 
 /* -- room -------------------------------------------------------------------------------------- */
