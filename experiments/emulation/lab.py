@@ -43,6 +43,7 @@ from topos.base.topology import Topology
 
 TRACE_PORT = 9  # "discard": nobody has to listen
 TRACE_S = 2.0
+TRACED = 0xFC  # type of service: such packets pass through Python on every plane (packet.h)
 CONVERGED_S = 30.0
 
 
@@ -325,6 +326,7 @@ class Lab:
         # Somebody listens, so that no message about a closed port takes the way back.
         with self._udp_socket(destination, target, TRACE_PORT) as listener:
             with self._udp_socket(source, "", source_port) as sender:
+                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
                 sender.sendto(udp_payload(serial), (target, TRACE_PORT))
             select.select([listener], [], [], TRACE_S / 20)
             deadline = time.monotonic() + TRACE_S
