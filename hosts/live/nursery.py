@@ -55,7 +55,10 @@ def serve(channel: socket.socket) -> None:
             os.read(wake, 4096)
             _report_ended(channel, servers)
         if channel.fileno() in ready:
-            data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
+            except ConnectionResetError:  # closed, and with it what nobody had read yet
+                return
             if not data:
                 return
             request = json.loads(data)
