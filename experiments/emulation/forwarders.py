@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hosts.live.control import ask
-from topos.base.errors import TopologyError
+from topos.base.errors import TopologyError, require
 from topos.base.topology import Topology
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_MESSAGE = 1 << 16
 START_S = 60.0  # all forwarders are there by then, or something is wrong
 END_S = 5.0
+NURSERY_ENDED = (
+    "the process that starts forwarders has ended, and all forwarders with it: end this lab and "
+    "start it anew"
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class Forwarders:
     namespace_of : callable of int to int
         A server's network namespace, as an open file.
     told : callable
-        Called with (server, event, details) when something happened to a forwarder.
+        Called with (server, event, details) when something happened to a forwarder, and with
+        (None, "nursery ended", {}) when all have ended with the process that starts them. It is
+        called from a thread of its own.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class Forwarders:
         routing: Routing,
         folder: Path,
         namespace_of: Callable[[int], int],
-        told: Callable[[int, str, dict[str, Any]], None],
+        told: Callable[[int | None, str, dict[str, Any]], None],
     ) -> None:
         self.topology, self.routing, self.folder = topology, routing, folder
         self._namespace_of, self._told = namespace_of, told
@@ -78,51 +83,64 @@ class Forwarders:
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
             )
+        self._ended = False  # the nursery, whoever ended it
+        self._closing = False
+        self._news = threading.Condition()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     def start(self, servers: list[int]) -> None:
         """Start these servers' forwarders and wait until each is ready."""
         for server in servers:
-            self.pids.pop(server, None)
-            request = {
-                "server": server,
-                "network": self.topology.spec,
-                "log": str(self.log(server)),
-                "control": str(self.control(server)),
-                **{
-                    "routing" if key == "name" else key: v
-                    for key, v in asdict(self.routing).items()
-                },
-            }
-            descriptor = self._namespace_of(server)
-            socket.send_fds(self._channel, [json.dumps(request).encode()], [descriptor])
-            self._read(0.0)  # so that the nursery never waits for room to answer
-        deadline = time.monotonic() + START_S
-        while not self._ready.issuperset(servers):
-            ended = [server for server in servers if self.pids.get(server) == 0]
-            if ended:
-                raise TopologyError(self._why(ended[0]))
-            if time.monotonic() > deadline:
-                missing = len(set(servers) - self._ready)
-                raise TopologyError(
-                    f"{missing} forwarders were not ready in {START_S:.0f} s: the machine is too "
-                    "slow for this network; choose a smaller one"
-                )
-            self._read(0.1)
+            self._request(server)
+        with self._news:
+            self._news.wait_for(lambda: self._decided(servers), START_S)
+            failed = [server for server in servers if self.pids.get(server) == 0]
+            missing = len(set(servers) - self._ready)
+        require(not self._ended, NURSERY_ENDED)
+        if failed:
+            name, why = self.topology.address(failed[0]), self.last_words(failed[0])
+            raise TopologyError(f"the forwarder of server {name} ended at once: {why}")
+        require(
+            not missing,
+            f"{missing} forwarders were not ready in {START_S:.0f} s: the machine is too slow for "
+            "this network; choose a smaller one",
+        )
 
-    def read_news(self) -> None:
-        """Take in what became of forwarders since."""
-        self._read(0.0)
+    def _request(self, server: int) -> None:
+        """Ask for a server's forwarder."""
+        with self._news:
+            self.pids.pop(server, None)
+            self._ready.discard(server)
+        routing = asdict(self.routing)
+        request = {
+            "server": server,
+            "network": self.topology.spec,
+            "log": str(self.log(server)),
+            "control": str(self.control(server)),
+            "routing": routing.pop("name"),
+            **routing,
+        }
+        try:
+            socket.send_fds(
+                self._channel, [json.dumps(request).encode()], [self._namespace_of(server)]
+            )
+        except (BrokenPipeError, ConnectionResetError):
+            raise TopologyError(NURSERY_ENDED) from None
+
+    def _decided(self, servers: list[int]) -> bool:
+        """Tell whether all these are ready, or will not be."""
+        failed = any(self.pids.get(server) == 0 for server in servers)
+        return self._ended or failed or self._ready.issuperset(servers)
 
     def kill(self, server: int) -> None:
         """End a forwarder as a power failure would."""
-        self._read(0.0)
-        pid = self.pids.get(server)
-        if not pid:
-            raise TopologyError(f"server {self.topology.address(server)} is dead already")
-        os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + END_S
-        while self.pids.get(server) and time.monotonic() < deadline:
-            self._read(0.1)
+        with self._news:
+            pid = self.pids.get(server)
+            require(bool(pid), f"server {self.topology.address(server)} is dead already")
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+            self._news.wait_for(lambda: not self.pids.get(server), END_S)
 
     def alive(self, server: int) -> bool:
         """Tell whether a server's forwarder runs."""
@@ -139,7 +157,10 @@ class Forwarders:
 
     def close(self) -> None:
         """End all forwarders."""
-        self._channel.close()  # the nursery ends, and they with it
+        self._closing = True
+        self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends, and they with it
+        self._watcher.join()
+        self._channel.close()
         try:
             self._nursery.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -154,13 +175,33 @@ class Forwarders:
         """Return a forwarder's control socket."""
         return self.folder / f"{self.topology.node_name(server)}.sock"
 
-    def _read(self, wait_s: float) -> None:
-        while select.select([self._channel], [], [], wait_s)[0]:
-            message = self._channel.recv(LONGEST_MESSAGE)
-            if not message:
-                raise TopologyError("the process that starts forwarders has ended: start again")
-            self._take(json.loads(message))
-            wait_s = 0.0
+    def last_words(self, server: int) -> str:
+        """Return the last line that a forwarder wrote."""
+        log = self.log(server)
+        lines = log.read_text().strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "it left no message"
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Take in what the nursery tells until it ends."""
+        while message := self._message():
+            with self._news:
+                self._take(json.loads(message))
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self.pids = dict.fromkeys(self.pids, 0)
+            self._ready.clear()
+            self._news.notify_all()
+        if not self._closing:
+            self._told(None, "nursery ended", {})
+
+    def _message(self) -> bytes:
+        try:
+            return self._channel.recv(LONGEST_MESSAGE)
+        except ConnectionResetError:  # it ended before it had read all requests
+            return b""
 
     def _take(self, news: dict[str, Any]) -> None:
         server, event, pid = news.pop("server"), news.pop("event"), news["pid"]
@@ -169,14 +210,8 @@ class Forwarders:
         elif event == "ready":
             self.pids[server] = pid
             self._ready.add(server)
-        elif event == "ended" and self.pids.get(server) in (pid, None):
+        elif event == "ended" and self.pids.get(server) == pid:
             self.pids[server] = 0
+            news["was_ready"] = server in self._ready
             self._ready.discard(server)
         self._told(server, event, news)
-
-    def _why(self, server: int) -> str:
-        lines = (
-            self.log(server).read_text().strip().splitlines() if self.log(server).exists() else []
-        )
-        said = lines[-1] if lines else "it left no message"
-        return f"the forwarder of server {self.topology.address(server)} ended at once: {said}"

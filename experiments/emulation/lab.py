@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from typing import Any
 from experiments.emulation import switching
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.following import Follower
-from experiments.emulation.forwarders import Forwarders, Routing
+from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders, Routing
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.ovs import OpenVSwitch
@@ -428,9 +429,26 @@ class Lab:
             "drops": dict(drops),
         }
 
-    def _forwarder_told(self, server: int, event: str, details: dict[str, Any]) -> None:
-        if event == "ended":
-            self.log("forwarder ended", server=self.topology.address(server), **details)
+    def _forwarder_told(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+        """Write down, and say, that forwarders have ended: their servers are dead."""
+        if server is None:
+            self.log(event)
+            self.dead.update(range(self.topology.servers))
+            self._say(NURSERY_ENDED)
+        elif event == "ended":
+            name = self.topology.address(server)
+            self.log("forwarder ended", server=name, **details)
+            if details.get("was_ready") and server not in self.dead and self.forwarders:
+                self.dead.add(server)
+                why = self.forwarders.last_words(server)
+                self._say(
+                    f"the forwarder of server {name} has ended by itself, with code "
+                    f"{details['status']}: {why}; revive {name} starts it anew"
+                )
+
+    def _say(self, sentence: str) -> None:
+        """Tell whoever looks at the lab what happened without having been asked for."""
+        print(f"*** {sentence}", file=sys.stderr, flush=True)
 
 
 def chosen_plane(wanted: str) -> str:

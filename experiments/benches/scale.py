@@ -1,0 +1,145 @@
+"""Large networks with a live forwarder on every server: up, converged, memory, idle load."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.benches._frame import Row
+from experiments.benches._measure import in_child
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+QUICK = ("bcube,4,1",)
+FULL = ("dcell,4,2", "bcube,8,2")
+JUDGED = "dcell,4,2"
+PLANES = ("python", "ebpf")
+MOST_UP_S, MOST_GIB, MOST_IDLE_PERCENT = 15.0, 4.0, 10.0
+IDLE_S, IDLE_QUICK_S = 10.0, 1.0
+TIME_LIMIT_S = 300.0
+NOTES = f"""
+cables_s: namespaces, bridges and cables of 100 Mbit/s. forwarders_s: until every server's forwarder
+is ready. converged_s: until every server hears all its neighbours. The goal for {JUDGED} is that
+the three together take less than {MOST_UP_S:g} s and that memory_gib, the proportional set size of
+all processes of the lab and what the kernel's slabs, tables and stacks grew by, is below
+{MOST_GIB:g}. start_ms is forwarders_s for one server, forwarder_mib its own share of memory.
+idle_percent: what all forwarders take of the machine's processors while nobody sends anything, with
+a heart-beat every beat_s; at most {MOST_IDLE_PERCENT:g} is wanted of the fast timers. Other work on
+the machine makes every wake-up dearer.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each plane of each network."""
+    for spec in QUICK if quick else FULL:
+        for plane in PLANES:
+            yield _row(spec, plane, quick)
+
+
+def _row(spec: str, plane: str, quick: bool) -> Row:
+    row: Row = {"network": spec, "servers": parse(spec).servers, "plane": plane}
+    names = ("cables_s", "forwarders_s", "start_ms", "converged_s", "memory_gib", "forwarder_mib")
+    row |= dict.fromkeys((*names, "beat_s", "idle_percent", "stop_s"))
+    if os.geteuid():
+        return row | {"outcome": "skipped: a lab needs root"}
+    idle_s = IDLE_QUICK_S if quick else IDLE_S
+    result = in_child(measured, spec, plane, idle_s, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    row |= result.value
+    return row | {"outcome": "ok" if quick else _verdict(row)}
+
+
+def _verdict(row: Row) -> str:
+    up_s = row["cables_s"] + row["forwarders_s"] + row["converged_s"]
+    missed = []
+    if row["network"] == JUDGED and up_s >= MOST_UP_S:
+        missed.append(f"up in {up_s:.0f} s, {MOST_UP_S:g} wanted")
+    if row["network"] == JUDGED and row["memory_gib"] >= MOST_GIB:
+        missed.append(f"under {MOST_GIB:g} GiB wanted")
+    if row["idle_percent"] > MOST_IDLE_PERCENT:
+        missed.append(f"{MOST_IDLE_PERCENT:g} % idle load wanted")
+    return f"missed: {'; '.join(missed)}" if missed else "ok"
+
+
+def measured(spec: str, plane: str, idle_s: float) -> Row:
+    """Bring a lab up in a sandbox and take it down; return the columns of its row."""
+    from experiments.emulation import sandbox
+
+    sandbox.enter()
+    from mininet.log import setLogLevel
+
+    from experiments.emulation.lab import Lab, LabSettings
+    from hosts.base.timers import timers_for
+
+    setLogLevel("critical")
+    topology = parse(spec)
+    before_mib = kernel_mib()
+    with tempfile.TemporaryDirectory() as folder:
+        start_s = time.perf_counter()
+        lab = Lab(topology, LabSettings(plane=plane), Path(folder))
+        cables_s = time.perf_counter()
+        lab.start()
+        ready_s = time.perf_counter()
+        lab.wait_converged()
+        converged_s = time.perf_counter()
+        row: Row = {
+            "cables_s": cables_s - start_s,
+            "forwarders_s": ready_s - cables_s,
+            "start_ms": (ready_s - cables_s) / topology.servers * 1e3,
+            "converged_s": converged_s - ready_s,
+        }
+        row["idle_percent"] = _idle_percent(lab, idle_s)
+        sizes_mib = {process: pss_mib(process) for process in _processes()}
+        forwarders_mib = [sizes_mib[process] for process in _forwarders(lab)]
+        total_mib = sum(sizes_mib.values()) + kernel_mib() - before_mib
+        row |= {"memory_gib": total_mib / 1024}
+        row |= {"forwarder_mib": sum(forwarders_mib) / len(forwarders_mib)}
+        row |= {"beat_s": timers_for(topology, "fast", os.cpu_count() or 1).heart_beat_s}
+        start_s = time.perf_counter()
+        lab.stop()
+        return row | {"stop_s": time.perf_counter() - start_s}
+
+
+def _forwarders(lab: Lab) -> list[int]:
+    return list(lab.forwarders.pids.values()) if lab.forwarders else []
+
+
+def _idle_percent(lab: Lab, length_s: float) -> float:
+    """Return what share of all processors forwarders take while nobody sends anything."""
+    before_s, start_s = sum(map(processor_s, _forwarders(lab))), time.monotonic()
+    time.sleep(length_s)
+    taken_s = sum(map(processor_s, _forwarders(lab))) - before_s
+    return taken_s / (time.monotonic() - start_s) / (os.cpu_count() or 1) * 100
+
+
+# -- what processes take -----------------------------------------------------------------------
+
+
+def _processes() -> list[int]:
+    """Return every process of the sandbox."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def processor_s(process: int) -> float:
+    """Return how long a process has been on a processor."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+def pss_mib(process: int) -> float:
+    """Return a process's memory: what it shares counts by halves, thirds and so on."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    return int(text.partition("\nPss:")[2].split()[0]) / 1024
+
+
+def kernel_mib() -> float:
+    """Return the memory that the kernel has for itself, tables of eBPF included."""
+    words = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    counted = ("Slab:", "Percpu:", "KernelStack:", "PageTables:", "VmallocUsed:")
+    return sum(int(word[1]) for word in words if word[0] in counted) / 1024
