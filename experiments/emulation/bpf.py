@@ -133,18 +133,22 @@ class Tap(NamedTuple):
     hook: int  # INGRESS or EGRESS
 
 
-def attach(tap: Tap, priority: int, program: int, deed: str) -> list[Message]:
-    """Return the requests that put a loaded program there; its file may be closed afterwards."""
+def hook(index: int) -> Message:
+    """Return the request for the place on an interface where programs are attached.
+
+    It stays when the last of them is detached: others may have theirs there.
+    """
+    body = struct.pack("=BxHiIII", 0, 0, index, CLSACT_HANDLE, CLSACT_PARENT, 0)
+    body += text(TCA_KIND, "clsact")
+    return Message(RTM_NEWQDISC, NLM_F_CREATE, body, f"prepare interface {index} for programs")
+
+
+def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:
+    """Return the request that puts a loaded program there; its file may be closed afterwards."""
     options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
     options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
     body = _filter(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
-    # The hook stays when the last program is detached: others may have theirs there.
-    hooks = struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
-    hooks += text(TCA_KIND, "clsact")
-    return [
-        Message(RTM_NEWQDISC, NLM_F_CREATE, hooks, deed),
-        Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed),
-    ]
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
 
 
 def detach(tap: Tap, priority: int, deed: str) -> Message:

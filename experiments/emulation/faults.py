@@ -123,7 +123,8 @@ class Faults:
         program = bpf.load(bpf.drop())
         try:
             for tap in taps:
-                fabric().send(*bpf.attach(tap, bpf.CUT, program, "cut a cable silently"))
+                cut = bpf.attach(tap, bpf.CUT, program, "cut a cable silently")
+                fabric().send(bpf.hook(tap.ifindex), cut)
         finally:
             os.close(program)
 

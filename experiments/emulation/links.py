@@ -16,6 +16,7 @@ far end (2 us less than a bridge of two ports, and nothing to learn or flood), o
 
 from __future__ import annotations
 
+import functools
 import os
 from functools import partial
 from typing import Any
@@ -87,6 +88,7 @@ class LabLink(Link):
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[bpf.Tap] = set()
+        self._hooked: set[int] = set()  # interfaces of the fabric that take programs
         # The fabric's end at which arrives what a host's port sends, and whether it owns it.
         self._arrivals: dict[int, int] = {}
         self._owning: set[int] = set()
@@ -174,7 +176,8 @@ class LabLink(Link):
             for port, side in zip(ports, sides, strict=True):
                 self._arrivals[port.ifindex] = side.ifindex
             for tap, target in zip(self._taps, reversed(sides), strict=True):
-                run_at(tap, bpf.PATCH, bpf.hand_to_peer(target.ifindex), f"patch {target.name}")
+                program = bpf.hand_to_peer(target.ifindex)
+                self._run_at(tap, bpf.PATCH, program, f"patch {target.name}")
 
     def _plug(self, node: Any, index: int) -> None:
         bridge = getattr(node, "bridge", 0)
@@ -214,13 +217,27 @@ class LabLink(Link):
         self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)
         intf.node.live_namespace().send(*messages)
 
+    def _run_at(self, tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
+        """Load a program and attach it, now or with the batch."""
+        descriptor = bpf.load(program)
+        try:
+            self._attach(tap, priority, descriptor, deed)
+        finally:
+            fabric().afterwards(partial(os.close, descriptor))
+
+    def _attach(self, tap: bpf.Tap, priority: int, descriptor: int, deed: str) -> None:
+        if tap.ifindex not in self._hooked:
+            fabric().send(bpf.hook(tap.ifindex))
+            self._hooked.add(tap.ifindex)
+        fabric().send(bpf.attach(tap, priority, descriptor, deed))
+
     def _own(self, intf: LabIntf, wanted: bool) -> None:
         """See to it that what a host sends waits in the switches' queues, not in its sockets."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = bpf.Tap(arrival, bpf.INGRESS), f"queue what {intf.name} sends"
             if wanted:
-                run_at(tap, bpf.OWN, bpf.own(), deed)
+                self._attach(tap, bpf.OWN, _owning_program(), deed)
             else:
                 fabric().send(bpf.detach(tap, bpf.OWN, deed))
             self._owning ^= {arrival}
@@ -234,7 +251,7 @@ class LabLink(Link):
         tap = self._taps[self._side(intf)]
         if percent:
             deed = f"lose {percent:g} % of what {intf.name} sends"
-            run_at(tap, bpf.LOSS, bpf.drop_some(percent / 100), deed)
+            self._run_at(tap, bpf.LOSS, bpf.drop_some(percent / 100), deed)
             self._lossy.add(tap)
         elif tap in self._lossy:
             fabric().send(bpf.detach(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends"))
@@ -246,13 +263,10 @@ class LabLink(Link):
         fabric().afterwards(partial(delay_line.join, source, target, *delay))
 
 
-def run_at(tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
-    """Load a program and attach it, now or with the batch."""
-    descriptor = bpf.load(program)
-    try:
-        fabric().send(*bpf.attach(tap, priority, descriptor, deed))
-    finally:
-        fabric().afterwards(partial(os.close, descriptor))
+@functools.cache
+def _owning_program() -> int:
+    """Load the program of `bpf.own`, which is the same everywhere, for as long as the lab runs."""
+    return bpf.load(bpf.own())
 
 
 def _is_application_side(intf: LabIntf) -> bool:
