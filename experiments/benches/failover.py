@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.benches._measure import in_child
@@ -23,6 +23,7 @@ from hosts.base.failures import Failures
 from hosts.base.path import Path as Way
 from hosts.base.path import Step
 from hosts.live.bpf import available
+from hosts.live.devices import APPLICATION_INTERFACE
 from hosts.live.namespace import die_with_parent
 from topos.base.errors import TopologyError
 from topos.base.spec import parse
@@ -131,8 +132,8 @@ def measured(
     ):
         ends = _ends(topology, lab.routing, faults)
         if timers == "fast":
-            for end in ends:
-                _hurry(lab.host(end))
+            _hurry(lab, *ends)
+            _hurry(lab, *ends[::-1])
         for _ in range(turns):
             for fault in faults:
                 found[fault].append(_turn(lab, ends, fault))
@@ -143,10 +144,11 @@ def measured(
     }
 
 
-def _hurry(host: Any) -> None:
-    """Let a server's TCP not wait longer for an answer than servers of a data center do."""
-    command = ["ip", "route", "replace", "default", "dev", "dcn0", "rto_min", RTO_MIN]
-    if host.popen(command).wait():
+def _hurry(lab: Lab, server: int, far: int) -> None:
+    """Let a server's TCP not wait longer for the far one than data centers let theirs."""
+    target = lab.topology.ip(far)
+    command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
+    if lab.host(server).popen(command).wait():
         raise TopologyError(f"the route cannot be set: {' '.join(command)}")
 
 
