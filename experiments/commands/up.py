@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from experiments.cli import SPEC
+from topos.base.errors import TopologyError
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -84,10 +85,19 @@ def command(
         lab = stack.enter_context(Lab(topology, settings, place.folder))
         service = Service(lab)
         stack.callback(service.close)
+        _wait_converged(lab)
         if not quiet:
             click.echo(_welcome(lab, place.number))
         Prompt(lab, script)
     return 0
+
+
+def _wait_converged(lab: Lab) -> None:
+    """Wait until servers know their neighbours, so that the first packet goes as computed."""
+    try:
+        lab.wait_converged()
+    except TopologyError as error:  # cables that lose much: not the lab's fault
+        click.echo(f"pillarbox: {error}", err=True)
 
 
 def _welcome(lab: Lab, number: int) -> str:
