@@ -150,7 +150,8 @@ class LabLink(Link):
         self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
         if any(hosts):
             switch = self.cuts[0]
-            self._arrivals = {ports[second].ifindex: switch}
+            # What listens at a port itself, as Open vSwitch does, would get the clones as well.
+            self._arrivals = {ports[second].ifindex: switch} if master else {}
             incoming, outgoing = bpf.Tap(switch, bpf.INGRESS), bpf.Tap(switch, bpf.EGRESS)
             self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
         else:

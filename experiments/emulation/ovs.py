@@ -5,8 +5,8 @@ the controller (`controller`), a process that listens on the loopback of the lab
 with the lab, however it ends. A switch is an OVS bridge whose OpenFlow port p + 1 is port p.
 
 Packets are forwarded by the kernel where it has OVS's module. Elsewhere the daemon does it itself
-(the "userspace datapath"): right, but slower, and with checksum offload switched off on servers'
-ports, because it takes packets as they are.
+(the "userspace datapath"): right, but slower. There servers' ports must not leave to hardware what
+the daemon does not do: it takes TCP's super-packets where it can, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,13 @@ CONTROLLER_KITS = ("os_ken", "ryu")
 CONTROLLER_PORT = 6653
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
-SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
+SIOCETHTOOL, ETHTOOL_GSTRINGS, ETHTOOL_SFEATURES = 0x8946, 0x1B, 0x3B
+ETH_SS_FEATURES, ETH_GSTRING_LEN, MOST_FEATURES = 4, 32, 128
+# What the userspace datapath says when it takes TCP's super-packets whole: where OVS was built with
+# DPDK. UDP's it never does.
+TAKES_SUPER_PACKETS = "TCP Segmentation Offloading support enabled"
+UDP_SEGMENTS = ("tx-udp-segmentation",)
+ALL_OFFLOADS = ("tx-checksum-ip-generic", "tx-checksum-sctp", *UDP_SEGMENTS)
 
 
 class OvsSwitch(LabNode):
@@ -96,13 +102,14 @@ class OpenVSwitch:
             with fabric().batch():
                 for server in range(self.topology.servers):
                     use_gateway(net, self.topology, server)
-            if self.datapath == "netdev":
-                for host in net.hosts:
-                    checksum_in_software(host, host.intfs[PORT].name)
             fabric().send(netlink.change(LOOPBACK, up=True, deed="set the loopback up"))
             controller = self._start_controller()
             self._start_daemons()
             self._make_bridges()
+            if self.datapath == "netdev":
+                whole = TAKES_SUPER_PACKETS in (self.folder / "vswitchd.log").read_text()
+                for host in net.hosts:
+                    switch_off(host, host.intfs[PORT].name, UDP_SEGMENTS if whole else ALL_OFFLOADS)
             self._wait_ready(controller)
         except BaseException:
             self.stop()
@@ -140,6 +147,8 @@ class OpenVSwitch:
             require(time.monotonic() < deadline, "Open vSwitch's database does not start")
             time.sleep(0.01)
         self._vsctl("--no-wait", "init")
+        option = "other_config:userspace-tso-enable=true"  # 8 times the speed, where it is built in
+        self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self.folder}/vswitchd.ctl"
         # Without the kernel's module the daemon must not look for it.
         system = ["--disable-system"] if self.datapath == "netdev" else []
@@ -239,9 +248,27 @@ def datapath() -> str:
     return "netdev" if asked.returncode else "system"
 
 
-def checksum_in_software(host: Any, name: str) -> None:
-    """Let a port's packets leave complete: with their checksums, and none larger than the MTU."""
-    value = ctypes.create_string_buffer(struct.pack("=II", ETHTOOL_STXCSUM, 0), 8)
-    request = struct.pack("@16sP16x", name.encode(), ctypes.addressof(value))
+def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
+    """Switch off what a host's port leaves to hardware, by ethtool's names."""
     with host.live_namespace(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SIOCETHTOOL, request)
+
+        def ethtool(data: bytes) -> bytes:
+            value = ctypes.create_string_buffer(data, len(data))
+            fcntl.ioctl(
+                any_socket,
+                SIOCETHTOOL,
+                struct.pack("@16sP16x", name.encode(), ctypes.addressof(value)),
+            )
+            return value.raw
+
+        asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: as many as there are
+        told = ethtool(asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
+        names = [
+            told[at : at + ETH_GSTRING_LEN].rstrip(b"\0").decode()
+            for at in range(len(asked), len(told), ETH_GSTRING_LEN)
+        ]
+        blocks = -(-struct.unpack_from("=I", told, 8)[0] // 32)
+        chosen = sum(1 << names.index(feature) for feature in features if feature in names)
+        words = [chosen >> 32 * block & 0xFFFFFFFF for block in range(blocks)]
+        pairs = [number for valid in words for number in (valid, 0)]
+        ethtool(struct.pack(f"=II{len(pairs)}I", ETHTOOL_SFEATURES, blocks, *pairs))
