@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulation.lab import Lab
-from topos.base.errors import TopologyError
+from topos.base.errors import TopologyError, require
 
 NAME = "lab.sock"
 CLIENT_S = 5.0
@@ -60,8 +60,8 @@ class Service:
             line = lines.readline(LONGEST_REQUEST)
         files: list[int] = []
         try:
-            told = self._reply(json.loads(line), files)
-        except (TopologyError, ValueError, KeyError, TypeError) as error:
+            told = self._reply(_request(line), files)
+        except (TopologyError, KeyError, TypeError, OSError) as error:
             told = {"error": str(error)}
         try:
             reply = json.dumps(told).encode() + b"\n"
@@ -77,15 +77,28 @@ class Service:
         if what == "status":
             return lab.status()
         if what == "state":
-            return lab.state(lab.server(asked["server"]))
+            return lab.state(self._server(asked["server"]))
         if what == "trace":
-            ends = lab.server(asked["source"]), lab.server(asked["destination"])
+            ends = self._server(asked["source"]), self._server(asked["destination"])
             return {**lab.trace(*ends), "computed": lab.computed(*ends)}
         if what == "enter":
-            files.append(lab.namespace_of(lab.server(asked["server"])))
+            files.append(lab.namespace_of(self._server(asked["server"])))
             files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
             return {}
         return {"error": f"nothing is known of {what!r}"}
+
+    def _server(self, address: object) -> int:
+        require(isinstance(address, str), f"a server's address is text, not {address!r}")
+        return self._lab.server(str(address))
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, or brackets without end
+        asked = None
+    require(isinstance(asked, dict) and "ask" in asked, "ask with one line of JSON")
+    return dict(asked)
 
 
 def ask(folder: Path, **request: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 LONGEST_REQUEST = 4096
 CLIENT_TIMEOUT_S = 5.0
+MOST_CLIENTS = 64  # of more than that, the one that asks for longest without an answer has to go
 
 Answer = Callable[[dict[str, Any]], Any]
 Watch = Callable[[int, Callable[[], None]], None]
@@ -26,6 +27,7 @@ class ControlSocket:
     def __init__(self, path: Path, answer: Answer, watch: Watch, forget: Forget) -> None:
         path.unlink(missing_ok=True)
         self._answer, self._watch, self._forget = answer, watch, forget
+        self._clients: dict[int, socket.socket] = {}  # in the order in which they came
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         path.chmod(0o600)
@@ -40,6 +42,9 @@ class ControlSocket:
             return
         client.setblocking(False)
         received = bytearray()
+        if len(self._clients) >= MOST_CLIENTS:
+            self._leave(next(iter(self._clients.values()))).close()
+        self._clients[client.fileno()] = client
         self._watch(client.fileno(), lambda: self._receive(client, received))
 
     def _receive(self, client: socket.socket, received: bytearray) -> None:
@@ -52,8 +57,7 @@ class ControlSocket:
         received += data
         if data and b"\n" not in received and len(received) < LONGEST_REQUEST:
             return
-        self._forget(client.fileno())
-        with client:
+        with self._leave(client):
             reply = self._reply(bytes(received))
             # The buffer takes it whole: whoever does not read loses it, and nobody waits.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(reply) + LONGEST_REQUEST)
@@ -62,11 +66,16 @@ class ControlSocket:
             except OSError:
                 return
 
+    def _leave(self, client: socket.socket) -> socket.socket:
+        """Expect nothing more of a client."""
+        self._forget(client.fileno())
+        return self._clients.pop(client.fileno())
+
     def _reply(self, request: bytes) -> bytes:
         try:
             asked = json.loads(request)
             answer = self._answer(asked) if isinstance(asked, dict) else None
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or brackets without end
             answer = None
         told = {"error": "ask with one line of JSON"} if answer is None else answer
         return json.dumps(told).encode() + b"\n"

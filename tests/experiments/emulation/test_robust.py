@@ -1,0 +1,244 @@
+"""What nobody should send, and deaths that nobody ordered: a lab bears them and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.benches.fuzz_routers import Sample, damaged
+from hosts.base.actions import EVERYONE
+from hosts.live.control import MOST_CLIENTS
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+
+pytestmark = pytest.mark.root
+
+NETWORKS = ("dpillar,4,2", "dcell,2,2", "bcube,2,2", "ficonn,4,1")
+PLANES = ("python", "ebpf")
+FRAMES = 5_000  # in each of the cases
+TOGETHER = 50  # frames, then a breath: the attack must not be a flood that fills queues
+ETH_P_ALL = 3
+REFUSALS = {"bad checksum", "bad version", "truncated", "sender is no neighbour"}
+BROADCAST = b"\xff" * 6
+
+
+@contextmanager
+def lab_of(spec: str, folder: Path, plane: str = "python") -> Iterator[Any]:
+    from mininet.log import setLogLevel
+
+    from experiments.emulation.lab import LabSettings, running
+
+    setLogLevel("critical")
+    settings = LabSettings(plane=plane, rate_mbit=None)
+    with running(topos.parse(spec), settings, folder / "lab") as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def packet_socket(lab: Any, server: int, port: int) -> socket.socket:
+    with lab.host(server).live_namespace():
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    made.bind((lab.topology.interface(server, port), ETH_P_ALL))
+    made.setblocking(False)
+    return made
+
+
+def ping(lab: Any, source: int, destination: int, *options: str) -> subprocess.Popen[str]:
+    command = ["ping", "-n", "-i0.02", *options, lab.topology.ip(destination)]
+    started = lab.host(source).popen(command, stdout=subprocess.PIPE, text=True)
+    assert isinstance(started, subprocess.Popen)
+    return started
+
+
+def received(pinging: subprocess.Popen[str]) -> tuple[int, int]:
+    """Return how many of how many echoes came back."""
+    said = pinging.communicate(timeout=20)[0]
+    words = said[said.index("statistics") :].replace(",", "").split()
+    return int(words[words.index("received") - 1]), int(words[words.index("packets") - 1])
+
+
+# -- frames --------------------------------------------------------------------------------------
+
+
+def seen_at(port: socket.socket, wait_s: float) -> list[Sample]:
+    """Return what passed a port within that time."""
+    found = []
+    end = time.monotonic() + wait_s
+    while time.monotonic() < end:
+        try:
+            frame = port.recv(65600)
+        except BlockingIOError:
+            time.sleep(0.005)
+            continue
+        ethertype = int.from_bytes(frame[12:14], "big")
+        if ethertype in (ETH_DCN, ETH_IP):
+            found.append(Sample(0, EVERYONE, Frame(ethertype, frame[14:])))
+    return found
+
+
+def hostile(samples: list[Sample], macs: tuple[bytes, bytes], draw: random.Random) -> bytes:
+    """Return a frame to the victim that no forwarder would send."""
+    victim, neighbour = macs
+    sample = draw.choice(samples)
+    ethertype = draw.choice((sample.frame.ethertype, ETH_DCN, ETH_IP, 0x8100, 0x86DD, 5))
+    to = draw.choice((victim, victim, victim, BROADCAST, draw.randbytes(6)))
+    by = draw.choice((neighbour, neighbour, neighbour, victim, draw.randbytes(6)))
+    data = damaged(sample.frame.data, samples, draw)[:1400]
+    return to + by + struct.pack(">H", ethertype) + data
+
+
+def attack(lab: Any, victim: int, port: int) -> None:
+    """Send thousands of frames to a server from the namespace of one behind its port."""
+    topology = lab.topology
+    peer = topology.peers(victim, port)[0]
+    peer_port = next(p for p in range(topology.ports) if victim in topology.peers(peer, p))
+    macs = tuple(
+        topology.mac_number(server, number).to_bytes(6, "big")
+        for server, number in ((victim, port), (peer, peer_port))
+    )
+    draw = random.Random(f"{topology.spec} {lab.plane}")
+    with packet_socket(lab, peer, peer_port) as cable:
+        samples = seen_at(cable, 0.4)
+        assert {sample.frame.ethertype for sample in samples} >= {ETH_DCN}
+        for i in range(FRAMES):
+            try:
+                cable.send(hostile(samples, macs, draw))
+            except BlockingIOError:
+                time.sleep(0.001)
+            if i % TOGETHER == 0:
+                time.sleep(0.002)
+
+
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_hostile_frames_are_counted_and_harm_nobody(spec: str, plane: str, tmp_path: Path) -> None:
+    with lab_of(spec, tmp_path, plane) as lab:
+        victim, other = 0, lab.topology.servers - 1
+        pinging = ping(lab, victim, other)
+        attack(lab, victim, port=0)
+        pinging.send_signal(signal.SIGINT)
+        came, sent = received(pinging)
+        assert came > 0.5 * sent  # forged link states and failure messages may cost some
+        assert not lab.dead
+        state = lab.state(victim)
+        counted = state["drops"] | state["plane_drops"]
+        assert counted.keys() >= REFUSALS, counted
+        # The others have an ethertype, or the MAC address of somebody, that is not looked at.
+        assert sum(counted.values()) > FRAMES / 10, counted
+        assert plane == "python" or state["kernel"]["slow not plain data"] > FRAMES / 10
+        lab.wait_converged()
+        settled = ping(lab, other, victim, "-c20", "-w5")
+        came, sent = received(settled)
+        assert came >= sent - 2
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+REQUESTS = (
+    b"",
+    b"\n",
+    b"\xff\xfe\x00\n",
+    b"[" * 4000 + b"\n",
+    b'{"ask": ' * 400 + b"\n",
+    b'{"ask": ["state"]}\n',
+    b'{"ask": "state", "server": 7}\n',
+    b'{"ask": "state", "server": ["0.0"]}\n',
+    b'{"ask": "state", "server": "h' + b"9" * 4050 + b'"}\n',
+    b'{"ask": "trace", "source": "0.0"}\n',
+    b'{"ask": "enter", "server": "9.9.9"}\n',
+    b'{"ask": "status"',
+    b"x" * 100_000,
+    b"NaN\n",
+    b"1e400\n",
+)
+QUESTION = b'{"ask": "state", "server": "0.0"}\n'
+
+
+def told(path: Path, request: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+        try:
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+            return client.makefile("rb").readline()
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+def test_hostile_requests_get_an_error_and_the_next_one_its_answer(tmp_path: Path) -> None:
+    from experiments.emulation.service import Service
+
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        service = Service(lab)
+        paths = [lab.forwarders.control(0), lab.folder / "lab.sock"]
+        for path in paths:
+            for request in REQUESTS:
+                answer = told(path, request)
+                assert not answer or isinstance(json.loads(answer), (dict, list)), request
+            with ExitStack() as stack:  # who connect and say nothing
+                for _ in range(2 * MOST_CLIENTS if path == paths[0] else 3):
+                    idle = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                    idle.connect(str(path))
+                if path == paths[0]:
+                    assert json.loads(told(path, QUESTION))["server"] == "0.0"
+            assert json.loads(told(path, QUESTION))["server"] == "0.0"
+            assert path.stat().st_mode & 0o777 == 0o600
+        service.close()
+        assert not lab.dead
+
+
+# -- deaths --------------------------------------------------------------------------------------
+
+
+def test_a_forwarder_that_crashes_is_told_and_its_server_can_be_revived(tmp_path: Path) -> None:
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        said: list[str] = []
+        lab._say = said.append
+        os.kill(lab.forwarders.pids[3], signal.SIGSEGV)
+        wait_until(lambda: said)
+        assert len(said) == 1 and "server 1.1 has ended by itself, with code -11" in said[0]
+        assert lab.status()["dead"] == ["1.1"]
+        lab.revive(3)
+        lab.wait_converged()
+        came, sent = received(ping(lab, 0, 3, "-c20"))
+        assert came >= sent - 2  # where the failure is remembered the first may be lost
+    events = [json.loads(line) for line in (tmp_path / "lab/events.jsonl").open()]
+    ended = [one for one in events if one["event"] == "forwarder ended"]
+    assert [(one["server"], one["status"]) for one in ended] == [("1.1", -signal.SIGSEGV)]
+
+
+def test_without_the_nursery_the_lab_says_so_and_ends_cleanly(tmp_path: Path) -> None:
+    from topos.base.errors import TopologyError
+
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        forwarders = list(lab.forwarders.pids.values())
+        said: list[str] = []
+        lab._say = said.append
+        nursery = int(Path(f"/proc/{forwarders[0]}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(nursery, signal.SIGKILL)
+        wait_until(lambda: said)
+        assert len(said) == 1 and "all forwarders with it" in said[0]
+        assert len(lab.dead) == lab.topology.servers
+        with pytest.raises(TopologyError, match="start it anew"):
+            lab.revive(0)
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forwarders))
+
+
+def wait_until(condition: Any, limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
