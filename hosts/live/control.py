@@ -31,7 +31,7 @@ class ControlSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         path.chmod(0o600)
-        self._socket.listen(16)
+        self._socket.listen(MOST_CLIENTS)
         self._socket.setblocking(False)
         watch(self._socket.fileno(), self._accept)
 

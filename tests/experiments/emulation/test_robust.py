@@ -168,8 +168,8 @@ QUESTION = b'{"ask": "state", "server": "0.0"}\n'
 
 def told(path: Path, request: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(path))  # waits while others are in front
         client.settimeout(10)
-        client.connect(str(path))
         try:
             client.sendall(request)
             client.shutdown(socket.SHUT_WR)
