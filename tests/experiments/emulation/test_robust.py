@@ -9,9 +9,10 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,146 @@ def wait_until(condition: Any, limit_s: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+# -- kill -9 -------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[3]
+PILLARBOX = [sys.executable, "-c", "from experiments.cli import main; main()"]
+LABS = Path("/run/pillarbox/labs")
+THEIRS = {"lo", "s77", "s77-eth1", "theirs"}
+FAULTS = """\
+cut 0.0 s0
+kill 1.1
+heal 0.0 s0
+revive 1.1
+stop s1
+heal s1
+0.0 ping -c1 -W1 10.0.0.1
+"""
+
+
+def ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def links() -> set[str]:
+    return {line.split(":")[1].strip().partition("@")[0] for line in ip("-o", "link").splitlines()}
+
+
+def make_theirs() -> None:
+    """Make what a stock Mininet beside the lab has, under a /run of our own."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
+    ip("netns", "add", "their-host")
+    ip("link", "add", "s77", "type", "bridge")
+    ip("link", "add", "s77-eth1", "type", "veth", "peer", "name", "theirs")
+    ip("link", "set", "s77-eth1", "master", "s77", "up")
+    ip("link", "set", "theirs", "up")
+    ip("netns", "exec", "their-host", "ip", "link", "set", "lo", "up")
+
+
+def running_processes() -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    found.add(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def below(process: int) -> list[int]:
+    """Return the descendants of a process, parents first."""
+    try:
+        text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    except FileNotFoundError:
+        return []
+    children = [int(word) for word in text.split()]
+    return children + [far for child in children for far in below(child)]
+
+
+def up(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    script = folder / "faults.txt"
+    script.write_text(FAULTS * 100)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    del environment["PILLARBOX_SANDBOX"]  # the test's own is not the lab's
+    return subprocess.Popen(
+        [*PILLARBOX, "up", "bcube,2,1", "--plane=python", f"--exec={script}", *options],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def check_only_theirs_is_left(before: set[int]) -> None:
+    wait_until(lambda: running_processes() <= before)
+    wait_until(lambda: links() == THEIRS)
+    assert ip("netns").split() == ["their-host"]
+    ip("netns", "exec", "their-host", "ping", "-c1", "127.0.0.1")
+    carrier = Path("/sys/class/net/theirs/carrier").read_text()
+    assert carrier.strip() == "1"
+
+
+def check_the_place_is_taken_over(folder: Path) -> None:
+    """See that a new lab gets the dead one's number."""
+    (folder / "nothing.txt").write_text("status\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    del environment["PILLARBOX_SANDBOX"]
+    command = [*PILLARBOX, "up", "bcube,2,1", f"--exec={folder / 'nothing.txt'}"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("lab 1: bcube,2,1"), done.stdout + done.stderr
+    assert not list(LABS.iterdir())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_of_a_lab_is_killed_whenever_nothing_is_left(seed: int, tmp_path: Path) -> None:
+    make_theirs()
+    before = running_processes()
+    draw = random.Random(seed)
+    lab = up(tmp_path)
+    time.sleep(draw.uniform(0.05, 2.0))
+    kill(draw.choice([lab.pid, *below(lab.pid)]))
+    time.sleep(draw.uniform(0, 0.2))  # where it was only a forwarder, or the nursery, it goes on
+    kill(lab.pid)
+    lab.wait(10)
+    check_only_theirs_is_left(before)
+    check_the_place_is_taken_over(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_without_a_sandbox_it_is_swept_or_cleaned_away(seed: int, tmp_path: Path) -> None:
+    make_theirs()
+    before, groups = running_processes(), cgroups()
+    draw = random.Random(seed)
+    lab = up(tmp_path, "--no-sandbox")
+    time.sleep(draw.uniform(0.3, 2.0))
+    try:
+        # Seldom is the process that sweeps a dead run killed as well: then `clean` is for that.
+        for process in [lab.pid, *below(lab.pid)] if seed % 2 else [lab.pid]:
+            kill(process)
+        lab.wait(10)
+        if seed % 2:
+            clean = subprocess.run([*PILLARBOX, "clean"], cwd=ROOT, check=False)
+            assert clean.returncode == 0
+        check_only_theirs_is_left(before)
+        wait_until(lambda: cgroups() == groups)
+    finally:
+        for group in cgroups() - groups:
+            with suppress(OSError):
+                group.rmdir()
+    check_the_place_is_taken_over(tmp_path)
+
+
+def cgroups() -> set[Path]:
+    return {path for path in Path("/sys/fs/cgroup").glob("**/pillarbox-*") if path.is_dir()}
