@@ -93,7 +93,7 @@ def command(
 
 
 def _wait_converged(lab: Lab) -> None:
-    """Wait until servers know their neighbours, so that the first packet goes as computed."""
+    """Wait until servers know their neighbours, so that the first packet is not lost."""
     try:
         lab.wait_converged()
     except TopologyError as error:  # cables that lose much: not the lab's fault

@@ -72,6 +72,8 @@ def folder_of(number: int | None = None) -> Path:
 def _told(numbers: list[int]) -> str:
     if not numbers:
         return "none is"
+    if len(numbers) == 1:
+        return f"only lab {numbers[0]} is"
     return f"labs {', '.join(map(str, numbers))} are running"
 
 
