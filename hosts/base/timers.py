@@ -15,6 +15,7 @@ RECEIVE_COST_S = 65e-6
 # Heart-beats of all servers together may take this much of the machine.
 HEART_BEAT_SHARE = 0.1
 CPUS = 2
+SMALL = 64
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ FAST = Timers(
 def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
     """Return the timers of that name: ``paper``, or ``fast`` ones that the machine can bear.
 
-    Fast ones notice a silent failure in 150 ms. Where heart-beats of all servers would take more
-    than a tenth of the machine, all intervals are longer by the same factor.
+    Fast ones notice a silent failure in 150 ms in networks of up to SMALL servers, whatever that
+    costs. In larger ones, where heart-beats of all servers would take more than a tenth of the
+    machine, all intervals are longer by the same factor.
 
     >>> import topos
     >>> timers_for(topos.parse("bcube,4,1")) == FAST
@@ -76,6 +78,8 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
         return PAPER
     if name != "fast":
         raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
+    if topology.servers <= SMALL:
+        return FAST
     factor = max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / (HEART_BEAT_SHARE * cpus))
     return scaled(FAST, factor)
 
