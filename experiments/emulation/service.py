@@ -12,10 +12,12 @@ import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.emulation.lab import Lab
 from topos.base.errors import TopologyError, require
+
+if TYPE_CHECKING:  # whoever only asks has no use for Mininet
+    from experiments.emulation.lab import Lab
 
 NAME = "lab.sock"
 CLIENT_S = 5.0
