@@ -142,6 +142,7 @@ class Lab:
         self.net.start()
         if self.forwarders:
             self.forwarders.start(list(range(self.topology.servers)))
+            self.net.bound_super_packets()
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
@@ -285,6 +286,7 @@ class Lab:
             require(server in self.dead, f"server {name} is alive")
             if self.forwarders:
                 self.forwarders.start([server])
+                self.net.bound_super_packets()
             else:
                 self.host(server).intfs[0].ifconfig("up")
             if self.switches:
@@ -375,7 +377,11 @@ class Lab:
             path = [self.name(source), *follower.passed(serial)]
         if arrived:
             path.append(self.name(destination))
-        return {"path": path, "delivered": arrived, "dropped": ""}
+        return {
+            "path": path,
+            "delivered": arrived,
+            "dropped": "" if arrived else "switches do not say why",
+        }
 
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
         with self.host(server).live_namespace():
