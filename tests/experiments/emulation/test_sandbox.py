@@ -87,7 +87,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def wait_for(self, text: str, limit_s: float = 8) -> None:
+    def wait_for(self, text: str, limit_s: float = 30) -> None:
         deadline = time.monotonic() + limit_s
         while text not in self.seen:
             left_s = deadline - time.monotonic()
