@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -328,12 +328,17 @@ class Lab:
         target = self.topology.ip(destination)
         if not self.forwarders:
             return self._trace_switches(serial, source, destination, source_port)
-        # Somebody listens, so that no message about a closed port takes the way back.
-        with self._udp_socket(destination, target, TRACE_PORT) as listener:
+        require(source not in self.dead, f"server {self.name(source)} is dead: it sends nothing")
+        with ExitStack() as listening:
+            listeners = []
+            if destination not in self.dead:
+                # Somebody listens, so that no message about a closed port takes the way back.
+                listener = self._udp_socket(destination, target, TRACE_PORT)
+                listeners.append(listening.enter_context(listener))
             with self._udp_socket(source, "", source_port) as sender:
                 sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
                 sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            select.select([listener], [], [], TRACE_S / 20)
+            select.select(listeners, [], [], TRACE_S / 20)
             deadline = time.monotonic() + TRACE_S
             found = self._followed(serial, source)
             while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:

@@ -25,7 +25,7 @@ def _told(command: Callable[[Any, list[str]], str | None]) -> Callable[[Any, str
     def run(self: Any, line: str) -> None:
         try:
             said = command(self, shlex.split(line))
-        except (TopologyError, ValueError) as error:
+        except (TopologyError, ValueError, OSError) as error:  # Mininet would end a script
             said = f"*** {error}"
         if said:
             print(said, file=self.stdout, flush=True)
