@@ -1,0 +1,276 @@
+"""`pillarbox up`, `exec`, `status`, `trace` as a user calls them, and what is left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.emulation import sandbox
+
+pytestmark = pytest.mark.root
+
+ROOT = Path(__file__).resolve().parents[3]
+PILLARBOX = [sys.executable, "-m", "experiments"]
+LABS = Path("/run/pillarbox/labs")
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def own_run() -> Callable[[], None]:
+    """Return what gives this test's sandbox a /run of its own, so that no other lab is seen."""
+
+    def mount() -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
+
+    return mount
+
+
+def environment() -> dict[str, str]:
+    # The test's own sandbox is not the lab's.
+    return {name: value for name, value in os.environ.items() if name != sandbox.INSIDE}
+
+
+def pillarbox(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PILLARBOX, *words],
+        cwd=ROOT,
+        env=environment(),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+
+class Terminal:
+    """`pillarbox up` at a terminal: what is typed, and what appears."""
+
+    def __init__(self, *words: str) -> None:
+        self.process, self._terminal = pty.fork()
+        if self.process == 0:
+            os.chdir(ROOT)
+            os.execve(sys.executable, [*PILLARBOX, "up", *words], environment())
+        self.shown = ""
+        self.shows("pillarbox> ")
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def shows(self, what: str) -> None:
+        """Wait until that appears, behind what was waited for before."""
+        shown = ""
+        while what not in shown:
+            try:
+                new = os.read(self._terminal, 1 << 16)
+            except OSError:  # nobody writes any more
+                new = b""
+            shown += new.decode()
+            assert new, f"the end came before {what!r}: {shown}"
+        self.shown += shown
+
+    def ended(self) -> int:
+        """Wait for the end; return the exit code."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+
+@contextmanager
+def up(*words: str) -> Iterator[Terminal]:
+    terminal = Terminal(*words)
+    try:
+        yield terminal
+    finally:
+        try:
+            os.kill(terminal.process, signal.SIGKILL)
+            os.waitpid(terminal.process, 0)
+        except (ProcessLookupError, ChildProcessError):  # it has ended as it should
+            pass
+
+
+def processes() -> set[int]:
+    """Return what runs in this sandbox; zombies are dead."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if stat.rpartition(")")[2].split()[0] != "Z":
+                found.add(int(entry.name))
+    return found
+
+
+def network_namespaces() -> set[int]:
+    found = set()
+    for process in processes():
+        try:
+            found.add(Path(f"/proc/{process}/ns/net").stat().st_ino)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+SCRIPT = """
+# lines of a prompt
+path 0.0 4.3
+0.0 ping -c 1 -W 2 10.0.0.20
+cut 0.3 4.0
+sh sleep 0.5
+path 0.0 4.3
+heal all
+kill 0.3
+sh sleep 0.5
+path 0.0 4.3
+why 0.0 0.3
+status
+revive 0.3
+kill 9.9
+nonsense
+"""
+
+
+def test_a_script_runs_at_the_prompt_and_ends(own_run: Callable[[], None], tmp_path: Path) -> None:
+    own_run()
+    script = tmp_path / "commands.txt"
+    script.write_text(SCRIPT)
+    before = processes()
+    done = pillarbox("up", "dcell,4,1", "--plane", "python", "--exec", str(script))
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
+    assert "lab 1: dcell,4,1, 20 servers, 5 switches; routing dfr, plane python" in told
+    ways = re.findall(r"computed: (.*)\ntaken:    (.*) \((.*)\)", told)
+    assert len(ways) == 3
+    assert all(way[0] == way[1] and way[2] == "arrived" for way in ways), ways
+    assert ways[0][0] == "0.0 0.3 4.0 4.3"
+    assert len({way[0] for way in ways}) == 2  # around the cable; the server is the same detour
+    assert "1 received" in done.stderr  # Mininet's way with what programs say
+    assert "dead: 0.3" in told
+    assert "*** '9.9' is not a server of dcell,4,1" in told
+    assert "Traceback" not in told + done.stderr
+    assert list(LABS.iterdir()) == []
+    wait_until(lambda: processes() <= before, "a process is left")
+
+
+def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> None:
+    own_run()
+    with up("bcube,4,1") as first:
+        told = json.loads(pillarbox("status", "--json").stdout)
+        assert (told["network"], told["servers"], told["routing"]) == ("bcube,4,1", 16, "bsr")
+        state = json.loads(pillarbox("status", "0.3", "--json").stdout)
+        assert state["server"] == "0.3"
+        assert all(link["up"] for link in state["links"])
+
+        traced = pillarbox("trace", "0.0", "3.3")
+        assert traced.returncode == 0
+        taken, computed = traced.stdout.splitlines()
+        assert taken.split()[1:4] == computed.split()[1:] == ["0.0", "3.0", "3.3"]
+
+        done = pillarbox("exec", "0.0", "ping", "-c", "1", "10.0.0.16")
+        assert done.returncode == 0 and "1 received" in done.stdout
+        assert pillarbox("exec", "0.0", "sh", "-c", "cat; exit 7", stdin="x").returncode == 7
+        assert "nosuch" in pillarbox("exec", "0.0", "nosuch").stderr
+
+        with up("ficonn,4,1") as second:
+            unclear = pillarbox("status")
+            assert unclear.returncode == 2
+            assert unclear.stderr.strip().endswith(
+                "labs 1, 2 are running: choose one with --lab NUMBER"
+            )
+            told = json.loads(pillarbox("status", "--lab", "2", "--json").stdout)
+            assert told["network"] == "ficonn,4,1"
+            assert pillarbox("trace", "0.0", "2.3", "--lab", "2").returncode == 0
+            assert pillarbox("trace", "0.0", "3.3", "--lab", "1").returncode == 0
+            second.type("exit\n")
+            assert second.ended() == 0
+        first.type("kill 3.0\nexit\n")
+        assert first.ended() == 0
+    assert list(LABS.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["up", "nosuch,4"], "nosuch"),
+        (["up", "bcube,4,1", "--routing", "nosuch"], "has no routing 'nosuch'"),
+        (["up", "bcube,4,1", "--exec", "/nosuch"], "/nosuch"),
+        (["status"], "no lab is running"),
+        (["exec", "0.0", "true"], "no lab is running"),
+        (["trace", "0.0", "1.1", "--lab", "7"], "lab 7 is not running: none is"),
+    ],
+)
+def test_wrong_input_is_told_in_one_sentence(
+    words: list[str], said: str, own_run: Callable[[], None]
+) -> None:
+    own_run()
+    done = pillarbox(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert said in done.stderr
+    assert not LABS.exists() or list(LABS.iterdir()) == []
+
+
+def test_ctrl_c_ends_a_command_and_not_the_lab(own_run: Callable[[], None]) -> None:
+    own_run()
+    before = processes()
+    with up("dcell,2,1", "--plane", "python") as terminal:
+        terminal.type("0.0 ping 10.0.0.6\n")
+        terminal.shows("icmp_seq=2")
+        terminal.type("\x03")
+        terminal.shows("pillarbox> ")
+        terminal.type("path 0.0 2.1\n")
+        terminal.shows("(arrived)")
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+    assert list(LABS.iterdir()) == []
+    wait_until(lambda: processes() <= before, "a process is left")
+
+
+@pytest.mark.parametrize("when", ["while it starts", "while it runs"])
+def test_killed_it_leaves_nothing_and_the_next_takes_its_place(
+    when: str, own_run: Callable[[], None]
+) -> None:
+    own_run()
+    before, namespaces = processes(), network_namespaces()
+    if when == "while it runs":
+        with up("dcell,4,1") as lab:
+            lab.type("0.0 sleep 1000 &\n")
+            os.kill(lab.process, signal.SIGKILL)
+    else:
+        starting = subprocess.Popen(
+            [*PILLARBOX, "up", "dcell,4,1"], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL
+        )
+        wait_until((LABS / "1").exists, "it does not begin")
+        time.sleep(0.3)
+        starting.kill()
+        starting.wait()
+    wait_until(lambda: processes() <= before, "a process is left")
+    assert network_namespaces() == namespaces
+    assert [folder.name for folder in LABS.iterdir()] == ["1"]
+    assert (LABS / "1").stat().st_mode & 0o777 == 0o700
+    assert pillarbox("status").stderr.count("no lab is running") == 1
+    with up("dcell,2,1") as lab:
+        assert "lab 1: dcell,2,1" in lab.shown
+        lab.type("exit\n")
+        assert lab.ended() == 0
+    assert list(LABS.iterdir()) == []
