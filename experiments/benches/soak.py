@@ -1,0 +1,258 @@
+"""Half an hour of traffic through random faults: nobody dies, nothing grows, losses have reasons."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from experiments.benches._frame import Row
+from experiments.benches._measure import in_child
+from topos.base.spec import parse
+
+# About 32 servers each, and a routing that survives failures.
+CASES = (
+    ("bcube,4,2,servers=32", "bsr"),
+    ("dcell,4,1", "dfr"),
+    ("dpillar,4,3", "mp"),
+    ("ficonn,4,2", "tar"),
+)
+QUICK_CASES = (("dcell,4,1", "dfr"),)
+PLANES = ("python", "ebpf")
+LENGTH_S, QUICK_S = 30 * 60.0, 20.0  # of all cases together
+SEED = 4
+STREAMS, CONNECTIONS = 24, 24
+KINDS = ("cut", "silent cut", "kill", "switch", "rack")
+FAULT_S, PAUSE_S = 4.0, 4.0  # at most, and as long as settling takes at least
+# A loss is explained by a change as long as routers have not got over it. They need a few of their
+# neighbours' timeouts, and believe what they overheard for two seconds.
+SETTLE_S, TIMEOUTS = 2.5, 4
+LAST_S = 40.0  # for what TCP has to repeat when all is mended
+DRAIN_S = 0.3  # from end to end, a datagram takes less
+WARM_SHARE = 0.25
+MOST_GROWTH_MIB = 1.0
+NOTES = f"""
+Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and ten short ones a
+second between random servers, whose bytes are checked, while cables are cut (silently as well),
+servers killed, switches and racks stopped, one or two at a time, and all is mended again. The seed
+is {SEED}. Lost datagrams are split: lost_at_changes within the time that routers need to notice a
+fault or a repair (at least {SETTLE_S:g} s), lost_without_path while the routing has no path between
+the two, lost_counted at other times and among the drops that servers count, unexplained the rest.
+broken: TCP connections that ended in an error, or stood still, though both servers lived.
+crashed: forwarders that ended by themselves. growth_mib: of forwarders that lived all the time, how
+much more memory the median (and the worst) had of its own at the end than after a quarter.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each plane of each network."""
+    cases = [(*case, plane) for case in (QUICK_CASES if quick else CASES) for plane in PLANES]
+    length_s = (QUICK_S if quick else LENGTH_S) / len(cases)
+    for spec, routing, plane in cases:
+        row: Row = {"network": spec, "routing": routing, "plane": plane}
+        row |= dict.fromkeys(COLUMNS)
+        if os.geteuid():
+            yield row | {"outcome": "skipped: a lab needs root"}
+            continue
+        result = in_child(soaked, spec, routing, plane, length_s, time_limit_s=length_s + 180)
+        if result.failure:
+            yield row | {"outcome": f"failed: {result.failure}"}
+        else:
+            yield row | result.value
+
+
+REASONS = ("at changes", "without path", "counted")
+BREAKS = ("broken", "stalled", "other bytes came back", "closed by the other side")
+COLUMNS = (
+    *("length_s", "faults", "datagrams", "lost_at_changes", "lost_without_path", "lost_counted"),
+    *("unexplained", "connections", "broken", "crashed", "growth_mib", "worst_growth_mib"),
+)
+
+
+def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
+    """Soak one lab in a sandbox; return the columns of its row."""
+    from experiments.emulation import sandbox
+
+    sandbox.enter()
+    from mininet.log import setLogLevel
+
+    from experiments.emulation.lab import LabSettings, running
+
+    setLogLevel("critical")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = LabSettings(routing=routing, plane=plane)
+        with running(parse(spec), settings, Path(folder)) as lab:
+            lab.wait_converged()
+            soak = Soak(lab, Random(f"{SEED} {spec} {plane}"))
+            try:
+                return soak.run(length_s)
+            finally:
+                soak.traffic.close()
+
+
+class Soak:
+    """One lab under traffic and faults."""
+
+    def __init__(self, lab: Any, draw: Random) -> None:
+        from experiments.benches._traffic import Traffic
+        from hosts.base.timers import timers_for
+
+        self.lab, self.draw = lab, draw
+        self.traffic = Traffic(lab, draw, streams=STREAMS, connections=CONNECTIONS)
+        timers = timers_for(lab.topology, "fast", os.cpu_count() or 1)
+        self.settle_s = max(SETTLE_S, TIMEOUTS * timers.neighbour_timeout_s)
+        self.faults: Counter[str] = Counter()
+        self.losses: Counter[str] = Counter()
+        self._cables = list(lab.topology.links())
+
+    def run(self, length_s: float) -> Row:
+        """Go on for that long; return the columns of the row."""
+        start_s = time.monotonic()
+        self._steady(1.0)
+        warm = None
+        while time.monotonic() < start_s + length_s:
+            if warm is None and time.monotonic() > start_s + WARM_SHARE * length_s:
+                warm = self._memory_mib()
+            self._fault_and_repair()
+        length_s = time.monotonic() - start_s
+        self._finish()
+        return self._row(length_s, warm or self._memory_mib())
+
+    # -- the phases ------------------------------------------------------------------------------
+
+    def _fault_and_repair(self) -> None:
+        undo = [self._begin(kind) for kind in self.draw.sample(KINDS, self.draw.choice((1, 1, 2)))]
+        self._settle()
+        self._steady(self.draw.uniform(1.0, FAULT_S))
+        for repair in undo:
+            repair()
+        self._settle()
+        self._steady(self.draw.uniform(1.0, PAUSE_S))
+
+    def _settle(self) -> None:
+        """Let routers get over a change: what is lost meanwhile is its fault."""
+        self._go_on(self.settle_s)
+        self._judge("at changes")
+
+    def _steady(self, length_s: float) -> None:
+        """Go on; whatever is lost between servers that have a path must have been counted."""
+        dropped = self._drops()
+        cut_off = {
+            number
+            for number, stream in enumerate(self.traffic.streams)
+            if not self.lab.computed(stream.source, stream.destination)
+        }
+        self._go_on(length_s)
+        self._judge("without path", cut_off)
+        lost = self._judge("counted")
+        counted = sum((self._drops() - dropped).values())
+        unexplained = max(0, lost - counted)
+        self.losses["counted"] -= unexplained
+        self.losses["unexplained"] += unexplained
+
+    def _go_on(self, length_s: float) -> None:
+        """Let traffic run for that long, and then until all datagrams are where they go."""
+        end = time.monotonic() + length_s
+        while (now := time.monotonic()) < end + DRAIN_S:
+            self.traffic.step(now, 0.01, datagrams=now < end)
+
+    def _judge(self, why: str, only: set[int] | None = None) -> int:
+        """Say why these streams have lost what they lost since the last time; return how much."""
+        numbers = range(STREAMS) if only is None else only
+        lost = sum(self.traffic.streams[number].lost() for number in numbers)
+        self.losses[why] += lost
+        return lost
+
+    def _finish(self) -> None:
+        """Let connections come to their end, now that nothing is broken."""
+        end = time.monotonic() + LAST_S
+        while self.traffic.end() and (now := time.monotonic()) < end:
+            self.traffic.step(now, 0.05, datagrams=False)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _begin(self, kind: str) -> Callable[[], object]:
+        """Begin a fault somewhere; return what undoes it."""
+        lab, before = self.lab, set(self.lab.dead)
+        self.faults[kind] += 1
+        if kind == "kill":
+            server = self.draw.choice(sorted(set(range(lab.topology.servers)) - before))
+            lab.kill(server)
+            undo = partial(self._revive, server)
+        else:
+            undo = partial(lab.heal, self._cable_or_switch(kind))
+        for server in lab.dead - before:
+            self.traffic.server_died(server)
+        return undo
+
+    def _cable_or_switch(self, kind: str) -> Any:
+        if kind in ("cut", "silent cut"):
+            cable = self.draw.choice(self._cables)
+            return self.lab.cut(cable.a, cable.b, silent=kind == "silent cut")
+        switch = self.draw.randrange(self.lab.topology.switches)
+        return self.lab.stop_rack(switch) if kind == "rack" else self.lab.stop_switch(switch)
+
+    def _revive(self, server: int) -> None:
+        if server in self.lab.dead:  # it may have come back with its rack
+            self.lab.revive(server)
+
+    # -- what is found ---------------------------------------------------------------------------
+
+    def _drops(self) -> Counter[int]:
+        """Return how many packets each server that lives has dropped so far."""
+        dropped: Counter[int] = Counter()
+        for server in set(range(self.lab.topology.servers)) - self.lab.dead:
+            state = self.lab.state(server)
+            kernel = state.get("kernel", {})
+            dropped[server] += sum(n for name, n in kernel.items() if name.startswith("drop"))
+            for table in ("drops", "plane_drops"):
+                dropped[server] += sum(state.get(table, {}).values())
+        return dropped
+
+    def _memory_mib(self) -> dict[int, float]:
+        """Return how much memory each forwarder has of its own, by process."""
+        pids = [pid for pid in self.lab.forwarders.pids.values() if pid]
+        return {pid: _own_mib(pid) for pid in pids}
+
+    def _crashes(self) -> int:
+        """Return how many forwarders ended though nobody killed them."""
+        events = map(json.loads, (self.lab.folder / "events.jsonl").read_text().splitlines())
+        ended = [one for one in events if one["event"] == "forwarder ended"]
+        return sum(one["status"] != -signal.SIGKILL for one in ended) + len(self.lab.dead)
+
+    def _row(self, length_s: float, warm: dict[int, float]) -> Row:
+        now = self._memory_mib()
+        growth = [now[pid] - warm[pid] for pid in now.keys() & warm.keys()]
+        counts = self.traffic.counts
+        stuck = self.traffic.end()
+        row: Row = {"length_s": length_s, "faults": self.faults.total()}
+        row |= {"datagrams": sum(stream.sent for stream in self.traffic.streams)}
+        row |= {f"lost_{why.replace(' ', '_')}": self.losses[why] for why in REASONS}
+        row |= {"unexplained": self.losses["unexplained"], "connections": counts["begun"]}
+        row |= {"broken": sum(counts[how] for how in BREAKS) + stuck, "crashed": self._crashes()}
+        row |= {"growth_mib": statistics.median(growth), "worst_growth_mib": max(growth)}
+        return row | {"outcome": self._verdict(row)}
+
+    def _verdict(self, row: Row) -> str:
+        missed = [
+            f"{row[name]} {name}" for name in ("unexplained", "broken", "crashed") if row[name]
+        ]
+        missed += [f"{name} {n}" for name, n in self.traffic.errors.items()] if missed else []
+        if row["growth_mib"] > MOST_GROWTH_MIB:
+            missed.append(f"under {MOST_GROWTH_MIB:g} MiB growth wanted")
+        return f"missed: {'; '.join(missed)}" if missed else "ok"
+
+
+def _own_mib(process: int) -> float:
+    """Return what memory a process shares with nobody."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
