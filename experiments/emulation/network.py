@@ -113,8 +113,10 @@ class LabNet(Mininet):
     def _tell_bridges(self) -> None:
         if self.topology is not None and not self.spanning_tree:
             for node, port, mac in fdb_entries(self.topology):
-                intf = self[self.topology.node_name(node)].intfs[port]
-                fabric().send(netlink.add_fdb_entry(intf.ifindex, mac))
+                switch = self[self.topology.node_name(node)]
+                if switch.bridge:  # there are other switches (see `switching`)
+                    index = switch.intfs[port].ifindex
+                    fabric().send(netlink.add_fdb_entry(index, mac))
 
     def start(self) -> None:
         """Switch everything on."""

@@ -90,6 +90,7 @@ class OpenVSwitch:
         self.topology, self.routing, self.seed, self.folder = topology, routing, seed, folder
         self.datapath = datapath()
         self._database = folder / "ovsdb.sock"
+        self._control = str(folder / "vswitchd.ctl")
         require(
             len(str(self._database)) <= LONGEST_SOCKET_PATH,
             f"the folder {folder} has too long a name for sockets: choose a shorter one",
@@ -116,15 +117,24 @@ class OpenVSwitch:
             raise
 
     def stop(self) -> None:
-        """End the controller and the daemons."""
+        """End the controller and the daemons, and remove the interfaces that they have made."""
         running, self._running = self._running, []
         for process in reversed(running):
-            process.terminate()
+            if process.args[0] != "ovs-vswitchd" or not self._exits_cleanly():  # type: ignore[index]
+                process.terminate()
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def _exits_cleanly(self) -> bool:
+        """Let the switch daemon end; told to terminate it would leave its interfaces behind."""
+        try:
+            self._run("ovs-appctl", "-T", f"{STOP_S:.0f}", "-t", self._control, "exit", "--cleanup")
+        except TopologyError:  # it has no ears any more
+            return False
+        return True
 
     def told(self, failures: Failures) -> None:
         """Do nothing: switches report their ports' state to the controller themselves."""
@@ -149,7 +159,7 @@ class OpenVSwitch:
         self._vsctl("--no-wait", "init")
         option = "other_config:userspace-tso-enable=true"  # 8 times the speed, where it is built in
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
-        own = f"--unixctl={self.folder}/vswitchd.ctl"
+        own = f"--unixctl={self._control}"
         # Without the kernel's module the daemon must not look for it.
         system = ["--disable-system"] if self.datapath == "netdev" else []
         self._start(["ovs-vswitchd", f"unix:{self._database}", own, *system], "vswitchd")
