@@ -1,0 +1,298 @@
+"""BCube(4,1), a flow from each of 16 servers over a relay: eBPF, Python, the kernel's routing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.benches._frame import Row
+from experiments.benches._measure import in_child
+from hosts.base.algorithms import route
+from hosts.base.path import Path as Way
+from hosts.live.bpf import available
+from hosts.live.namespace import die_with_parent
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NETWORK, ROUTING = "bcube,4,1", "bsr"
+WAYS = "bcube"  # whose paths the kernel's routes follow
+GOAL = 0.95
+SECONDS, ROUNDS = 1.0, 9
+QUICK_SECONDS, QUICK_ROUNDS = 0.3, 1
+WARM_UP_S = 0.5
+CONTROL = b"reno"  # congestion control that every kernel has
+PORT = 5001
+CHUNK, SINK = 1 << 18, 1 << 20
+SEED = 1
+TIME_LIMIT_S = 60.0
+KERNEL, EBPF, PYTHON = "kernel's IP forwarding", "ebpf", "python"
+NOTES = f"""
+Each of the 16 servers sends by one TCP connection (Reno, MTU 1500, no limit of rates), receives by
+another, and relays a third; one process writes and one reads, as fast as they can. total_gbps: what
+arrived, the median of {ROUNDS} rounds. In each round every plane has its turn, in random order, on
+a network that was made for it. of_kernel: the median of a round's ratios (goal: {GOAL} for eBPF);
+low and high: their quartiles. The kernel forwards by static routes, without headers of a DCN.
+cpu_us_per_packet: the processor time of a forwarder in Python for each packet that it handled
+while one flow used the network alone; acknowledgements are packets too.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each plane, and one for each part that a server of the Python plane plays."""
+    seconds, rounds = (QUICK_SECONDS, QUICK_ROUNDS) if quick else (SECONDS, ROUNDS)
+    why = {plane: _reason(plane) for plane in (KERNEL, EBPF, PYTHON)}
+    totals: dict[str, list[float]] = {plane: [] for plane, reason in why.items() if not reason}
+    drawn = random.Random(SEED)
+    for _ in range(rounds):
+        for plane in drawn.sample(list(totals), len(totals)):
+            found = in_child(total_bps, plane, seconds, time_limit_s=TIME_LIMIT_S)
+            if found.failure:
+                why[plane] = why[plane] or f"failed: {found.failure}"
+            totals[plane].append(found.value or 0.0)
+    for plane, reason in why.items():
+        row: Row = {"plane": plane, "total_gbps": None, "of_kernel": None, "low": None}
+        row |= {"high": None, "outcome": reason}
+        if not reason:
+            row |= _compared(totals[plane], [] if why[KERNEL] else totals[KERNEL])
+            missed = plane == EBPF and not quick and (row["of_kernel"] or 0.0) < GOAL
+            row["outcome"] = f"missed: {GOAL} wanted" if missed else "ok"
+        yield row
+    yield from _costs(seconds)
+
+
+def _reason(plane: str) -> str:
+    if os.geteuid():
+        return "skipped: network namespaces need root"
+    missing = available() if plane == EBPF else ""
+    return f"skipped: {missing}" if missing else ""
+
+
+def _compared(totals: list[float], kernel: list[float]) -> Row:
+    row: Row = {"total_gbps": statistics.median(totals) / 1e9}
+    ratios = [ours / theirs for ours, theirs in zip(totals, kernel, strict=bool(kernel))]
+    if ratios:
+        row["of_kernel"] = statistics.median(ratios)
+        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios
+        row |= {"low": quartiles[0], "high": quartiles[-1]}
+    return row
+
+
+def flows(topology: Topology) -> list[Way]:
+    """Return the ways of the flows: each server is source, relay and destination of one.
+
+    >>> [len(way) for way in flows(parse(NETWORK))] == [2] * 16
+    True
+    >>> sorted(way.servers[1] for way in flows(parse(NETWORK))) == list(range(16))
+    True
+    """
+
+    def partner(server: int) -> int:
+        digits = zip(topology.digits(server), topology.radices(), strict=True)
+        far: int = topology.server_at([(digit + 1) % radix for digit, radix in digits])
+        return far
+
+    return [_way(topology, server, partner(server)) for server in range(topology.servers)]
+
+
+def _way(topology: Topology, source: int, destination: int) -> Way:
+    return route(topology, WAYS, source, destination).paths[0]
+
+
+# -- one turn, in a process of its own -----------------------------------------------------------
+
+
+def total_bps(plane: str, seconds: float) -> float:
+    """Bring the network up in a sandbox and return what all flows together carry."""
+    from experiments.emulation import sandbox
+
+    sandbox.enter()
+    topology = parse(NETWORK)
+    with _routed(topology) if plane == KERNEL else _forwarded(topology, plane) as net:
+        return _carried([_connected(net, topology, way) for way in flows(topology)], seconds)
+
+
+def costs(seconds: float) -> dict[str, float]:
+    """Return the microseconds that a packet of a flow costs its source, relay and destination."""
+    from experiments.emulation import sandbox
+
+    sandbox.enter()
+    topology = parse(NETWORK)
+    with _lab(topology, PYTHON) as lab:
+        way = flows(topology)[0]
+        ends = _connected(lab.net, topology, way)
+        before = [_spent(lab, server) for server in way.servers]
+        _carried([ends], seconds)
+        after = [_spent(lab, server) for server in way.servers]
+    return {
+        part: (spent - had) / (handled - were) * 1e6
+        for part, (had, were), (spent, handled) in zip(
+            ("source", "relay", "destination"), before, after, strict=True
+        )
+    }
+
+
+def _costs(seconds: float) -> Iterator[Row]:
+    reason = _reason(PYTHON)
+    if not reason:
+        found = in_child(costs, seconds, time_limit_s=TIME_LIMIT_S)
+        for part, cost_us in (found.value or {}).items():
+            yield {"python_forwarder": part, "cpu_us_per_packet": cost_us, "outcome": "ok"}
+        reason = f"failed: {found.failure}" if found.failure else ""
+    if reason:
+        yield {"python_forwarder": "all", "cpu_us_per_packet": None, "outcome": reason}
+
+
+def _spent(lab: Lab, server: int) -> tuple[float, int]:
+    """Return the processor seconds of a forwarder, and how many packets it has put anywhere."""
+    assert lab.forwarders is not None
+    stat = Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    counters = lab.state(server)["counters"]
+    handled = counters.get("frames out", 0) + counters.get("delivered", 0)
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"), handled
+
+
+@contextmanager
+def _lab(topology: Topology, plane: str) -> Iterator[Lab]:
+    from experiments.emulation.lab import LabSettings, running
+
+    settings = LabSettings(ROUTING, plane, rate_mbit=None)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(topology, settings, Path(folder)) as lab,
+    ):
+        lab.wait_converged()
+        yield lab
+
+
+@contextmanager
+def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
+    with _lab(topology, plane) as lab:
+        yield lab.net
+
+
+@contextmanager
+def _routed(topology: Topology) -> Iterator[Any]:
+    """Give the network with addresses on the ports, and routes for the flows, there and back."""
+    from experiments.emulation.namespaces import write_sysctl
+    from experiments.emulation.network import LabNet
+
+    commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}
+    for way in flows(topology):
+        back = _way(topology, way.destination, way.source)
+        for one in (way, back):
+            for server, step in zip(one.servers, one.steps, strict=False):
+                target = topology.ip(one.destination)
+                device = topology.interface(server, step.port)
+                mac = topology.mac(step.peer, step.port)  # a hop joins ports of the same level
+                commands[server] += [
+                    f"route replace {target}/32 dev {device}",
+                    f"neigh replace {target} lladdr {mac} dev {device} nud permanent",
+                ]
+    with LabNet(topology, forwarders=False) as net:
+        for server, lines in commands.items():
+            host = net[topology.node_name(server)]
+            with host.live_namespace():
+                write_sysctl("net/ipv4/ip_forward", "1")
+                for place in ("all", "default"):
+                    write_sysctl(f"net/ipv4/conf/{place}/rp_filter", "0")
+                text = "\n".join(lines)
+                subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True)
+        yield net
+
+
+# -- the flows -----------------------------------------------------------------------------------
+
+
+def _connected(net: Any, topology: Topology, way: Way) -> tuple[socket.socket, socket.socket]:
+    source, destination = way.source, way.destination
+    with net[topology.node_name(destination)].live_namespace():
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with net[topology.node_name(source)].live_namespace():
+        client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listener:
+        for each in (listener, client):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL)
+            each.settimeout(5.0)
+        client.bind((topology.ip(source), 0))
+        listener.bind((topology.ip(destination), PORT))
+        listener.listen(1)
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+    return client, server
+
+
+def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: float) -> float:
+    """Return the bits in a second that arrive over all connections together."""
+    clients = [client for client, _ in connections]
+    servers = [server for _, server in connections]
+    for each in (*clients, *servers):
+        each.setblocking(False)
+    ours, theirs = socket.socketpair()
+    children = [
+        _forked(lambda: _write_for_ever(clients)),
+        _forked(lambda: _read_and_count(servers, seconds, theirs)),
+    ]
+    with ours, theirs:
+        ours.settimeout(WARM_UP_S + seconds + 5.0)
+        found: float = json.loads(ours.recv(1 << 10))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return found
+
+
+def _forked(program: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            die_with_parent(signal.SIGKILL)
+            program()
+        finally:
+            os._exit(0)
+    return child
+
+
+def _write_for_ever(clients: list[socket.socket]) -> None:
+    data = bytes(CHUNK)
+    ready = selectors.DefaultSelector()
+    for client in clients:
+        ready.register(client, selectors.EVENT_WRITE, client)
+    while True:
+        for key, _ in ready.select():
+            with suppress(BlockingIOError):
+                key.data.send(data)
+
+
+def _read_and_count(servers: list[socket.socket], seconds: float, told: socket.socket) -> None:
+    ready = selectors.DefaultSelector()
+    sink = bytearray(SINK)  # MSG_TRUNC: nothing is ever copied into it
+    for server in servers:
+        ready.register(server, selectors.EVENT_READ, server)
+
+    def count(for_s: float) -> float:
+        start, received = time.monotonic(), 0
+        while (now := time.monotonic()) < start + for_s:
+            for key, _ in ready.select(0.1):
+                with suppress(BlockingIOError):
+                    received += key.data.recv_into(sink, SINK, socket.MSG_TRUNC)
+        return received * 8 / (now - start)
+
+    count(WARM_UP_S)
+    told.sendall(json.dumps(count(seconds)).encode())
+    count(TIME_LIMIT_S)
