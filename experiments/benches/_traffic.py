@@ -23,7 +23,7 @@ NUMBERED = struct.Struct(">II")
 PATTERN = Random("pattern").randbytes(4093)  # a prime: no power of two repeats it
 CHUNK = 512
 SHORT_BYTES = 8 * CHUNK
-EVERY_S = {"_send_datagrams": 0.05, "_send_chunks": 0.1, "_begin_some": 0.1}
+EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_some": 0.25}
 STALLED_S = 30.0  # TCP's pauses double: after an outage of ten seconds it waits for ten more
 
 

@@ -1,4 +1,4 @@
-"""Half an hour of traffic through random faults: nobody dies, nothing grows, losses have reasons."""
+"""Half an hour of traffic through random faults: nobody dies, nothing grows, losses have causes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK_CASES = (("dcell,4,1", "dfr"),)
 PLANES = ("python", "ebpf")
 LENGTH_S, QUICK_S = 30 * 60.0, 20.0  # of all cases together
 SEED = 4
-STREAMS, CONNECTIONS = 24, 24
+STREAMS, CONNECTIONS = 16, 16
 KINDS = ("cut", "silent cut", "kill", "switch", "rack")
 FAULT_S, PAUSE_S = 4.0, 4.0  # at most, and as long as settling takes at least
 # A loss is explained by a change as long as routers have not got over it. They need a few of their
@@ -41,8 +41,8 @@ DRAIN_S = 0.3  # from end to end, a datagram takes less
 WARM_SHARE = 0.25
 MOST_GROWTH_MIB = 1.0
 NOTES = f"""
-Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and ten short ones a
-second between random servers, whose bytes are checked, while cables are cut (silently as well),
+Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and four short ones
+a second between random servers, whose bytes are checked, while cables are cut (silently as well),
 servers killed, switches and racks stopped, one or two at a time, and all is mended again. The seed
 is {SEED}. Lost datagrams are split: lost_at_changes within the time that routers need to notice a
 fault or a repair (at least {SETTLE_S:g} s), lost_without_path while the routing has no path between

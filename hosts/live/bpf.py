@@ -42,6 +42,8 @@ ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is 
 TC_INGRESS, TC_EGRESS = 1, 2
 TC_REPLACE = 1
 WARNING = 0
+# Asked once: the answer is read from /sys, where a lab's many servers would wait for one another.
+CPUS = os.cpu_count() or 1
 LOOPBACK = 1  # the first interface of every namespace
 KIND_ENUM = 6  # of linux/btf.h
 
@@ -178,7 +180,7 @@ class Map:
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries of a hash table, read in as few calls as can be."""
-        room = self.entries + (os.cpu_count() or 1)
+        room = self.entries + CPUS
         keys = ctypes.create_string_buffer(room * self.key_size)
         values = ctypes.create_string_buffer(room * self.value_size)
         token = ctypes.create_string_buffer(max(self.key_size, 8))

@@ -37,6 +37,7 @@ from hosts.live.namespace import die_with_parent, enter
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
+CPUS = os.cpu_count() or 1
 
 
 def serve(channel: socket.socket) -> None:
@@ -118,7 +119,7 @@ def _forwarder(request: dict[str, Any], network: Any) -> Forwarder:
     router = router_for(network, request["routing"])(
         network,
         request["server"],
-        timers=timers_for(network, request["timers"], os.cpu_count() or 1),
+        timers=timers_for(network, request["timers"], CPUS),
         seed=request["seed"],
         rate_bps=request["rate_bps"],
         now=time.monotonic(),
