@@ -22,12 +22,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from experiments.emulation import netlink, sandbox
-from experiments.emulation.namespaces import fabric
+from experiments.emulation.namespaces import fabric, interface_index
+from experiments.emulation.netlink import Message
 from experiments.emulation.nodes import LabNode
 from experiments.emulation.routers import LOOPBACK, use_gateway
 from experiments.emulation.tables import PORT
@@ -39,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_KITS = ("os_ken", "ryu")
 CONTROLLER_PORT = 6653
+USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
 SIOCETHTOOL, ETHTOOL_GSTRINGS, ETHTOOL_SFEATURES = 0x8946, 0x1B, 0x3B
@@ -107,34 +110,27 @@ class OpenVSwitch:
             controller = self._start_controller()
             self._start_daemons()
             self._make_bridges()
-            if self.datapath == "netdev":
-                whole = TAKES_SUPER_PACKETS in (self.folder / "vswitchd.log").read_text()
-                for host in net.hosts:
-                    switch_off(host, host.intfs[PORT].name, UDP_SEGMENTS if whole else ALL_OFFLOADS)
+            if self.datapath == USERSPACE:
+                self._adapt(net)
             self._wait_ready(controller)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """End the controller and the daemons, and remove the interfaces that they have made."""
+        """End the controller and the daemons."""
         running, self._running = self._running, []
+        if self.datapath == KERNEL and running:
+            # Told to terminate, the daemon would leave its switches in the kernel.
+            with suppress(TopologyError):  # it may never have started
+                self._run("ovs-appctl", "-t", self._control, "exit", "--cleanup")
         for process in reversed(running):
-            if process.args[0] != "ovs-vswitchd" or not self._exits_cleanly():  # type: ignore[index]
-                process.terminate()
+            process.terminate()
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def _exits_cleanly(self) -> bool:
-        """Let the switch daemon end; told to terminate it would leave its interfaces behind."""
-        try:
-            self._run("ovs-appctl", "-T", f"{STOP_S:.0f}", "-t", self._control, "exit", "--cleanup")
-        except TopologyError:  # it has no ears any more
-            return False
-        return True
 
     def told(self, failures: Failures) -> None:
         """Do nothing: switches report their ports' state to the controller themselves."""
@@ -161,7 +157,7 @@ class OpenVSwitch:
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
         # Without the kernel's module the daemon must not look for it.
-        system = ["--disable-system"] if self.datapath == "netdev" else []
+        system = ["--disable-system"] if self.datapath == USERSPACE else []
         self._start(["ovs-vswitchd", f"unix:{self._database}", own, *system], "vswitchd")
 
     def _make_bridges(self) -> None:
@@ -193,6 +189,19 @@ class OpenVSwitch:
             f"the switches did not get their tables in {READY_S:.0f} s: see {self.folder}/"
             "controller.log and vswitchd.log"
         )
+
+    def _adapt(self, net: Any) -> None:
+        """See to what the userspace datapath does not."""
+        said = (self.folder / "vswitchd.log").read_text()
+        offloads = UDP_SEGMENTS if TAKES_SUPER_PACKETS in said else ALL_OFFLOADS
+        for host in net.hosts:
+            switch_off(host, host.intfs[PORT].name, offloads)
+        # Its bridges' own interfaces outlive the daemon: they go with the lab's others.
+        home = fabric()
+        for name in ("ovs-netdev", *(switch.name for switch in net.switches)):
+            body = netlink.interface(interface_index(name))
+            body += netlink.number(netlink.IFLA_GROUP, home.group)
+            home.send(Message(netlink.RTM_NEWLINK, 0, body, f"let {name} go with the lab"))
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -255,7 +264,7 @@ def missing_here() -> str:
 def datapath() -> str:
     """Return OVS's name for what forwards: ``system``, the kernel, where it has the module."""
     asked = subprocess.run(["ovs-dpctl", "dump-dps"], capture_output=True, check=False)
-    return "netdev" if asked.returncode else "system"
+    return USERSPACE if asked.returncode else KERNEL
 
 
 def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
