@@ -1,0 +1,77 @@
+"""What docs/emulation.md shows at the prompt and in Python happens so: the two cannot drift."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "emulation.md").read_text()
+(TRANSCRIPT,) = re.findall(r"```\n(lab 1: .*?)```", PAGE, re.DOTALL)
+(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"^pillarbox> (.*)$", TRANSCRIPT, re.MULTILINE)
+LOOKS = 5  # at the same path, one after another
+
+
+def run(*words: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.root
+def test_transcript(tmp_path: Path) -> None:
+    script = tmp_path / "commands"
+    # A script is faster than a reader, and a busy machine is slower: servers get time to notice.
+    for line in COMMANDS:
+        looks = f"0.0 sleep 0.3\n{line}\n" * LOOKS
+        with script.open("a") as lines:
+            lines.write(looks if line.startswith("path") else f"{line}\n")
+    told = run("-m", "experiments", "up", "dcell,4,1", "--exec", str(script))
+    network = re.compile(r"^lab \d+: (.*); routing dfr", re.MULTILINE)
+    assert network.findall(told) == network.findall(TRANSCRIPT)
+    computed = re.compile(r"^computed: (.*)$", re.MULTILINE)
+    assert computed.findall(told)[::LOOKS] == computed.findall(TRANSCRIPT)
+    taken = re.findall(r"^taken: .*$", told, re.MULTILINE)
+    assert taken[LOOKS - 1 :: LOOKS] == re.findall(r"^taken: .*$", TRANSCRIPT, re.MULTILINE)
+
+
+@pytest.mark.root
+def test_program(tmp_path: Path) -> None:
+    place = '"/run/mylab"'
+    assert PROGRAM.count(place) == 1
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace(place, repr(str(tmp_path / "lab"))))
+    told = run(str(program))
+    assert "3 packets transmitted, " in told
+    last = told.splitlines()[-1]
+    assert re.fullmatch(r"\['0.0', .*'3.3'\]", last), last
+    assert "'3.0'" not in last
+
+
+def test_prompt_has_every_command_of_the_page() -> None:
+    pytest.importorskip("mininet")
+    from experiments.emulation.prompt import Prompt
+
+    tables = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    faults = tables[tables.index(next(line for line in tables if "what servers notice" in line)) :]
+    looks = tables[tables.index(next(line for line in tables if "from another terminal" in line)) :]
+    cells = [line.split("|")[1] for line in faults[:8]] + [line.split("|")[2] for line in looks[:7]]
+    words = {word for cell in cells for word in re.findall(r"`([a-z]+)", cell)}
+    assert words == {
+        *("cut", "stop", "rack", "kill", "heal", "revive"),
+        *("path", "why", "status", "load"),
+    }
+    assert all(hasattr(Prompt, f"do_{word}") for word in words)
