@@ -68,8 +68,9 @@ class Pace(NamedTuple):
 
 PACES = {
     "fast": Pace({CUT: 0.2, FAR_CUT: 0.2, SILENT: 0.5, SERVER: 0.5, SWITCH: 0.5}, 1.2, 2.5),
-    # 5 s without heart-beats, and then until the next of TCP's tries, whose distances double.
-    "paper": Pace({FAR_CUT: 1.0, SERVER: 6.5}, 9.0, 15.0),
+    # 5 s without heart-beats, and then until the next of TCP's tries: the fifth, after 6.2 s and
+    # the round trips that TCP adds to each.
+    "paper": Pace({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }
 NOTES = f"""
 One TCP connection (Reno, cables of {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
@@ -81,7 +82,8 @@ cut and a server's death only heart-beats tell, and a cut those who are behind a
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
-2008, section 7.1); TCP is as it comes there.
+2008, section 7.1); TCP is as it comes there, and its tries after 3.0 and 6.2 s are those before and
+after that.
 """
 
 
