@@ -40,6 +40,7 @@ LAST_S = 40.0  # for what TCP has to repeat when all is mended
 DRAIN_S = 0.3  # from end to end, a datagram takes less
 WARM_SHARE = 0.25
 MOST_GROWTH_MIB = 1.0
+LEAST_IDLE_PERCENT = 10.0
 NOTES = f"""
 Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and four short ones
 a second between random servers, whose bytes are checked, while cables are cut (silently as well),
@@ -50,6 +51,8 @@ the two, lost_counted at other times and among the drops that servers count, une
 broken: TCP connections that ended in an error, or stood still, though both servers lived.
 crashed: forwarders that ended by themselves. growth_mib: of forwarders that lived all the time, how
 much more memory the median (and the worst) had of its own at the end than after a quarter.
+idle_percent is of the machine: below {LEAST_IDLE_PERCENT:g}, heart-beats come late and links fail
+that are whole.
 """
 
 
@@ -75,6 +78,7 @@ BREAKS = ("broken", "stalled", "other bytes came back", "closed by the other sid
 COLUMNS = (
     *("length_s", "faults", "datagrams", "lost_at_changes", "lost_without_path", "lost_counted"),
     *("unexplained", "connections", "broken", "crashed", "growth_mib", "worst_growth_mib"),
+    "idle_percent",
 )
 
 
@@ -116,7 +120,7 @@ class Soak:
 
     def run(self, length_s: float) -> Row:
         """Go on for that long; return the columns of the row."""
-        start_s = time.monotonic()
+        start_s, before = time.monotonic(), _processor_times()
         self._steady(1.0)
         warm = None
         while time.monotonic() < start_s + length_s:
@@ -124,8 +128,9 @@ class Soak:
                 warm = self._memory_mib()
             self._fault_and_repair()
         length_s = time.monotonic() - start_s
+        total, idle = (b - a for a, b in zip(before, _processor_times(), strict=True))
         self._finish()
-        return self._row(length_s, warm or self._memory_mib())
+        return self._row(length_s, warm or self._memory_mib(), idle / total * 100)
 
     # -- the phases ------------------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class Soak:
         ended = [one for one in events if one["event"] == "forwarder ended"]
         return sum(one["status"] != -signal.SIGKILL for one in ended) + len(self.lab.dead)
 
-    def _row(self, length_s: float, warm: dict[int, float]) -> Row:
+    def _row(self, length_s: float, warm: dict[int, float], idle_percent: float) -> Row:
         now = self._memory_mib()
         growth = [now[pid] - warm[pid] for pid in now.keys() & warm.keys()]
         counts = self.traffic.counts
@@ -240,6 +245,7 @@ class Soak:
         row |= {"unexplained": self.losses["unexplained"], "connections": counts["begun"]}
         row |= {"broken": sum(counts[how] for how in BREAKS) + stuck, "crashed": self._crashes()}
         row |= {"growth_mib": statistics.median(growth), "worst_growth_mib": max(growth)}
+        row |= {"idle_percent": idle_percent}
         return row | {"outcome": self._verdict(row)}
 
     def _verdict(self, row: Row) -> str:
@@ -249,7 +255,15 @@ class Soak:
         missed += [f"{name} {n}" for name, n in self.traffic.errors.items()] if missed else []
         if row["growth_mib"] > MOST_GROWTH_MIB:
             missed.append(f"under {MOST_GROWTH_MIB:g} MiB growth wanted")
+        if missed and row["idle_percent"] < LEAST_IDLE_PERCENT:
+            missed.append("but no processor was free: nothing follows from it")
         return f"missed: {'; '.join(missed)}" if missed else "ok"
+
+
+def _processor_times() -> tuple[int, int]:
+    """Return how long all processors have run and idled, in ticks of the kernel."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks), ticks[3] + ticks[4]
 
 
 def _own_mib(process: int) -> float:

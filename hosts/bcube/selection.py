@@ -33,6 +33,7 @@ from topos.bcube import BCube
 
 # A probe numbers its path in one byte; so a round ends even in a network of ruins.
 MOST_CANDIDATES = 256
+MOST_SILENCES = 3  # of the probes of a round
 
 
 def parallel_paths(
@@ -246,10 +247,12 @@ class Selection(Probing):
         self.changes = 0  # of the path in use
         self._wanted = len(path_set(bcube, source, destination))
         self._suspects: frozenset[Pair] = frozenset()
+        self._silences = 0
 
     def begin_round(self, failures: Failures) -> list[int]:
         """Begin a round over the parallel paths that are not known to have failed."""
         self._suspects = frozenset()
+        self._silences = 0
         paths = parallel_paths(self.bcube, self.source, self.destination, failures)
         probes = self.begin(paths)
         for candidate in self.candidates:
@@ -314,15 +317,18 @@ class Selection(Probing):
         return path if parallel and _works(self.bcube, path, failures) else None
 
     def time_out(self, failures: Failures) -> list[int]:
-        """Give up the probes that were not answered, and replace their paths.
+        """Give up the probes that were not answered, and replace their paths, a few times a round.
 
-        No message says which link it was: for the rest of the round, all of them are avoided.
+        No message says which link it was: for the rest of the round, all of them are avoided. Where
+        replacements are silent again and again, servers are too busy to answer in time, and yet
+        more probes would keep them so.
         """
+        self._silences += 1
         silent = [self.candidates[index].path for index in self.give_up()]
         self._suspects = self._suspects.union(*map(links, silent))
         if self.path in silent:
             self.settle()
-        return self.replace(failures)
+        return self.replace(failures) if self._silences < MOST_SILENCES else []
 
     def settle(self) -> bool:
         """Use the best path that is known; tell whether that is another than before.
