@@ -79,7 +79,7 @@ class Follower:
                 return
             serial, switch = serial_of(frame), self._switch_of.get(place[0])
             if serial is not None and switch is not None:
-                # A bridge's port shows a host's frame and its clone (see `bpf.own`): the first counts.
+                # A bridge's port shows a frame and its clone (see `bpf.own`): the first counts.
                 self._heard.setdefault((serial, frame[TTL_AT], switch), len(self._heard))
 
 
