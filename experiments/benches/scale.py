@@ -73,12 +73,9 @@ def measured(spec: str, plane: str, idle_s: float) -> Row:
     from experiments.emulation import sandbox
 
     sandbox.enter()
-    from mininet.log import setLogLevel
-
     from experiments.emulation.lab import Lab, LabSettings
     from hosts.base.timers import timers_for
 
-    setLogLevel("critical")
     topology = parse(spec)
     before_mib = kernel_mib()
     with tempfile.TemporaryDirectory() as folder:

@@ -87,11 +87,8 @@ def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
     from experiments.emulation import sandbox
 
     sandbox.enter()
-    from mininet.log import setLogLevel
-
     from experiments.emulation.lab import LabSettings, running
 
-    setLogLevel("critical")
     with tempfile.TemporaryDirectory() as folder:
         settings = LabSettings(routing=routing, plane=plane)
         with running(parse(spec), settings, Path(folder)) as lab:

@@ -1,0 +1,85 @@
+"""The benches of soaking and scale: they run, and see what they are there to see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.benches import scale, soak
+from experiments.benches._traffic import Connection, Stream, _pattern
+
+
+@pytest.mark.root
+def test_scale_measures_both_planes() -> None:
+    rows = list(scale.run(quick=True))
+    assert [(row["plane"], row["outcome"]) for row in rows] == [("python", "ok"), ("ebpf", "ok")]
+    for row in rows:
+        assert 1 < row["forwarder_mib"] < 20
+        assert 16 * row["forwarder_mib"] / 1024 < row["memory_gib"] < 1
+        assert row["start_ms"] == pytest.approx(row["forwarders_s"] / 16 * 1e3)
+        assert 0 < row["idle_percent"] < 50
+
+
+def test_scale_judges_time_memory_and_idle_load() -> None:
+    row = {"network": "dcell,4,2", "cables_s": 5.0, "forwarders_s": 8.0, "converged_s": 1.0}
+    row |= {"memory_gib": 2.0, "idle_percent": 9.0}
+    assert scale._verdict(row) == "ok"
+    for change in ({"forwarders_s": 9.5}, {"memory_gib": 4.5}, {"idle_percent": 11.0}):
+        assert scale._verdict(row | change).startswith("missed: ")
+    assert scale._verdict(row | {"network": "bcube,8,2", "cables_s": 30.0}) == "ok"
+
+
+@pytest.mark.root
+def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> None:
+    from experiments.emulation.lab import LabSettings, running
+
+    with running(topos.parse("bcube,2,1"), LabSettings(plane="python"), tmp_path / "lab") as lab:
+        lab.wait_converged()
+        lab._say = lambda sentence: None
+        one = soak.Soak(lab, Random(1))
+        one._steady(1.0)
+        assert one.losses["unexplained"] == 0
+        assert sum(stream.sent for stream in one.traffic.streams) > soak.STREAMS
+        one.traffic.streams[0].sent += 500  # as if they had been lost without a trace
+        one._steady(0.5)
+        assert 400 < one.losses["unexplained"] <= 500
+        memory = one._memory_mib()
+        os.kill(lab.forwarders.pids[3], signal.SIGSEGV)
+        one._settle()
+        row = one._row(1.0, memory, idle_percent=50.0)
+        assert row["crashed"] >= 1
+        assert "crashed" in row["outcome"] and "unexplained" in row["outcome"]
+        one.traffic.close()
+
+
+def test_without_root_they_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    for bench in (scale, soak):
+        assert {row["outcome"] for row in bench.run(quick=True)} == {"skipped: a lab needs root"}
+
+
+def test_lost_are_those_sent_and_not_arrived_since_last_asked() -> None:
+    stream = Stream(0, 1, sent=10, told=4, arrived={4, 5, 9})
+    assert stream.lost() == 3
+    assert stream.lost() == 0
+
+
+def test_bytes_of_a_connection_differ_wherever_it_stands() -> None:
+    whole = _pattern(0, 20_000)
+    assert _pattern(5_000, 700) == whole[5_000:5_700]
+    assert len({_pattern(at, 64) for at in range(0, 4000, 64)}) == len(range(0, 4000, 64))
+
+
+def test_a_short_connection_is_finished_when_all_has_come_back() -> None:
+    one: Any = Connection(0, 1, socket.socket(), length=100, moved_s=0.0, sent=100, echoed=99)
+    with one.client:
+        assert not one.finished
+        one.echoed = 100
+        assert one.finished
