@@ -31,8 +31,8 @@ from hosts.bcube.paths import digit, path_set, width, with_digit
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
-# A probe numbers its path in one byte; so a round ends even in a network of ruins.
-MOST_CANDIDATES = 256
+# Of one round: so it ends even in a network of ruins. The next goes on with what was learned.
+MOST_CANDIDATES = 32
 MOST_SILENCES = 3  # of the probes of a round
 
 
