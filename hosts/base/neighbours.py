@@ -4,6 +4,8 @@ A server sends a heart-beat out of every port at each interval, to all servers t
 reaches. Who was not heard for a timeout is down. A loss of carrier takes down all neighbours of
 that port at once (Guo 2008, section 7.1); when it returns, each is up as soon as it is heard.
 
+Any other frame from a neighbour that is up counts as well, but brings nobody back.
+
 A heart-beat also lists whom its sender hears on that port. A neighbour that I hear, and that does
 not hear me, is down for both: a link of these networks carries packets both ways or not at all.
 
@@ -82,6 +84,12 @@ class Neighbours:
         else:
             self._deaf.add(step)
         return self._judge(step, now)
+
+    def notice(self, port: int, peer: int, now: float) -> None:
+        """Take any frame as a sign of life: where servers are busy, heart-beats wait behind data."""
+        step = Step(port, peer)
+        if step in self._up:
+            self._heard[step] = now
 
     def set_carrier(self, port: int, up: bool, now: float) -> list[Step]:
         """Take in what the port's driver tells of its cable; return the links that changed."""

@@ -198,6 +198,7 @@ class Router:
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
             header, body = DcnHeader.parse(frame.data)
             return self._heard(port, header, HeartBeat.parse(body), now)
+        self.neighbours.notice(port, peer, now)
         return self.incoming(port, peer, frame, now)
 
     def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:

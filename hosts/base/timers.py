@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 from topos.base.errors import TopologyError
@@ -75,13 +76,23 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     True
     """
     if name == "paper":
-        return PAPER
+        return _of_paper(topology.kind)
     if name != "fast":
         raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
     if topology.servers <= SMALL:
         return FAST
     factor = max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / (HEART_BEAT_SHARE * cpus))
     return scaled(FAST, factor)
+
+
+def _of_paper(kind: str) -> Timers:
+    """Return what the network's own paper says, as hosts/NETWORK has it in PAPER_TIMERS."""
+    try:
+        module = importlib.import_module(f"hosts.{kind}")
+    except ModuleNotFoundError:  # a network that has no routing of its own
+        return PAPER
+    found: Timers = getattr(module, "PAPER_TIMERS", PAPER)
+    return found
 
 
 def scaled(timers: Timers, factor: float) -> Timers:

@@ -1,10 +1,16 @@
 """BCube's routing (Guo 2009): digits corrected one by one, and sources that choose the order."""
 
+from dataclasses import replace
+
 from hosts.base.algorithms import Algorithm
+from hosts.base.timers import PAPER
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
 from hosts.bcube.selection import around, parallel_paths
+
+# A dead neighbour was noticed within three seconds (Guo 2009, section 7.5).
+PAPER_TIMERS = replace(PAPER, neighbour_timeout_s=3.0)
 
 ALGORITHMS = {
     "bcube": Algorithm("BCubeRouting (Guo 2009, Fig. 2)", path, path_set, router=BCubeRouting),

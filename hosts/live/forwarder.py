@@ -58,11 +58,12 @@ class Forwarder:
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
         self._interfaces = Interfaces()
         self.tun = Tun()
-        self._configure(settings)
         self.plane = settings.plane
         self.ports = self._open_ports()
         self.carriers = Carriers()
         self.decisions = self._decisions() if self.plane == "ebpf" else None
+        # Only now: to attach programs to an interface that is up, the kernel holds up all others.
+        self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}

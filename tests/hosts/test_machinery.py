@@ -86,7 +86,9 @@ def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
     timers = timers_for(large)
     assert timers.neighbour_timeout_s > 0.15
     assert heart_beat_load(large) / timers.heart_beat_s <= 0.1 * 2 + 1e-9
-    assert timers_for(large, "paper") is PAPER
+    assert timers_for(topos.parse("dcell,4,1"), "paper") is PAPER
+    assert timers_for(topos.parse("tree,4,4"), "paper") is PAPER
+    assert timers_for(large, "paper").neighbour_timeout_s == 3.0  # Guo 2009, section 7.5
     assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
     with pytest.raises(topos.TopologyError, match="fast and paper"):
         timers_for(large, "slow")
