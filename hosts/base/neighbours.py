@@ -86,7 +86,7 @@ class Neighbours:
         return self._judge(step, now)
 
     def notice(self, port: int, peer: int, now: float) -> None:
-        """Take any frame as a sign of life: where servers are busy, heart-beats wait behind data."""
+        """Take any frame as a sign of life: on busy servers heart-beats wait behind data."""
         step = Step(port, peer)
         if step in self._up:
             self._heard[step] = now
