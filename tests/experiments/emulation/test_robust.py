@@ -131,7 +131,8 @@ def test_hostile_frames_are_counted_and_harm_nobody(spec: str, plane: str, tmp_p
         attack(lab, victim, port=0)
         pinging.send_signal(signal.SIGINT)
         came, sent = received(pinging)
-        assert came > 0.5 * sent  # forged link states and failure messages may cost some
+        # Forged link states and failure messages may cost some.
+        assert came > 0.2 * sent, f"{came} of {sent} echoes came back"
         assert not lab.dead
         state = lab.state(victim)
         counted = state["drops"] | state["plane_drops"]
