@@ -11,8 +11,8 @@ from topos.base.topology import Topology
 # What one heart-beat costs a machine: to send, and for each server that receives it. Measured on
 # hundreds of live servers of either plane (`pillarbox bench scale`). A router by itself takes a
 # tenth of that; the rest is the price of waking a process whose memory is in no cache any more.
-SEND_COST_S = 120e-6
-RECEIVE_COST_S = 100e-6
+SEND_COST_S = 190e-6
+RECEIVE_COST_S = 160e-6
 # Heart-beats of all servers together may take this much of the machine.
 HEART_BEAT_SHARE = 0.1
 CPUS = 2
