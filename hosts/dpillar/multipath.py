@@ -10,6 +10,9 @@ probe came (see tunnel.py). A path has failed when
 - its first hop goes down;
 - its probe is not answered in time.
 
+A path failure also begins the next round of probes at once: what broke one path may have broken
+others, and to ask costs less than a packet on each.
+
 All packets to a destination take the path in use. It is left the moment that it fails, for the
 shortest of those that work; at the end of each round the shortest that works is used, so that
 traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
@@ -26,6 +29,7 @@ Left out: telling other destinations' paths of a failed link. Each learns from i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +56,7 @@ class Destination:
 
     probing: Probing
     tunnels: dict[Path, Proxies]
+    asked_s: float = -math.inf  # when the last round of probes began
 
 
 class FaultTolerant(Tunnelling):
@@ -108,6 +113,7 @@ class FaultTolerant(Tunnelling):
         if known is None:
             return []
         probing, timers = known.probing, self.timers
+        known.asked_s = now
         actions: list[Action] = []
         for index in probing.begin():
             proxies = known.tunnels[probing.candidates[index].path]
@@ -154,6 +160,8 @@ class FaultTolerant(Tunnelling):
         if known is None:
             return super().failed(destination, flow, link, now)
         self._fail(known, lambda path: link in links(path))
+        if now >= known.asked_s + self.timers.probe_timeout_s:
+            self.agenda.set(("probe", destination), now, partial(self._probe, destination))
         return []
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
