@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from experiments.emulation.netlink import Message, Netlink
+from hosts.live.namespace import enter
 from topos.base.errors import TopologyError
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
@@ -48,13 +49,6 @@ def unshare(flags: int) -> None:
     if _libc.unshare(flags):
         code = ctypes.get_errno()
         raise TopologyError(f"no new namespace can be made: {os.strerror(code)}; run as root")
-
-
-def set_namespace(descriptor: int, kind: int = CLONE_NEWNET) -> None:
-    """Move the calling thread into the namespace that the file descriptor stands for."""
-    if _libc.setns(descriptor, kind):
-        code = ctypes.get_errno()
-        raise OSError(code, f"cannot enter the namespace: {os.strerror(code)}")
 
 
 def current_namespace() -> int:
@@ -86,15 +80,15 @@ class Namespace:
             for name, value in HOST_SYSCTLS.items():
                 write_sysctl(name, value)
         finally:
-            set_namespace(home.descriptor)
+            enter(home.descriptor)
         self._waiting: list[Message] = []
 
     def __enter__(self) -> Namespace:
-        set_namespace(self.descriptor)
+        enter(self.descriptor)
         return self
 
     def __exit__(self, *error: object) -> None:
-        set_namespace(fabric().descriptor)
+        enter(fabric().descriptor)
 
     def send(self, *messages: Message, ignore: Collection[int] = ()) -> None:
         """Make these requests, now or with the batch that is open."""

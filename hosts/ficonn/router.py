@@ -35,8 +35,7 @@ from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST
-from hosts.base.router import GIGABIT_BPS, Router
-from hosts.base.timers import Timers
+from hosts.base.router import Router
 from hosts.ficonn import tar
 from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Tag, described
 from hosts.ficonn.paths import tor_step
@@ -45,7 +44,6 @@ from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
-from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
@@ -62,17 +60,8 @@ class Tar(Router):
 
     by_flow: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        topology: Topology,
-        server: int,
-        *,
-        timers: Timers | None = None,
-        seed: int = 0,
-        rate_bps: float = GIGABIT_BPS,
-        now: float = 0.0,
-    ) -> None:
-        super().__init__(topology, server, timers=timers, seed=seed, rate_bps=rate_bps, now=now)
+    def __init__(self, *network: Any, now: float = 0.0, **options: Any) -> None:
+        super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
         # A probe that was not answered for so long is given up; only then may its way be used.
         self.settle_s = 2 * self.timers.probe_timeout_s
