@@ -25,7 +25,6 @@ NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
 NLMSGERR_ATTR_MSG = 1
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-RTMGRP_LINK = 1
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_DELADDR = 20, 21
@@ -81,14 +80,6 @@ class Link(NamedTuple):
     group: int
     mac: str
     mtu: int
-
-
-class CarrierEvent(NamedTuple):
-    """An interface whose state was announced."""
-
-    ifindex: int
-    up: bool  # administratively up, and the far end too
-    name: str
 
 
 # -- attributes --------------------------------------------------------------------------------
@@ -399,41 +390,3 @@ def _link(payload: bytes) -> Link:
 
 
 _LITTLE = struct.pack("=H", 1) == b"\1\0"
-
-
-class CarrierEvents:
-    """The news of links in the namespace it is opened in; `fileno` is for a selector to wait on."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK,
-            socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
-            socket.NETLINK_ROUTE,
-        )
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-        self._socket.bind((0, RTMGRP_LINK))
-
-    def fileno(self) -> int:
-        """Return the file descriptor."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def read(self) -> list[CarrierEvent]:
-        """Return what was announced since the last call, in order; a link that went is down."""
-        events: list[CarrierEvent] = []
-        while True:
-            try:
-                data = self._socket.recv(1 << 16)
-            except BlockingIOError:
-                return events
-            offset = 0
-            while offset + 16 <= len(data):
-                length, kind = struct.unpack_from("=IH", data, offset)
-                if kind in (RTM_NEWLINK, RTM_DELLINK):
-                    link = _link(data[offset + 16 : offset + length])
-                    up = kind == RTM_NEWLINK and link.up and link.carrier
-                    events.append(CarrierEvent(link.ifindex, up, link.name))
-                offset += length + (-length % 4)

@@ -25,7 +25,7 @@ SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SOCKET_BUFFER_BYTES = 4 << 20
 
-RTMGRP_LINK, RTM_NEWLINK = 1, 16
+RTMGRP_LINK, RTM_NEWLINK, RTM_DELLINK = 1, 16, 17
 IFF_LOWER_UP = 0x10000
 _MESSAGE = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
@@ -148,7 +148,7 @@ def _link_states(data: bytes) -> Iterator[tuple[int, bool]]:
     at = 0
     while at + _MESSAGE.size <= len(data):
         length, kind, *_ = _MESSAGE.unpack_from(data, at)
-        if kind == RTM_NEWLINK and length >= _MESSAGE.size + _LINK.size:
+        if kind in (RTM_NEWLINK, RTM_DELLINK) and length >= _MESSAGE.size + _LINK.size:
             _, _, _, index, flags, _ = _LINK.unpack_from(data, at + _MESSAGE.size)
-            yield index, bool(flags & IFF_LOWER_UP)
+            yield index, kind == RTM_NEWLINK and bool(flags & IFF_LOWER_UP)
         at += max(_MESSAGE.size, length + 3 & ~3)

@@ -25,11 +25,25 @@ def lab(spec: str, **options: Any) -> Any:
     return LabNet(topos.parse(spec), forwarders=False, **options)
 
 
-def listen(host: Any) -> Any:
-    from experiments.emulation.netlink import CarrierEvents
+class Listener:
+    """What a host's forwarder hears of its cables, by the names of its ports."""
 
-    with host.namespace:
-        return CarrierEvents()
+    def __init__(self, host: Any) -> None:
+        from hosts.live.devices import Carriers
+
+        with host.namespace:
+            self.carriers = Carriers()
+        self.names = {intf.ifindex: intf.name for intf in host.intfList()}
+
+    def fileno(self) -> int:
+        return self.carriers.socket.fileno()
+
+    def read(self) -> list[tuple[str, bool]]:
+        return [(self.names[index], up) for index, up in self.carriers.news()]
+
+
+def listen(host: Any) -> Listener:
+    return Listener(host)
 
 
 def next_event(events: Any, name: str, up: bool, limit_s: float = 2.0) -> float:
@@ -38,7 +52,7 @@ def next_event(events: Any, name: str, up: bool, limit_s: float = 2.0) -> float:
     while (left_s := deadline - time.monotonic()) > 0:
         select.select([events], [], [], left_s)
         now = time.monotonic()
-        if any(event.name == name and event.up == up for event in events.read()):
+        if (name, up) in events.read():
             return now
     raise AssertionError(f"{name} was not seen to go {'up' if up else 'down'}")
 

@@ -86,18 +86,20 @@ def test_links_are_told_with_all_that_is_asked_about_them() -> None:
 
 
 def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
+    from hosts.live.devices import Carriers
+
     namespaces, netlink = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()
     with far:
-        events = netlink.CarrierEvents()
-    assert events.read() == []
+        events = Carriers()
+    assert list(events.news()) == []
 
     def wait_for(up: bool) -> None:
         """Wait for the next change of state, which must be this."""
-        while select.select([events], [], [], 5)[0]:
-            news = events.read()
-            assert {(event.ifindex, event.name) for event in news} == {(101, "far")}
-            if up in [event.up for event in news]:
+        while select.select([events.socket], [], [], 5)[0]:
+            news = list(events.news())
+            assert {index for index, _ in news} == {101}
+            if up in [live for _, live in news]:
                 return
         raise AssertionError(f"no news of far going {'up' if up else 'down'}")
 
@@ -113,7 +115,7 @@ def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
     wait_for(True)
     home.send(netlink.delete(100))
     wait_for(False)
-    events.close()
+    events.socket.close()
 
 
 def test_addresses_routes_and_neighbours_are_those_asked_for() -> None:
