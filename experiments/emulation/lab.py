@@ -36,7 +36,7 @@ from experiments.emulation.routers import Routers, use_gateway
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.load import router_for
-from hosts.base.path import way
+from hosts.base.path import Step, way
 from hosts.live import bpf
 from hosts.memory.packets import udp_payload
 from topos.base.errors import require
@@ -158,21 +158,23 @@ class Lab:
         self._events.close()
 
     def wait_converged(self) -> None:
-        """Wait until every server hears all its live neighbours."""
+        """Wait until no server takes anything for down that works."""
         if not self.forwarders:
             return
         deadline = time.monotonic() + CONVERGED_S
         waiting = [s for s in range(self.topology.servers) if s not in self.dead]
         while waiting and time.monotonic() < deadline:
             state = self.forwarders.ask(waiting[-1], "state")
-            if state and all(link["up"] or link["peer"] in self._dead() for link in state["links"]):
+            if state and all(map(self._has_failed, state["down"])):
                 waiting.pop()
             else:
                 time.sleep(0.02)
-        require(not waiting, f"{len(waiting)} servers did not hear all neighbours in time")
+        require(not waiting, f"{len(waiting)} servers still miss links that work: run `status`")
 
-    def _dead(self) -> set[str]:
-        return {self.topology.address(server) for server in self.dead}
+    def _has_failed(self, link: dict[str, Any]) -> bool:
+        server, peer = self.topology.server(link["server"]), self.topology.server(link["peer"])
+        step = Step(link["port"], peer)
+        return self.failures().of_hop(self.topology, server, step) is not None
 
     # -- cables, switches, racks -----------------------------------------------------------------
 

@@ -138,6 +138,13 @@ class LinkStates:
         far = self._states.get(step.peer)
         return far is None or far.lists(server)
 
+    def down(self) -> Iterator[tuple[int, Step]]:
+        """Yield the links that do not work, as far as is known: a member, and its step."""
+        for member, links in self._possible.items():
+            for step in sorted(links):
+                if not self.works(member, step):
+                    yield member, step
+
     def steps(self, server: int) -> Iterator[Step]:
         """Yield a member's links to other members that work, in the order of preference."""
         for step in sorted(self._states[server].links, key=self.order):

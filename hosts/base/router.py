@@ -114,6 +114,15 @@ class Router:
         """When `poll` is to be called next."""
         return self.agenda.next_at
 
+    def down(self) -> list[tuple[int, Step]]:
+        """Return the links that are down, as far as is known: the server at one end, and the step.
+
+        A router that learns of others' links adds those.
+        """
+        own = self.neighbours
+        steps = (Step(port, peer) for port, peers in enumerate(own.peers) for peer in peers)
+        return [(self.server, step) for step in steps if not own.works(step)]
+
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see, as plain data."""
         address = self.topology.address
@@ -123,6 +132,10 @@ class Router:
                 {"port": port, "peer": address(peer), "up": self.neighbours.works(Step(port, peer))}
                 for port, peers in enumerate(self.neighbours.peers)
                 for peer in peers
+            ],
+            "down": [
+                {"server": address(server), "port": step.port, "peer": address(step.peer)}
+                for server, step in self.down()
             ],
             "counters": dict(self.counters),
             "drops": dict(self.drops),

@@ -47,6 +47,10 @@ class ShortestPath(HopByHop):
         """Tell everybody."""
         return self.flooding.changed(now)
 
+    def down(self) -> list[tuple[int, Step]]:
+        """Add what the others say."""
+        return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
+
     def state(self) -> dict[str, Any]:
         """Add the link states."""
         return {**super().state(), "link states": self.flooding.state()}

@@ -128,6 +128,10 @@ class Dfr(Router):
         self.cache.clear()
         self.unreachable.clear()
 
+    def down(self) -> list[tuple[int, Step]]:
+        """Add what the others say."""
+        return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
+
     def state(self) -> dict[str, Any]:
         """Add link states, and how much the tables hold."""
         address = self.topology.address

@@ -358,3 +358,25 @@ def test_behind_one_port_packets_go_straight_to_the_peer(spec: str) -> None:
     net.run(5.0)
     assert trip.arrived_s and trip.path.servers == (0, topology.servers - 1)
     assert len(frames) == 1, "nothing is flooded"
+
+
+# -- what is told to be down ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("router", [Dfr, ShortestPath])
+def test_down_is_what_any_member_says_and_nothing_once_all_is_healed(
+    router: type[Dfr | ShortestPath],
+) -> None:
+    net = network("dcell,2,1", router)
+    net.run(SETTLE_S)
+    assert not any(each.down() for each in net.routers)
+    a, b = 0, net.topology.peers(0, 1)[0]
+    net.cut(a, b)
+    net.run(SETTLE_S)
+    ends = {(a, Step(1, b)), (b, Step(1, a))}
+    assert all(set(each.down()) == ends for each in net.routers)
+    told = net.routers[3].state()["down"]
+    assert {"server": "0.0", "port": 1, "peer": net.topology.address(b)} in told
+    net.heal(a, b)
+    net.run(2 * SETTLE_S)
+    assert not any(each.down() for each in net.routers)
