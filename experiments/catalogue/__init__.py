@@ -1,0 +1,1 @@
+"""The catalogue: one experiment a file, found by its name."""

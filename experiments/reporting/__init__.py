@@ -1,0 +1,1 @@
+"""Figures, tables and the page that shows a run, from its records alone."""

@@ -1,0 +1,55 @@
+"""What comes of making a paper's figure again: its points beside ours, and what to think of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a figure is made again."""
+
+    folder: Path  # for whatever is kept
+    seed: int = 1
+    workers: int = 0  # processes of the simulator; 0 for one a processor
+    scheduler: str = ""  # of Dask, instead of processes
+    rate_mbit: float | None = None  # of a live lab; None for what this machine can do
+    repeats: int | None = None
+    quick: bool = False  # smaller and coarser: for a look, and for tests
+    say: Callable[[str], Any] = print  # of progress
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a series, or one cell of a table."""
+
+    series: str
+    x: float | str
+    ours: float | None
+    paper: float | None = None  # where the paper gives a number
+    low: float | None = None  # of ours: where its spread or confidence interval ends
+    high: float | None = None
+    ideal: float | None = None
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure or table made again."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    points: tuple[Point, ...]
+    verdict: str  # AGREES, DIFFERS or AMBIGUOUS
+    reasons: tuple[str, ...] = ()  # what differs, and why
+    notes: tuple[str, ...] = ()  # how it was measured: sizes, seeds, rates, models
+    kind: str = "lines"  # or bars, or table
+    log_x: bool = False
+    log_y: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)

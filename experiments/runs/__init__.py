@@ -1,0 +1,1 @@
+"""Experiments that run: trials in sandboxes, their records, and what reads the records again."""

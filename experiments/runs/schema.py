@@ -1,0 +1,73 @@
+"""What a run leaves on disk: docs/records.md describes it for those who read it.
+
+::
+
+    RUN/
+        manifest.json       what ran where: versions, kernel, sysctls, plan, seed
+        trials/0007/        one trial; the folder appears whole or not at all
+            trial.json      the system, what was ideal, the verdict, when it began
+            flows.parquet intervals.parquet links.parquet events.parquet
+        flows.parquet ...   the same tables of all trials together; CSV beside them
+        figures/ report.html
+
+All tables are in long form, with the unit in the column's name; moments are seconds after the
+trial's barrier. Every table begins with the columns of TRIAL.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+
+TRIAL = {
+    "trial": "int64",
+    "system": "string",
+    "repeat": "int64",
+    "valid": "boolean",  # by the verdict; nobody averages over rows where it is not true
+}
+FLOWS = {
+    "flow": "int64",
+    "source": "string",  # addresses
+    "destination": "string",
+    "tool": "string",
+    "status": "string",  # completed, failed
+    "reason": "string",
+    "start_s": "float64",  # planned
+    "begin_s": "float64",
+    "end_s": "float64",
+    "volume_bytes": "Int64",
+    "delivered_bytes": "int64",
+    "goodput_bps": "float64",  # missing where it failed
+    "ideal_bps": "float64",  # max-min fair over the routed paths, headers taken off
+    "ideal_end_s": "float64",
+    "retransmits": "Int64",
+    "tries": "int64",
+    "path": "string",  # the computed one, addresses joined by blanks
+}
+INTERVALS = {
+    "flow": "int64",
+    "begin_s": "float64",
+    "end_s": "float64",
+    "delivered_bytes": "int64",
+    "retransmits": "Int64",
+    "rtt_us": "Int64",
+    "cwnd_bytes": "Int64",
+}
+LINKS = {
+    "from": "string",  # addresses, and names of switches
+    "to": "string",
+    "port": "int64",  # of `from`
+    "rate_bps": "float64",
+    "sent_bytes": "int64",  # frames, from the barrier to the last flow's end
+    "dropped_packets": "int64",
+    "busy_share": "float64",  # of the time, at that rate
+    "conserved": "float64",  # of the time it was backlogged: sent / possible; missing if never
+}
+EVENTS = {
+    "at_s": "float64",
+    "event": "string",  # cut, silent cut, kill, switch, rack, healed, revive, ...
+    "what": "string",  # addresses joined by blanks
+    "detected_s": "float64",  # moments after the event; missing where they do not apply
+    "rerouted_s": "float64",
+    "recovered_s": "float64",
+}
+TABLES = {"flows": FLOWS, "intervals": INTERVALS, "links": LINKS, "events": EVENTS}

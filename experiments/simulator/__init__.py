@@ -1,0 +1,1 @@
+"""The simulator: flows over networks of any size, without packets."""
