@@ -1,0 +1,71 @@
+"""Numbers as people read them: three figures and a unit."""
+
+from __future__ import annotations
+
+import math
+
+PREFIXES = ("", "k", "M", "G", "T", "P")
+MISSING = "–"
+
+
+def three_figures(value: float) -> str:
+    """Return the number with three significant figures and no exponent.
+
+    >>> three_figures(0.98765), three_figures(12.345), three_figures(1234.5)
+    ('0.988', '12.3', '1234')
+    """
+    if value == 0:
+        return "0"
+    decimals = max(0, min(6, 2 - math.floor(math.log10(abs(value)))))
+    return f"{value:.{decimals}f}"
+
+
+def with_prefix(value: float, unit: str, step: float = 1000.0) -> str:
+    """Return the value with the prefix that leaves at most four digits before the point.
+
+    >>> with_prefix(1_480_000_000, "bit/s"), with_prefix(999.9, "B")
+    ('1.48 Gbit/s', '1000 B')
+    """
+    power = 0
+    while abs(value) >= step and power < len(PREFIXES) - 1:
+        value, power = value / step, power + 1
+    return f"{three_figures(value)} {PREFIXES[power]}{unit}"
+
+
+def known(value: object) -> bool:
+    """Tell whether it is a finite number: records hold None, NaN and pandas' NA where none is."""
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+def rate(bps: float | None) -> str:
+    """Return bits per second as text."""
+    return with_prefix(float(bps), "bit/s") if bps is not None and known(bps) else MISSING
+
+
+def size(count: float | None) -> str:
+    """Return bytes as text."""
+    return with_prefix(float(count), "B") if count is not None and known(count) else MISSING
+
+
+def time(seconds: float | None) -> str:
+    """Return a duration as text.
+
+    >>> time(0.0042), time(3.14159), time(None)
+    ('4.2 ms', '3.14 s', '–')
+    """
+    if seconds is None or not known(seconds):
+        return MISSING
+    seconds = float(seconds)
+    if abs(seconds) >= 1 or seconds == 0:
+        return f"{three_figures(seconds)} s"
+    return f"{seconds * 1000:.3g} ms"
+
+
+def share(value: float | None) -> str:
+    """Return a ratio in hundredths, where it is known."""
+    return (
+        f"{float(value):.1%}".replace("%", " %") if value is not None and known(value) else MISSING
+    )
