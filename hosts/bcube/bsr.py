@@ -42,6 +42,7 @@ from topos.bcube import BCube
 
 MOST_FLOWS = 4096
 MOST_ROUND = 2**32 - 1  # what a probe has room for
+GATHER_S = 0.002  # short beside any timeout by which failures are noticed
 
 
 @dataclass
@@ -70,13 +71,16 @@ class BSR(Forwarding):
         server: int,
         *,
         gateways: Mapping[str, Sequence[int]] | None = None,
+        now: float = 0.0,
         **common: Any,
     ) -> None:
-        super().__init__(topology, server, **common)
+        super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
         self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)  # those under way
         self._last_round = 0
+        self._lost: set[Pair] = set()  # links that no flow was looked through for yet
+        self._gathering_until_s = now
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class BSR(Forwarding):
     def _end_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
         self._rounds.pop(flow.round)
         flow.round = 0
-        flow.selection.settle()
+        flow.selection.end_round()
         if flow.selection.path is None:
             # A gateway that cannot be reached: on to those that the flow likes less.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
@@ -229,15 +233,30 @@ class BSR(Forwarding):
     # -- failures --------------------------------------------------------------------------------
 
     def lost(self, link: Pair, now: float) -> list[Action]:
-        """Let no flow use a link that has failed (section 4.3).
+        """Let no flow use a link that has failed (section 4.3): at once, if the last was long ago.
+
+        Failures come in swarms, as when a server dies: those that follow closely upon another are
+        gathered for a moment, so that all flows are looked through once for all of them.
+        """
+        self._lost.add(link)
+        if now >= self._gathering_until_s:
+            return self._leave_lost(now)
+        if "lost links" not in self.agenda:
+            self.agenda.set("lost links", self._gathering_until_s, self._leave_lost)
+        return []
+
+    def _leave_lost(self, now: float) -> list[Action]:
+        """Leave every link that has failed meanwhile.
 
         A flow with another working path waits for its next round; in a round the failed candidate
         is replaced at once, and a flow with no path left begins a round.
         """
+        lost, self._lost = self._lost, set()
+        self._gathering_until_s = now + GATHER_S
         actions: list[Action] = []
         failures = self.failures(now)
         for key, flow in self.flows.items():
-            if not flow.selection.lose(link):
+            if not flow.selection.lose(lost):
                 continue
             if flow.round:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)

@@ -20,7 +20,7 @@ Left out: weights of links, and a metric other than available bandwidth (section
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from hosts.base.algorithms import Routed
@@ -195,13 +195,8 @@ def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
     return True
 
 
-def _crosses(path: Path, link: Pair) -> bool:
-    at = path.source
-    for step in path.steps:
-        if at in link and step.peer in link:
-            return True
-        at = step.peer
-    return False
+def _crosses(path: Path, lost: Set[Pair]) -> bool:
+    return any(link in lost for link in links(path))
 
 
 # -- the choice of one flow ----------------------------------------------------------------------
@@ -225,7 +220,7 @@ class Selection(Probing):
     (True, True, True)
     >>> use()
     0.0 0.3 1.3
-    >>> selection.lose(frozenset([bcube.server("0.0"), bcube.server("0.3")]))
+    >>> selection.lose({frozenset([bcube.server("0.0"), bcube.server("0.3")])})
     True
     >>> use()  # without probing
     0.0 1.0 1.3
@@ -269,19 +264,19 @@ class Selection(Probing):
             self.settle()  # nothing better to wait for
         return answered
 
-    def lose(self, link: Pair) -> bool:
-        """Note a failed link; if the path in use has it, use another at once (section 4.3).
+    def lose(self, lost: Set[Pair]) -> bool:
+        """Note failed links; if the path in use has one, use another at once (section 4.3).
 
-        False if no path that was believed in has it.
+        False if no path that was believed in has any.
         """
         failed = [
             index
             for index, one in enumerate(self.candidates)
-            if one.state != State.FAILED and _crosses(one.path, link)
+            if one.state != State.FAILED and _crosses(one.path, lost)
         ]
         for index in failed:
             self.fail(index)
-        in_use = self.path is not None and _crosses(self.path, link)
+        in_use = self.path is not None and _crosses(self.path, lost)
         if in_use:
             self.settle()
         return in_use or bool(failed)
@@ -329,6 +324,15 @@ class Selection(Probing):
         if self.path in silent:
             self.settle()
         return self.replace(failures) if self._silences < MOST_SILENCES else []
+
+    def end_round(self) -> None:
+        """Use what was found; of what has failed only the last are kept, for the eye."""
+        self.settle()
+        failed = [one for one in self.candidates if one.state == State.FAILED]
+        for one in failed[: -self._wanted]:
+            self.candidates.remove(one)
+        places = [i for i, one in enumerate(self.candidates) if one.path == self.path]
+        self.current = places[0] if places else None
 
     def settle(self) -> bool:
         """Use the best path that is known; tell whether that is another than before.

@@ -27,14 +27,14 @@ def begun() -> Selection:
 def test_untried_path_is_used_until_probes_tell() -> None:
     selection = begun()
     assert selection.path == P_1
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     assert selection.path == P_0
     assert not selection.works, "untried, but the best there is"
 
 
 def test_failed_path_is_replaced_beside_those_that_are_left() -> None:
     selection = begun()
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     assert selection.replace(cut(LINK_1)) == [2]
     assert selection.candidates[2].path == replacement(
         BCUBE, SOURCE, DESTINATION, [P_0], cut(LINK_1)
@@ -54,7 +54,7 @@ def test_silent_path_is_left_at_once_and_avoided_for_the_round() -> None:
 def test_first_answer_ends_the_time_without_a_path() -> None:
     selection = begun()
     for link in (LINK_1, LINK_0):
-        selection.lose(link)
+        selection.lose({link})
     assert selection.path is None
     first, second = selection.replace(cut(LINK_1, LINK_0))
     assert selection.path is None
@@ -68,10 +68,10 @@ def test_first_answer_ends_the_time_without_a_path() -> None:
 
 def test_path_that_failed_gets_another_chance_in_the_next_round() -> None:
     selection = begun()
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     assert selection.answer_of(1, P_0, 1e9)
     selection.begin_round(NONE)
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     assert selection.answer_of(1, P_0, 1e9)
     assert selection.finished, "its failure was told, nothing is waited for"
 
@@ -82,14 +82,14 @@ def test_working_path_in_use_takes_the_place_of_a_failed_one() -> None:
     assert found is not None
     other = list(links(found))[1]
     selection = Selection(BCUBE, SOURCE, DESTINATION, cut(LINK_1, other))
-    selection.lose(LINK_0)
+    selection.lose({LINK_0})
     in_use = selection.path
     assert in_use not in (None, found, P_1, P_0)
 
     assert selection.begin_round(NONE) == [0, 1]
     assert selection.path == in_use, "kept while the usual paths are probed again"
     selection.rate_bps = 5e8
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     [probe] = selection.replace(cut(LINK_1))
     assert selection.candidates[probe].path == in_use
     # It is the one in use, so its own traffic counts as available.
@@ -103,14 +103,14 @@ def test_working_path_in_use_takes_the_place_of_a_failed_one() -> None:
 
 def test_path_in_use_that_has_failed_is_not_kept() -> None:
     selection = Selection(BCUBE, SOURCE, DESTINATION, cut(LINK_1))
-    selection.lose(LINK_0)
+    selection.lose({LINK_0})
     in_use = selection.path
     assert in_use is not None
     selection.begin_round(NONE)
     broken = list(links(in_use))[1]
-    selection.lose(broken)
+    selection.lose({broken})
     assert selection.path != in_use
-    selection.lose(LINK_1)
+    selection.lose({LINK_1})
     [probe] = selection.replace(cut(LINK_1, broken))
     assert broken not in links(selection.candidates[probe].path)
 
