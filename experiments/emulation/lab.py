@@ -239,23 +239,17 @@ class Lab:
 
     def server(self, text: str) -> int:
         """Return the server with that address, or that host name (``h7``)."""
-        if text[:1] == "h" and text[1:].isdecimal():
-            number = int(text[1:])
-            require(number < self.topology.servers, f"there is no host {text} in this lab")
-            return number
-        return self.topology.server(text)
+        node = self.node(text)
+        require(node < self.topology.servers, f"{text} is a switch: name a server")
+        return node
 
     def node(self, text: str) -> int:
         """Return the node with that address or name."""
-        if text[:1] == "s":
-            return self.topology.servers + self.topology.switch(text)
-        return self.server(text)
+        return self.topology.node(text)
 
     def name(self, node: int) -> str:
         """Return a server's address, or a switch's name."""
-        if node < self.topology.servers:
-            return self.topology.address(node)
-        return self.topology.node_name(node)
+        return self.topology.name(node)
 
     # -- servers ---------------------------------------------------------------------------------
 

@@ -115,10 +115,7 @@ def route(
 
 
 def _reason(topology: Topology, stopped: tuple[int, ...]) -> str:
-    names = [
-        topology.address(node) if node < topology.servers else topology.node_name(node)
-        for node in stopped
-    ]
+    names = [topology.name(node) for node in stopped]
     if len(names) == 2:
         return f"link {'-'.join(names)} has failed"
     kind = "server" if stopped[0] < topology.servers else "switch"

@@ -87,13 +87,9 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
 def _parse_link(topology: Topology, name: str) -> Pair:
     a, dash, b = name.partition("-")
     require(bool(dash), f"{name!r} is no link: write its two ends as ADDR-ADDR or ADDR-SWITCH")
-    ends = [_node(topology, end) for end in (a, b)]
+    ends = [topology.node(end) for end in (a, b)]
     around = {plug.node for _, plug in topology.neighbours(ends[0])}
     if ends[0] < topology.servers and ends[1] < topology.servers:
         around.update(p for port in range(topology.ports) for p in topology.peers(ends[0], port))
     require(ends[1] in around, f"there is no link between {a} and {b} in {topology.spec}")
     return frozenset(ends)
-
-
-def _node(topology: Topology, name: str) -> int:
-    return topology.servers + topology.switch(name) if name[:1] == "s" else topology.server(name)

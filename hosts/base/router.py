@@ -15,7 +15,7 @@ routing that needs nothing but the destination (see docs/writing-a-router.md).
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -35,6 +35,7 @@ from topos.base.topology import Topology
 GIGABIT_BPS = 1e9
 IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
 MOST_REMEMBERED = 4096  # addresses whose server was computed
+MOST_NEWS = 256  # of links that went down or up
 
 
 class Router:
@@ -69,6 +70,7 @@ class Router:
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # by reason
+        self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)  # when, which, up
         # A data plane may repeat an answer by itself as long as this number stays the same.
         self.generation = 0
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
@@ -137,11 +139,20 @@ class Router:
                 {"server": address(server), "port": step.port, "peer": address(step.peer)}
                 for server, step in self.down()
             ],
+            "news": [
+                {"at_s": at_s, "port": step.port, "peer": address(step.peer), "up": up}
+                for at_s, step, up in self.news
+            ],
             "counters": dict(self.counters),
             "drops": dict(self.drops),
         }
 
     # -- for a router to say ---------------------------------------------------------------------
+
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return what it puts between the Ethernet header and a packet of the applications."""
+        return 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
         """Answer for a packet of this server's own to another server."""
@@ -248,6 +259,7 @@ class Router:
             self.answers_change()
             up = self.neighbours.works(step)
             self.counters["link up" if up else "link down"] += 1
+            self.news.append((now, step, up))
             actions += self.link_changed(step, up, now)
         return actions
 

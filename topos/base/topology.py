@@ -264,6 +264,20 @@ class Topology(UidAddresses, ABC):
             f"{name!r} is not a switch of {self.spec}: they are s0 to s{self.switches - 1}"
         )
 
+    def node(self, text: str) -> int:
+        """Return the node with that address or Mininet's name (``0.3``, ``h7``, ``s3``)."""
+        if text[:1] == "s":
+            return self.servers + self.switch(text)
+        if text[:1] == "h" and text[1:].isascii() and text[1:].isdecimal():
+            number = int(text[1:])
+            require(number < self.servers, f"there is no host {text} in {self.spec}")
+            return number
+        return self.server(text)
+
+    def name(self, node: int) -> str:
+        """Return what `node` takes, and what people write: an address, or a switch's name."""
+        return self.address(node) if node < self.servers else self.node_name(node)
+
     def interface(self, node: int, port: int) -> str:
         """Return the name of a port's network interface, at most Linux's 15 characters."""
         name = f"{self.node_name(node)}-eth{port}"
