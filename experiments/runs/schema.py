@@ -7,6 +7,7 @@
         trials/0007/        one trial; the folder appears whole or not at all
             trial.json      the system, what was ideal, the verdict, when it began
             flows.parquet intervals.parquet links.parquet events.parquet
+        trials.parquet      a row a trial: what trial.json says of it, in short
         flows.parquet ...   the same tables of all trials together; CSV beside them
         figures/ report.html
 
@@ -23,6 +24,19 @@ TRIAL = {
     "system": "string",
     "repeat": "int64",
     "valid": "boolean",  # by the verdict; nobody averages over rows where it is not true
+}
+TRIALS = {
+    "seed": "int64",  # of its flows and faults
+    "status": "string",  # completed, failed
+    "reason": "string",
+    "flows": "Int64",
+    "failed_flows": "Int64",
+    "goodput_bps": "float64",  # all that was delivered, over the time until the last flow's end
+    "completion_s": "float64",  # of the last flow; missing where one failed
+    "fairness": "float64",  # Jain's index over the flows' goodput
+    "link_spread": "float64",  # standard deviation over mean of what servers' ports sent
+    "ideal_bps": "float64",
+    "ideal_s": "float64",  # of the completion; missing where flows have a duration
 }
 FLOWS = {
     "flow": "int64",
