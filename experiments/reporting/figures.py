@@ -1,0 +1,278 @@
+"""The figures of a run, drawn from what series.py makes of its records; nothing is computed here.
+
+Each function returns a matplotlib figure, or None where there is nothing to draw. `systems` are
+all systems of the run in their order: a system has the same colour in every figure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from experiments.drawing.figure import COLOURS, INK
+from experiments.reporting import style, units
+
+PANEL = 1.75  # inches, the height of one of several panels
+# What follows a fault, in order: until then, and how dark.
+SPANS = (("detected_s", "until detected", 0.42), ("rerouted_s", "until rerouted", 0.24))
+LAST_SPAN = ("recovered_s", "until recovered", 0.11)
+
+
+def goodput_figure(
+    series: pd.DataFrame,
+    means: pd.DataFrame,
+    ideals: pd.DataFrame,
+    marks: pd.DataFrame,
+    systems: list[str],
+) -> Figure | None:
+    """Draw total goodput over time: a mean for each system, its trials behind, faults as lines."""
+    if series.empty:
+        return None
+    with style.looks():
+        figure, axes = _axes()
+        entries: dict[str, Any] = {}
+        for index, system in enumerate(systems):
+            trials = series[series["system"] == system]
+            mean = means[means["system"] == system]
+            ideal = ideals[ideals["system"] == system]
+            entries |= _goodput_lines(axes, index, system, trials, mean, ideal)
+        for number, at_s in enumerate(sorted(set(marks["at_s"].round(1)))):
+            line = axes.axvline(at_s, color=style.FAULT, linewidth=0.9, linestyle=(0, (2, 2)))
+            if number == 0:
+                entries["fault, or its end"] = line
+        _finish_goodput(axes, series, ideals)
+        axes.set_xlabel("time after the start (s)")
+        style.legend_outside(axes, entries)
+        return figure
+
+
+def faults_figure(
+    series: pd.DataFrame,
+    means: pd.DataFrame,
+    ideals: pd.DataFrame,
+    marks: pd.DataFrame,
+    systems: list[str],
+) -> Figure | None:
+    """Draw a panel for each system with what each fault did: detection, reroute, recovery."""
+    shown = [system for system in systems if (marks["system"] == system).any()]
+    if series.empty or not shown:
+        return None
+    with style.looks():
+        figure, panels = _panels(shown)
+        for axes, system in zip(panels, shown, strict=True):
+            trials = series[series["system"] == system]
+            mean = means[means["system"] == system]
+            ideal = ideals[ideals["system"] == system]
+            _goodput_lines(axes, systems.index(system), system, trials, mean, ideal)
+            for number, mark in enumerate(marks[marks["system"] == system].itertuples(), start=1):
+                _mark_fault(axes, number, mark)
+            _finish_goodput(axes, series, ideals)
+            axes.set_title(style.shown(system), pad=14)
+        panels[-1].set_xlabel("time after the start (s); faults are numbered as in the table")
+        spans = [
+            Patch(color=style.FAULT, alpha=alpha, linewidth=0, label=label)
+            for _, label, alpha in (*SPANS, LAST_SPAN)
+        ]
+        figure.legend(handles=spans, loc="outside lower center", ncols=3)
+        return figure
+
+
+def throughput_figure(shares: pd.DataFrame, systems: list[str]) -> Figure | None:
+    """Draw which share of the flows was at most so fast."""
+    if shares.empty:
+        return None
+    with style.looks():
+        figure, axes = _axes()
+        entries: dict[str, Any] = {}
+        for (system, valid), rows in shares.groupby(["system", "valid"], sort=False):
+            look = _look(systems.index(system), bool(valid))
+            (line,) = axes.step(rows["goodput_bps"], rows["share"], where="post", **look)
+            count = int(rows["failed"].iloc[0])
+            failures = f", {count} failed" if count else ""
+            entries[_name(system, valid) + failures] = line
+        axes.set_ylim(0, 1.02)
+        axes.set_xlim(left=0)
+        style.rate_axis(axes, shares["goodput_bps"], "x")
+        axes.set_xlabel(axes.get_xlabel().replace("goodput", "goodput of a flow"))
+        axes.set_ylabel("share of flows\nat most so fast")
+        style.legend_outside(axes, entries)
+        return figure
+
+
+def completion_figure(
+    flows_done: pd.DataFrame, bytes_done: pd.DataFrame, ideal: pd.DataFrame, systems: list[str]
+) -> Figure | None:
+    """Draw which share of flows, and of bytes, had arrived at a moment; one line a trial."""
+    if flows_done.empty:
+        return None
+    with style.looks():
+        figure = Figure(figsize=(style.WIDTH, style.HEIGHT))
+        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        entries: dict[str, Any] = {}
+        for axes, curves, drawstyle in (
+            (left, flows_done, "steps-post"),
+            (right, bytes_done, "default"),
+        ):
+            for (system, _trial, valid), rows in curves.groupby(
+                ["system", "trial", "valid"], sort=False
+            ):
+                look = _look(systems.index(system), bool(valid)) | {"linewidth": 1.2}
+                (line,) = axes.plot(rows["at_s"], rows["share"], drawstyle=drawstyle, **look)
+                entries.setdefault(_name(system, valid), line)
+        for system, rows in ideal.groupby("system", sort=False):
+            look = _ideal_look(systems.index(system))
+            (line,) = left.plot(rows["at_s"], rows["share"], drawstyle="steps-post", **look)
+            entries[f"{style.shown(system)}: ideal"] = line
+        left.set(ylim=(0, 1.03), title="share of flows done")
+        right.set(title="share of bytes delivered")
+        left.set_xlim(left=0)
+        for axes in (left, right):
+            axes.set_xlabel("time after the start (s)")
+        figure.legend(entries.values(), entries, loc="outside lower center", ncols=2)
+        return figure
+
+
+def links_figure(loads: pd.DataFrame, spread: pd.DataFrame, systems: list[str]) -> Figure | None:
+    """Draw the load of every directed link, by level and sorted, with mean and deviation."""
+    shown = [system for system in systems if (loads["system"] == system).any()]
+    if not shown:
+        return None
+    with style.looks():
+        figure, panels = _panels(shown, sharex=False)
+        for axes, system in zip(panels, shown, strict=True):
+            _link_bars(axes, loads[loads["system"] == system], spread[spread["system"] == system])
+            valid = bool(loads.loc[loads["system"] == system, "valid"].iloc[0])
+            axes.set_title(_name(system, valid))
+            axes.set_ylabel("busy share")
+            axes.set_ylim(0, max(1.0, float(loads["load"].max())) * 1.02)
+            style.axis_units(axes.yaxis, lambda value: f"{value:.0%}".replace("%", " %"))
+        panels[-1].set_xlabel("directed links, the busiest of each level first")
+        return figure
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(style.WIDTH, style.HEIGHT))
+    return figure, figure.subplots()
+
+
+def _panels(systems: list[str], *, sharex: bool = True) -> tuple[Figure, list[Axes]]:
+    """Return a figure with one panel a system, below one another."""
+    height = max(PANEL * len(systems) + 0.7, style.HEIGHT * 0.8)
+    figure = Figure(figsize=(style.WIDTH, height))
+    panels = figure.subplots(len(systems), 1, squeeze=False, sharex=sharex, sharey=True)
+    return figure, [axes for row in panels for axes in row]
+
+
+def _name(system: str, valid: bool) -> str:
+    return style.shown(system) + ("" if valid else " (invalid)")
+
+
+def _look(index: int, valid: bool) -> dict[str, Any]:
+    """Return how a system's lines look; invalid ones are grey and dashed."""
+    if not valid:
+        return {"color": style.INVALID, "linestyle": style.DOUBTED, "linewidth": 1.2}
+    return {"color": style.colour_of(index), "linestyle": style.dashes_of(index)}
+
+
+def _ideal_look(index: int) -> dict[str, Any]:
+    return {"color": style.colour_of(index), "linestyle": style.IDEAL, "linewidth": 1.3}
+
+
+def _goodput_lines(
+    axes: Axes,
+    index: int,
+    system: str,
+    trials: pd.DataFrame,
+    mean: pd.DataFrame,
+    ideal: pd.DataFrame,
+) -> dict[str, Any]:
+    """Draw one system's lines; return what the legend says about them."""
+    entries: dict[str, Any] = {}
+    for (_, valid), rows in trials.groupby(["trial", "valid"], sort=False):
+        look = _look(index, bool(valid)) | {"linewidth": 0.8}
+        look |= {"alpha": 0.35, "linestyle": "-"} if valid else {}
+        (line,) = axes.plot(rows["at_s"], rows["goodput_bps"], **look)
+        if not valid:
+            entries[_name(system, False)] = line
+    if not mean.empty:
+        (line,) = axes.plot(mean["at_s"], mean["goodput_bps"], **_look(index, True))
+        count = int(mean["trials"].iloc[0])
+        entries = {
+            style.shown(system) + (f", mean of {count}" if count > 1 else ""): line
+        } | entries
+    for row in ideal.itertuples():
+        if units.known(row.ideal_bps):
+            end_s = row.ideal_end_s if units.known(row.ideal_end_s) else trials["at_s"].max()
+            look = _ideal_look(index)
+            (line,) = axes.plot([0, end_s], [row.ideal_bps, row.ideal_bps], **look)
+            entries[f"{style.shown(system)}: ideal"] = line
+    return entries
+
+
+def _finish_goodput(axes: Axes, series: pd.DataFrame, ideals: pd.DataFrame) -> None:
+    """Scale the axes from zero, with room for the ideal."""
+    values = [*series["goodput_bps"], *ideals["ideal_bps"]]
+    most = max((float(value) for value in values if units.known(value)), default=0.0)
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, most * 1.08 or 1.0)
+    style.rate_axis(axes, values)
+
+
+def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
+    """Draw a fault's moment, its number, and the times until things were well again."""
+    axes.axvline(mark.at_s, color=style.FAULT, linewidth=0.9)
+    axes.annotate(
+        f"{number}",
+        (mark.at_s, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="center",
+        size=8,
+        color=style.FAULT,
+    )
+    begin_s = mark.at_s
+    for name, _, alpha in (*SPANS, LAST_SPAN):
+        end_s = getattr(mark, name)
+        if units.known(end_s) and end_s > begin_s:
+            axes.axvspan(begin_s, end_s, color=style.FAULT, alpha=alpha, linewidth=0)
+            begin_s = end_s
+
+
+def _link_bars(axes: Axes, loads: pd.DataFrame, spread: pd.DataFrame) -> None:
+    """Draw one system's links: a block of bars for each level."""
+    left = 0
+    handles: list[Artist] = []
+    for row in spread.itertuples():
+        rows = loads[loads["level"].fillna(-1) == row.level]
+        values, end = rows["load"].to_numpy(float), left + len(rows)
+        look = _bar_look(int(row.level), bool(rows["valid"].iloc[0]))
+        axes.stairs(values, range(left, end + 1), fill=True, **look)
+        axes.plot([left, end], [row.mean, row.mean], color=INK, linewidth=1.2)
+        low, high = row.mean - row.sd, row.mean + row.sd
+        axes.fill_between([left, end], low, high, color=INK, alpha=0.15, linewidth=0)
+        level = f"level {row.level:.0f}: " if row.level >= 0 else ""
+        text = f"{len(rows)} links, mean {units.share(row.mean)}, sd {units.share(row.sd)}"
+        handles.append(Patch(label=level + text, **look))
+        left = end + max(1, len(loads) // 60)
+    handles.append(Line2D([], [], color=INK, linewidth=1.2, label="mean, and its deviation"))
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    axes.set_xlim(0, left)
+    axes.set_xticks([])
+    axes.grid(visible=False, axis="x")
+
+
+def _bar_look(level: int, valid: bool) -> dict[str, Any]:
+    """Return how the bars of a level look; invalid ones are hatched."""
+    if not valid:
+        return {"facecolor": "none", "edgecolor": style.INVALID, "hatch": style.HATCH}
+    return {"color": COLOURS[level % len(COLOURS)] if level >= 0 else style.INVALID, "alpha": 0.75}

@@ -1,0 +1,263 @@
+"""From records to what a figure shows: small steps, each from a DataFrame to a DataFrame.
+
+The tables are those of experiments/runs/schema.py. Rows of invalid trials stay in every step, with
+``valid`` false: figures show them as such, and means leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from experiments.traffic.flows import COMPLETED
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+TRIAL = ["system", "repeat", "trial", "valid"]
+BINS = 60  # about so many points has a line over time
+MOST_POINTS = 400  # of a curve: a picture shows no more
+NEARER_S = 0.1  # bins are no finer than the records usually are
+
+
+def bin_width_s(intervals: pd.DataFrame) -> float:
+    """Return a width of bins that leaves about BINS of them, of 1, 2 or 5 times a power of ten."""
+    if intervals.empty:
+        return NEARER_S
+    wish = max(float(intervals["end_s"].max()) / BINS, NEARER_S)
+    power = 10.0 ** np.floor(np.log10(wish))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= wish * 0.999))
+
+
+def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
+    """Return each trial's total goodput in bins: TRIAL, at_s (a bin's middle), goodput_bps.
+
+    An interval's bytes are spread evenly over it, and the intervals of the flows need not agree.
+    """
+    parts = []
+    for trial, rows in _trials(intervals):
+        rows = rows[rows["end_s"] > rows["begin_s"]]
+        if rows.empty:
+            continue
+        edges = np.arange(0.0, float(rows["end_s"].max()) + bin_s, bin_s)
+        bits = np.diff(delivered_by(rows, edges)) * 8
+        middles = (edges[:-1] + edges[1:]) / 2
+        parts.append(_with_trial(trial, at_s=middles, goodput_bps=bits / bin_s))
+    return _joined(parts, "at_s", "goodput_bps")
+
+
+def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
+    """Return how many bytes had been delivered at each moment, by all rows together."""
+    begins, ends = (intervals[column].to_numpy(float) for column in ("begin_s", "end_s"))
+    slopes = intervals["delivered_bytes"].to_numpy(float) / np.maximum(ends - begins, 1e-9)
+    times = np.concatenate([begins, ends])
+    order = np.argsort(times, kind="stable")
+    times, changes = times[order], np.concatenate([slopes, -slopes])[order]
+    rates = np.cumsum(changes)[:-1]
+    total = np.concatenate([[0.0], np.cumsum(rates * np.diff(times))])
+    return np.interp(moments, times, total)
+
+
+def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """Return the mean over each system's valid trials: system, x, y, trials.
+
+    Where one trial has no value (it had ended by then) and another has, it counts as zero.
+    """
+    valid = series[series["valid"].fillna(False).astype(bool)]
+    parts = []
+    for system, rows in valid.groupby("system", sort=False):
+        wide = rows.pivot_table(index=x, columns="trial", values=y, aggfunc="first").fillna(0.0)
+        part = pd.DataFrame({x: wide.index, y: wide.mean(axis=1).to_numpy()})
+        parts.append(part.assign(system=system, trials=wide.shape[1]))
+    return _joined(parts, "system", x, y, "trials")
+
+
+def ideal_totals(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return each system's ideal: system, ideal_bps of all flows together, ideal_end_s."""
+    parts = []
+    for system, rows in flows.groupby("system", sort=False):
+        first = rows[rows["trial"] == rows["trial"].iloc[0]]  # the same in each of its trials
+        ideals = first["ideal_bps"].astype("float64")
+        total = ideals.sum() if ideals.notna().all() else np.nan
+        end = first["ideal_end_s"].astype("float64").max()
+        parts.append(pd.DataFrame({"system": [system], "ideal_bps": total, "ideal_end_s": end}))
+    return _joined(parts, "system", "ideal_bps", "ideal_end_s")
+
+
+def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return how flow goodputs are spread: TRIAL's, goodput_bps, share of flows at most so fast.
+
+    The flows of a system's valid trials are taken together, and so are those of its invalid ones.
+    A failed flow has no goodput; it counts among the flows, so that its share is missing on top.
+    """
+    parts = []
+    for (system, valid), rows in _by_validity(flows):
+        done = rows.loc[rows["status"] == COMPLETED, "goodput_bps"].astype("float64").dropna()
+        if done.empty:
+            continue
+        points = _thinned(np.sort(done.to_numpy()))
+        counts = np.searchsorted(np.sort(done.to_numpy()), points, side="right")
+        points, counts = np.insert(points, 0, points[0]), np.insert(counts, 0, 0)
+        part = pd.DataFrame({"goodput_bps": points, "share": counts / len(rows)})
+        parts.append(part.assign(system=system, valid=valid, failed=len(rows) - len(done)))
+    return _joined(parts, "system", "valid", "goodput_bps", "share", "failed")
+
+
+def flows_done(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return which share of its flows each trial had completed at a moment: TRIAL, at_s, share."""
+    parts = []
+    for trial, rows in _trials(flows):
+        ends = rows.loc[rows["status"] == COMPLETED, "end_s"].astype("float64").dropna()
+        parts.append(_with_trial(trial, **_steps(ends.to_numpy(), len(rows))))
+    return _joined(parts, "at_s", "share")
+
+
+def ideal_done(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return the same as `flows_done` for the ideal of each system: system, at_s, share."""
+    parts = []
+    for system, rows in flows.groupby("system", sort=False):
+        first = rows[rows["trial"] == rows["trial"].iloc[0]]
+        ends = first["ideal_end_s"].astype("float64").dropna().to_numpy()
+        if len(ends):
+            parts.append(pd.DataFrame(_steps(ends, len(first))).assign(system=system))
+    return _joined(parts, "system", "at_s", "share")
+
+
+def bytes_done(intervals: pd.DataFrame, flows: pd.DataFrame) -> pd.DataFrame:
+    """Return which share of its bytes each trial had delivered at a moment: TRIAL, at_s, share."""
+    volumes = flows.groupby("trial")["volume_bytes"].sum()
+    parts = []
+    for trial, rows in _trials(intervals):
+        volume = float(volumes.get(trial["trial"], 0))
+        if volume > 0 and len(rows):
+            moments = np.linspace(0.0, float(rows["end_s"].max()), 2 * BINS)
+            shares = delivered_by(rows, moments) / volume
+            parts.append(_with_trial(trial, at_s=moments, share=shares))
+    return _joined(parts, "at_s", "share")
+
+
+def link_loads(links: pd.DataFrame, topologies: Mapping[str, Topology]) -> pd.DataFrame:
+    """Return the mean load of each link over a system's valid trials, heaviest first.
+
+    Columns: system, valid, from, to, port, level (missing where the network is not known) and
+    load, the share of the time in which the link was busy. A system without a valid trial has the
+    mean of its invalid ones, and ``valid`` false.
+    """
+    kept = links[_counted(links)]
+    if kept.empty:
+        return _joined([], "system", "valid", "from", "to", "port", "level", "load")
+    keys = ["system", "valid", "from", "to", "port"]
+    loads = kept.groupby(keys, sort=False, as_index=False)["busy_share"].mean()
+    loads = loads.rename(columns={"busy_share": "load"}).dropna(subset=["load"])
+    loads["level"] = [
+        level_of(topologies.get(system), start, int(port))
+        for system, start, port in zip(loads["system"], loads["from"], loads["port"], strict=True)
+    ]
+    return loads.sort_values(["system", "load"], ascending=[True, False], kind="stable")
+
+
+def level_of(topology: Topology | None, start: str, port: int) -> float:
+    """Return the level of the cable in a node's port, NaN where there is no such cable."""
+    if topology is None:
+        return float("nan")
+    try:
+        return float(topology.plug(node_called(topology, start), port).level)
+    except TopologyError:
+        return float("nan")
+
+
+def node_called(topology: Topology, name: str) -> int:
+    """Return the node that a record names: an address, or a switch's name."""
+    if name.startswith("s"):
+        return topology.servers + topology.switch(name)
+    return topology.server(name)
+
+
+def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
+    """Return the spread of loads by level: system, level, links, mean, sd, most."""
+    levels = loads.assign(level=loads["level"].fillna(-1))
+    grouped = levels.groupby(["system", "level"], as_index=False)["load"]
+    spread: pd.DataFrame = grouped.agg(
+        links="size", mean="mean", sd=lambda load: load.std(ddof=0), most="max"
+    )
+    return spread
+
+
+def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the moments of faults for a figure: one row for what happened alike in all trials.
+
+    Columns: system, at_s, event, what and, as moments after the barrier, detected_s, rerouted_s
+    and recovered_s: the median over the system's valid trials (all, where none is valid).
+    """
+    kept = events[_counted(events)]
+    if kept.empty:
+        return _joined([], "system", "at_s", "event", "what", *AFTERWARDS)
+    kept = kept.assign(
+        planned_s=kept["at_s"].round(1),
+        **{name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS},
+    )
+    keys = ["system", "event", "what", "planned_s"]
+    marks = kept.groupby(keys, sort=False, as_index=False)[["at_s", *AFTERWARDS]].median()
+    return marks.sort_values(["system", "at_s"], kind="stable").drop(columns="planned_s")
+
+
+AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")
+
+
+def slowest(flows: pd.DataFrame, count: int = 10) -> pd.DataFrame:
+    """Return the slowest completed flows of valid trials, of each system."""
+    done = flows[_counted(flows) & (flows["status"] == COMPLETED)]
+    order = done.sort_values("goodput_bps", kind="stable")
+    return order.groupby("system", sort=False).head(count).sort_values("system", kind="stable")
+
+
+def failed(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return the flows that failed, of all trials."""
+    return flows[flows["status"] != COMPLETED]
+
+
+def _counted(rows: pd.DataFrame) -> pd.Series:
+    """Tell the rows of valid trials; of a system that has none, all of its rows."""
+    valid = rows["valid"].fillna(False).astype(bool)
+    return valid | ~valid.groupby(rows["system"]).transform("any").astype(bool)
+
+
+def _by_validity(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
+    """Return groups of rows by system and validity; not known to be valid is not valid."""
+    marked = rows.assign(valid=rows["valid"].fillna(False).astype(bool))
+    return marked.groupby(["system", "valid"], sort=False)
+
+
+def _trials(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
+    """Yield each trial's columns and its rows."""
+    for _, part in rows.groupby("trial", sort=True):
+        trial = part.iloc[0][TRIAL].to_dict()
+        trial["valid"] = trial["valid"] is True or trial["valid"] is np.True_
+        yield trial, part
+
+
+def _with_trial(trial: Mapping[str, object], **columns: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(columns).assign(**trial)
+
+
+def _steps(ends: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """Return the moments and heights of a curve that rises with each end."""
+    moments = _thinned(np.sort(ends))
+    heights = np.searchsorted(np.sort(ends), moments, side="right") / max(count, 1)
+    return {"at_s": np.concatenate([[0.0], moments]), "share": np.concatenate([[0.0], heights])}
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    """Return at most MOST_POINTS of sorted values, first and last among them."""
+    if len(values) <= MOST_POINTS:
+        return values
+    return values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]
+
+
+def _joined(parts: list[pd.DataFrame], *columns: str) -> pd.DataFrame:
+    """Return the parts below one another, or an empty table with these columns."""
+    if parts:
+        return pd.concat(parts, ignore_index=True)
+    names = list(columns) if "system" in columns else [*TRIAL, *columns]
+    return pd.DataFrame({name: pd.Series(dtype="object") for name in names})

@@ -1,0 +1,126 @@
+"""How all figures look: one size of text, colours the colour-blind tell apart, room to breathe."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from experiments.drawing.figure import COLOURS, INK, PAPER
+from experiments.drawing.files import rendered, write_atomically
+from experiments.reporting import units
+
+GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
+WIDTH, HEIGHT = 7.2, 3.3  # inches: a text column, twice as wide as high
+# Told apart in print without colour: a system's lines differ in dashes, its points in shape.
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2, 3, 2)))
+IDEAL, DOUBTED = (0, (1, 1)), (0, (3, 2.5))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCH = "////"
+# From little to much: the lighter, the less; equal steps to the eye, and legible in grey.
+RAMP = ("#C6DBEF", "#92C1DE", "#E8B75E", "#D55E00", "#8B1A00")
+SETTINGS: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlecolor": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "hatch.linewidth": 0.6,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def looks() -> Iterator[None]:
+    """Draw in the common look."""
+    with mpl.rc_context(SETTINGS):
+        yield
+
+
+def colour_of(index: int) -> str:
+    """Return the colour of the system with that index."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def dashes_of(index: int) -> Any:
+    """Return the line style of the system with that index."""
+    return DASHES[index % len(DASHES)]
+
+
+def marker_of(index: int) -> str:
+    """Return the marker of the series with that index."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def shown(name: object) -> str:
+    """Return a name as matplotlib shows it: in one line, not too long, and never left out."""
+    text = " ".join(str(name).split())
+    text = text if len(text) <= 48 else text[:45] + "…"
+    return f" {text}" if text.startswith("_") else text  # a legend leaves out what begins with _
+
+
+def axis_units(axis: Any, text: Callable[[float], str]) -> None:
+    """Write an axis's numbers by that function."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def rate_axis(axes: Axes, values: Iterable[float], axis: str = "y") -> None:
+    """Name the axis's unit once, and let its numbers be plain."""
+    most = max((float(value) for value in values if units.known(value)), default=1.0)
+    power = next((power for power in (12, 9, 6, 3) if most >= 10**power), 0)
+    unit = f"{units.PREFIXES[power // 3]}bit/s"
+    axis_units(getattr(axes, f"{axis}axis"), lambda value: f"{value / 10**power:g}")
+    getattr(axes, f"set_{axis}label")(f"goodput ({unit})")
+
+
+def legend_outside(axes: Axes, entries: dict[str, Any]) -> None:
+    """Put the legend to the right of the axes, where it covers nothing."""
+    if entries:
+        axes.legend([*entries.values()], [*entries], loc="upper left", bbox_to_anchor=(1.01, 1.0))
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write the figure as NAME.svg and NAME.png; return the two files."""
+    from experiments.files import give_to_user
+
+    files = []
+    for suffix in ("svg", "png"):
+        path = folder / f"{name}.{suffix}"
+        write_atomically(path, content(figure, suffix))
+        give_to_user(path)
+        files.append(path)
+    return files
+
+
+def content(figure: Figure, file_format: str) -> bytes:
+    """Return the figure as a file's bytes."""
+    with looks(), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes, in the PNG alone.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        return rendered(figure, file_format)
