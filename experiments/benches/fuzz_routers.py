@@ -18,9 +18,9 @@ from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
-from hosts.memory.packets import udp_packet
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.layout import checksum
+from hosts.wire.marks import udp_packet
 from topos.base.spec import parse
 from topos.base.topology import Topology
 

@@ -18,9 +18,9 @@ from hosts.base.router import Router
 from hosts.base.timers import PAPER
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
-from hosts.memory.packets import serial_of, udp_packet
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
+from hosts.wire.marks import serial_of, udp_packet
 from topos.base.spec import parse
 from topos.base.topology import Topology
 

@@ -1,7 +1,7 @@
 """Where a packet goes among switches: seen on the wire, at every port that it arrives at.
 
 Switches keep no trace of single packets. So somebody listens at all their ports for a packet with a
-mark (`hosts.memory.packets`). That holds whatever the switches are: bridges, routers, Open vSwitch.
+mark (`hosts.wire.marks`). That holds whatever the switches are: bridges, routers, Open vSwitch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Any
 
-from hosts.memory.packets import serial_of
+from hosts.wire.marks import serial_of
 from hosts.wire.frame import ETH_IP
 
 ETH_P_ALL = 0x0003

@@ -12,39 +12,32 @@ fault, repair and death, with the moment by the monotonic clock.
 from __future__ import annotations
 
 import json
-import select
-import socket
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import switching
+from experiments.emulation import switching, tracing
 from experiments.emulation.faults import Fault, Faults
-from experiments.emulation.following import Follower
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders, Routing
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.ovs import OpenVSwitch
 from experiments.emulation.routers import Routers, use_gateway
-from hosts.base.algorithms import algorithms, route
+from hosts.base.algorithms import algorithms
 from hosts.base.failures import Failures
 from hosts.base.load import router_for
-from hosts.base.path import Step, way
+from hosts.base.path import Step
 from hosts.live import bpf
-from hosts.memory.packets import udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-TRACE_PORT = 9  # "discard": nobody has to listen
-TRACE_S = 2.0
-TRACED = 0xFC  # type of service: such packets pass through Python on every plane (packet.h)
 CONVERGED_S = 30.0
 
 
@@ -310,104 +303,12 @@ class Lab:
     # -- where packets go ------------------------------------------------------------------------
 
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
-        """Send a marked packet and return the way that it took, hop by hop.
-
-        Where servers do not relay, the hops are the switches that it came to.
-
-        Returns
-        -------
-        dict
-            ``path``: the addresses passed; ``delivered``: whether it arrived; ``dropped``: the
-            reason if a server dropped it.
-        """
-        serial = next(self._serials)
-        target = self.topology.ip(destination)
-        if not self.forwarders:
-            return self._trace_switches(serial, source, destination, source_port)
-        require(source not in self.dead, f"server {self.name(source)} is dead: it sends nothing")
-        with ExitStack() as listening:
-            listeners = []
-            if destination not in self.dead:
-                # Somebody listens, so that no message about a closed port takes the way back.
-                listener = self._udp_socket(destination, target, TRACE_PORT)
-                listeners.append(listening.enter_context(listener))
-            with self._udp_socket(source, "", source_port) as sender:
-                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
-                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            select.select(listeners, [], [], TRACE_S / 20)
-            deadline = time.monotonic() + TRACE_S
-            found = self._followed(serial, source)
-            while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
-                time.sleep(0.02)
-                found = self._followed(serial, source)
-        return found
+        """Send a marked packet and return the way that it took: see `tracing.trace`."""
+        return tracing.trace(self, next(self._serials), source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
-        """Return the way that the routing takes when all failures are known; empty for none.
-
-        Where servers do not relay, the switches are named as well. Which of several ways of equal
-        cost a live flow takes is up to the switches' own hash.
-        """
-        if self.routing.endswith(".py"):
-            return []
-        failures = self.failures()
-        found = route(self.topology, self.routing, source, destination, failures)
-        passed = [source] if found.paths else []
-        for path in found.paths[:1]:
-            for server, step in zip(path.servers, path.steps, strict=False):
-                if not self.relays:
-                    passed += way(self.topology, server, step, failures.nodes, failures.links)
-                passed.append(step.peer)
-        return [self.name(node) for node in passed]
-
-    def _trace_switches(
-        self, serial: int, source: int, destination: int, source_port: int
-    ) -> dict[str, Any]:
-        target = self.topology.ip(destination)
-        with (
-            Follower(self.net, TRACE_PORT) as follower,
-            self._udp_socket(destination, target, TRACE_PORT) as listener,
-            self._udp_socket(source, "", source_port) as sender,
-        ):
-            try:
-                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            except OSError as error:  # a port that is down
-                dropped = f"{self.name(source)} cannot send: {error.strerror}"
-                return {"path": [self.name(source)], "delivered": False, "dropped": dropped}
-            arrived = bool(select.select([listener], [], [], TRACE_S)[0])
-            path = [self.name(source), *follower.passed(serial)]
-        if arrived:
-            path.append(self.name(destination))
-        return {
-            "path": path,
-            "delivered": arrived,
-            "dropped": "" if arrived else "switches do not say why",
-        }
-
-    def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
-        with self.host(server).live_namespace():
-            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.bind((address, port))
-        return made
-
-    def _followed(self, serial: int, source: int) -> dict[str, Any]:
-        assert self.forwarders is not None
-        at, path = source, [self.topology.address(source)]
-        seen: Counter[int] = Counter()
-        found: dict[str, Any] = {"path": path, "delivered": False, "dropped": ""}
-        while True:
-            traces = self.forwarders.ask(at, "trace") or []
-            own = [one for one in traces if one["serial"] == serial]
-            if len(own) <= seen[at]:
-                return found
-            what = own[seen[at]]
-            seen[at] += 1
-            if what["did"] != "sent":
-                found["delivered"] = what["did"] == "delivered"
-                found["dropped"] = what.get("reason", "")
-                return found
-            path.append(what["peer"])
-            at = self.topology.server(what["peer"])
+        """Return the way that the routing takes when all failures are known: see `tracing`."""
+        return tracing.computed(self, source, destination)
 
     # -- the log ---------------------------------------------------------------------------------
 

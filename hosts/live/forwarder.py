@@ -26,8 +26,8 @@ from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
 from hosts.live.namespace import Interfaces
-from hosts.memory.packets import serial_of
 from hosts.wire.frame import Frame
+from hosts.wire.marks import serial_of
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Forwarder:
             self._act(self.decisions.tell_used(now))
 
     def _trace(self, data: bytes, came_by: int | None, actions: list[Action]) -> None:
-        """Write down what became of a packet that carries a mark (see hosts/memory/packets.py)."""
+        """Write down what became of a packet that carries a mark (see hosts/wire/marks.py)."""
         serial = serial_of(data)
         if serial is None:
             return

@@ -23,7 +23,7 @@ from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.memory.devices import Device, Hop, through
-from hosts.memory.packets import serial_of, udp_packet
+from hosts.wire.marks import serial_of, udp_packet
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 

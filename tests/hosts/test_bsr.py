@@ -17,11 +17,11 @@ from hosts.bcube.selection import parallel_paths
 from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork, Trip
-from hosts.memory.packets import udp_packet
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.ipv4 import flow_key
+from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure, Probe
 
 SPECS = ["bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=32"]

@@ -16,12 +16,12 @@ from hosts.bcube.paths import path_set
 from hosts.bcube.source_routes import hops_of, reverse
 from hosts.memory.devices import Corrupt
 from hosts.memory.network import MemoryNetwork
-from hosts.memory.packets import udp_packet
 from hosts.wire import bcube as wire
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
+from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
 from topos.base.errors import TopologyError
 from topos.bcube import BCube

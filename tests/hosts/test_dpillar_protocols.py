@@ -20,7 +20,6 @@ from hosts.dpillar.paths import mp_tunnels
 from hosts.dpillar.tunnel import NO_PATH, RESERVED, TTL
 from hosts.memory.devices import Duplicate, Hop, Loss, Tap
 from hosts.memory.network import MemoryNetwork, Trip
-from hosts.memory.packets import udp_packet
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import (
@@ -31,6 +30,7 @@ from hosts.wire.ipv4 import (
     Tunnel,
     decapsulate,
 )
+from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
 
 ROUTERS = {

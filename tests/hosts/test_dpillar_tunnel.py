@@ -19,7 +19,6 @@ from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, TTL, Tunnelling
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork, Trip
-from hosts.memory.packets import serial_of, udp_packet
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import (
@@ -32,6 +31,7 @@ from hosts.wire.ipv4 import (
     decapsulate,
     encapsulate,
 )
+from hosts.wire.marks import serial_of, udp_packet
 from hosts.wire.messages import PathFailure
 from topos.dpillar import DPillar
 

@@ -12,8 +12,8 @@ from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.memory.devices import Corrupt, Delay, Duplicate, Hop, Loss, Tap
 from hosts.memory.network import MemoryNetwork, Trip
-from hosts.memory.packets import udp_packet
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.marks import serial_of, udp_packet
 
 SPECS = [
     "dpillar,4,2",
@@ -199,3 +199,19 @@ def test_rubbish_is_counted_and_never_an_error(spec: str, name: str) -> None:
     assert sum(router.drops.values()) > 500
     assert all(reason and len(reason) < 60 for reason in router.drops)
     json.dumps(router.state())
+
+
+@every_small_router
+def test_it_knows_how_long_its_headers_are(spec: str, name: str) -> None:
+    seen: list[Hop] = []
+    net = network(spec, name, Tap(lambda hop, _: seen.append(hop)))
+    net.run(2.0)
+    seen.clear()
+    net.send_udp(0, net.topology.servers - 1)
+    net.run(2.0)
+    packet = udp_packet(net.topology, 0, net.topology.servers - 1)
+    carried = [hop.frame for hop in seen if serial_of(hop.frame.data) is not None]
+    assert carried
+    for frame in carried:
+        length = len(frame.data) - len(packet)
+        assert length == type(net.routers[0]).header_bytes()

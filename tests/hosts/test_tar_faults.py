@@ -12,10 +12,10 @@ from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.memory.devices import Device, Duplicate, Loss
 from hosts.memory.network import MemoryNetwork, Trip
-from hosts.memory.packets import udp_packet
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
 from topos.ficonn import BACKUP, SWITCH, FiConn
 

@@ -13,11 +13,11 @@ from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.memory.devices import Device, Hop, Tap
 from hosts.memory.network import HOP_DELAY_S, MemoryNetwork, Trip
-from hosts.memory.packets import udp_packet
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
+from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
 from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH, FiConn

@@ -60,7 +60,7 @@ def live_paths(
     With each stands the time to live that was left of 64; 0 if the packet was lost.
     """
     from experiments.emulation.following import Follower
-    from hosts.memory.packets import udp_payload
+    from hosts.wire.marks import udp_payload
 
     found = []
     with Follower(live.net, PORT) as follower:

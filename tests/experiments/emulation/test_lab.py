@@ -25,12 +25,12 @@ from hosts.base.algorithms import SHORTEST, algorithms, route
 from hosts.base.failures import NONE
 from hosts.base.load import router_for
 from hosts.live import bpf
-from hosts.memory.packets import serial_of
 from hosts.memory.tryout import network_of, tried
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, UDP, Ipv4Header
+from hosts.wire.marks import serial_of
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab

@@ -1,0 +1,50 @@
+"""IPv4 packets for tests, traces and the network in memory, each with a number to know it by."""
+
+from __future__ import annotations
+
+import struct
+
+from hosts.wire.ipv4 import Ipv4Header
+from topos.base.topology import Topology
+
+UDP = 17
+_MARK = b"pillarbox trip "
+_UDP_HEADER = struct.Struct(">HHHH")
+_SERIAL = struct.Struct(">Q")
+
+
+def udp_packet(
+    topology: Topology,
+    source: int,
+    destination: int,
+    *,
+    serial: int = 0,
+    source_port: int = 4000,
+    destination_port: int = 5000,
+    size: int = 0,
+) -> bytes:
+    """Return a UDP packet between two servers, padded to at least that many bytes."""
+    payload = udp_payload(serial)
+    payload += bytes(max(0, size - 28 - len(payload)))
+    udp = _UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
+    header = Ipv4Header(topology.ipv4(source), topology.ipv4(destination), UDP, ttl=64)
+    return header.pack(udp)
+
+
+def udp_payload(serial: int) -> bytes:
+    """Return what makes a packet known by that number."""
+    return _MARK + _SERIAL.pack(serial)
+
+
+def serial_of(data: bytes) -> int | None:
+    """Return the number of the packet that is somewhere in these bytes, None if none is.
+
+    >>> import topos
+    >>> serial_of(b"any header" + udp_packet(topos.parse("bcube,4,1"), 0, 5, serial=7))
+    7
+    """
+    at = data.find(_MARK)
+    if at < 0 or len(data) < at + len(_MARK) + _SERIAL.size:
+        return None
+    serial: int = _SERIAL.unpack_from(data, at + len(_MARK))[0]
+    return serial
