@@ -1,0 +1,342 @@
+"""The process that sends and receives all flows of the built-in generator, in one loop.
+
+It is a process of its own so that its memory is small and its loop waits for nothing else. It reads
+a line of JSON on its standard input (`Task`), connects everything and answers with a line (how many
+flows are connected, or why it refuses); it reads the moment of the barrier, and after the last
+flow's end it writes a line with what became of the flows, and then the intervals, each a ROW.
+
+Delivered bytes are counted as they are taken from the receivers' sockets, where MSG_TRUNC throws
+them away without copying. How far each flow is stands all the time in the *board*, memory that is
+shared with whoever started the process: delivered bytes of 64 bits for each flow, then a byte that
+says whether it has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Any, TypedDict
+
+from experiments.traffic.flows import COMPLETED, FAILED, Flow
+from experiments.traffic.generator_sockets import Connection, Connector
+from experiments.traffic.tcp_info import tcp_info
+from hosts.live.namespace import die_with_parent
+
+# Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
+ROW = struct.Struct("=IddQIIQ")
+BOARD_BYTES = 9  # for each flow
+DEATHS_EVERY_S = 0.05
+MOST_EVENTS = 512
+DATA = memoryview(bytes(1 << 18))
+SINK = bytearray(1 << 20)
+MSG_TRUNC = 0x20
+
+
+class Task(TypedDict):
+    """What the process is to do."""
+
+    flows: list[list[Any]]  # the fields of each Flow
+    namespaces: dict[str, int]  # open files, by server
+    addresses: dict[str, str]  # of IPv4, by server
+    names: dict[str, int]  # servers by the addresses that the event log uses
+    dead: list[int]
+    events: list[Any]  # the lab's event log, and how much of it is known
+    congestion: str
+    interval_s: float
+    timeout_s: float
+    board: int
+
+
+class Deaths:
+    """Tells which servers die, as the lab's event log says it.
+
+    A server's death ends the programs on it. This process is on none of them, and has to be told.
+    """
+
+    def __init__(self, path: str, known_bytes: int, names: dict[str, int]) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115, PTH123 - as long as the process lives
+        self._file.seek(known_bytes)
+        self._names, self._begun = names, b""
+
+    def new(self) -> Iterator[int]:
+        """Yield the servers that have died since this was last asked."""
+        *lines, self._begun = (self._begun + self._file.read()).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "kill" and event["server"] in self._names:
+                yield self._names[event["server"]]
+
+
+class Loop:
+    """Sends and receives until every flow has ended."""
+
+    def __init__(self, connections: list[Connection], task: Task, deaths: Deaths) -> None:
+        self.connections, self._deaths = connections, deaths
+        self._interval_s, self._timeout_s = task["interval_s"], task["timeout_s"]
+        self._names = {server: name for name, server in task["names"].items()}
+        board = memoryview(mmap(task["board"], BOARD_BYTES * len(connections)))
+        self._delivered = board[: 8 * len(connections)].cast("Q")
+        self._ended = board[8 * len(connections) :]
+        self._ready = select.epoll()
+        self._deeds: dict[int, tuple[Callable[[Connection], None], Connection]] = {}
+        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self._running: dict[int, Connection] = {}
+        self._left = 0
+        self._barrier_s = self._now = self._latest_s = 0.0
+        self.rows = bytearray()
+
+    def run(self, barrier_s: float) -> dict[str, Any]:
+        """Do everything that follows the barrier; return what it has cost."""
+        self._barrier_s = barrier_s
+        for one in self.connections:
+            if one.ended:  # it could not be connected
+                self._ended[one.flow.number] = 1
+            else:
+                self._left += 1
+                self._at(barrier_s + one.flow.start_s, self._begin, one)
+        self._at(barrier_s + self._interval_s, self._tick, barrier_s + self._interval_s)
+        self._at(barrier_s, self._look_for_deaths)
+        self._at(barrier_s + self._timeout_s, self._time_out)
+        time.sleep(max(0.0, barrier_s - time.monotonic()))
+        before_s = time.process_time()
+        while self._left:
+            self._step()
+        cpu_s = time.process_time() - before_s
+        lasted_s = max(1e-9, time.monotonic() - barrier_s)
+        return {
+            "cpu_s": round(cpu_s, 3),
+            "cpu_share": round(cpu_s / lasted_s, 3),
+            "peak_mb": round(peak_kb() / 1024, 1),
+            "late_s": round(self._latest_s, 4),
+        }
+
+    def _step(self) -> None:
+        """Do what is due, then what is ready."""
+        self._now = time.monotonic()
+        while self._agenda and self._agenda[0][0] <= self._now:
+            due_s, _, deed, arguments = heapq.heappop(self._agenda)
+            self._latest_s = max(self._latest_s, self._now - due_s)
+            deed(*arguments)
+        wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
+        events = self._ready.poll(wait_s, MOST_EVENTS)
+        self._now = time.monotonic()
+        for descriptor, _ in events:
+            found = self._deeds.get(descriptor)
+            if found:  # else its flow has ended a moment ago
+                deed, one = found
+                try:
+                    deed(one)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._end(one, f"its connection broke: {error.strerror}")
+
+    def _at(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
+        self._serial += 1
+        heapq.heappush(self._agenda, (at_s, self._serial, deed, arguments))
+
+    # -- a flow ----------------------------------------------------------------------------------
+
+    def _begin(self, one: Connection) -> None:
+        if one.ended:
+            return
+        assert one.sender is not None and one.receiver is not None
+        for end, deed, event in (
+            (one.sender, self._send, select.EPOLLOUT),
+            (one.receiver, self._receive, select.EPOLLIN),
+        ):
+            self._deeds[end.fileno()] = deed, one
+            self._ready.register(end, event)
+        one.row_s = self._now
+        self._running[one.flow.number] = one
+        if one.flow.duration_s is not None:
+            ends_s = self._barrier_s + one.flow.start_s + one.flow.duration_s
+            self._at(ends_s, self._time_is_over, one)
+
+    def _send(self, one: Connection) -> None:
+        assert one.sender is not None
+        volume = one.flow.volume_bytes
+        if volume is None:
+            one.sent += one.sender.send(DATA)
+        elif one.sent < volume:
+            one.sent += one.sender.send(DATA[: volume - one.sent])
+        else:  # all is sent, and yet there is something: an error
+            one.sender.send(b"")
+            self._end(one, "its connection was closed")
+            return
+        if one.begin_s is None:
+            one.begin_s = self._now
+        if one.sent == volume:
+            self._ready.modify(one.sender, 0)  # errors are reported all the same
+
+    def _receive(self, one: Connection) -> None:
+        assert one.receiver is not None
+        arrived = one.receiver.recv_into(SINK, 0, MSG_TRUNC)
+        if not arrived:
+            self._end(one, "its connection was closed")
+            return
+        one.delivered += arrived
+        one.moved_s = self._now
+        self._delivered[one.flow.number] = one.delivered
+        if one.delivered == one.flow.volume_bytes:
+            one.end_s = self._now
+            self._end(one)
+
+    def _time_is_over(self, one: Connection) -> None:
+        if one.ended:
+            return
+        one.end_s = self._now  # not that of the last byte: a silence at the end counts as well
+        self._end(one, "" if one.delivered else f"nothing arrived in {one.flow.duration_s:g} s")
+
+    def _end(self, one: Connection, reason: str = "") -> None:
+        """Be done with a flow; with a reason, it has failed."""
+        number = one.flow.number
+        if number in self._running:
+            self._write_row(one)
+            del self._running[number]
+        for end in (one.sender, one.receiver):
+            if end is not None:
+                self._deeds.pop(end.fileno(), None)
+        one.reason, one.ended = reason, True
+        one.close()
+        self._ended[number] = 1
+        self._left -= 1
+
+    # -- moments ---------------------------------------------------------------------------------
+
+    def _tick(self, due_s: float) -> None:
+        """Write an interval of each flow that is running."""
+        for one in self._running.values():
+            self._write_row(one)
+        next_s = due_s + self._interval_s
+        while next_s <= self._now:
+            next_s += self._interval_s
+        self._at(next_s, self._tick, next_s)
+
+    def _write_row(self, one: Connection) -> None:
+        assert one.sender is not None
+        info = tcp_info(one.sender)
+        one.retransmits = info["total_retrans"]
+        if one.end_s is None or one.end_s > one.row_s:
+            self.rows += ROW.pack(
+                one.flow.number,
+                round(one.row_s - self._barrier_s, 6),
+                round((one.end_s or self._now) - self._barrier_s, 6),
+                one.delivered - one.row_delivered,
+                one.retransmits - one.row_retransmits,
+                info["rtt"],
+                info["snd_cwnd"] * info["snd_mss"],
+            )
+        one.row_s = self._now
+        one.row_delivered, one.row_retransmits = one.delivered, one.retransmits
+
+    def _look_for_deaths(self) -> None:
+        for server in self._deaths.new():
+            for one in self.connections:
+                if not one.ended and server in (one.flow.source, one.flow.destination):
+                    self._end(one, f"server {self._names[server]} died")
+        self._at(self._now + DEATHS_EVERY_S, self._look_for_deaths)
+
+    def _time_out(self) -> None:
+        for one in self.connections:
+            if not one.ended:
+                self._end(one, self._why_late(one))
+
+    def _why_late(self, one: Connection) -> str:
+        volume = one.flow.volume_bytes
+        of = "" if volume is None else f" of {volume}"
+        said = f"no end within {self._timeout_s:g} s: {one.delivered}{of} bytes delivered"
+        if one.moved_s is None:
+            return said
+        return f"{said}, the last at {one.moved_s - self._barrier_s:.1f} s"
+
+    def outcome(self, one: Connection) -> list[Any]:
+        """Return what becomes a FlowResult: status, reason, begin, end, bytes, and so on."""
+        moments = [
+            None if moment is None else round(moment - self._barrier_s, 6)
+            for moment in (one.begin_s, None if one.reason else one.end_s)
+        ]
+        status = FAILED if one.reason else COMPLETED
+        return [status, one.reason, *moments, one.delivered, one.retransmits, one.tries]
+
+
+def connected(task: Task) -> list[Connection]:
+    """Return the flows' connections, made as far as they can be."""
+    allow_open_files(2 * len(task["flows"]) + 2 * len(task["namespaces"]) + 64)
+    connections = [Connection(Flow(*fields)) for fields in task["flows"]]
+    names = {server: name for name, server in task["names"].items()}
+    for one in connections:
+        for server in {one.flow.source, one.flow.destination} & set(task["dead"]):
+            one.fail(f"server {names[server]} is dead")
+    namespaces = {int(server): opened for server, opened in task["namespaces"].items()}
+    addresses = {int(server): address for server, address in task["addresses"].items()}
+    Connector(namespaces, addresses, task["congestion"]).connect(connections)
+    return connections
+
+
+def allow_open_files(count: int) -> None:
+    """Let this process have so many files open, or raise ValueError saying what would help."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
+    except (ValueError, OSError):
+        raise ValueError(
+            f"these flows need {count} open files and a process may have {hard} here: choose fewer "
+            f"flows, or raise the limit (ulimit -n {count}, or sysctl fs.nr_open)"
+        ) from None
+
+
+def main() -> None:
+    """Do one task."""
+    die_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
+    task: Task = json.loads(sys.stdin.readline())
+    path, known_bytes = task["events"]
+    deaths = Deaths(path, known_bytes, task["names"])
+    try:
+        connections = connected(task)
+    except ValueError as error:
+        _say({"refused": str(error)})
+        return
+    loop = Loop(connections, task, deaths)
+    gc.freeze()
+    gc.disable()  # nothing here refers to itself
+    _say({"connected": sum(not one.ended for one in connections)})
+    barrier = sys.stdin.readline()
+    if not barrier:
+        return
+    cost = loop.run(json.loads(barrier))
+    _say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
+    sys.stdout.buffer.write(loop.rows)
+
+
+def peak_kb() -> int:
+    """Return the most memory that this process has had; getrusage counts its parent's as well."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return int(status["VmHWM"].split()[0])
+
+
+def _say(what: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(what).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.buffer.flush()
+    os._exit(0)  # thousands of sockets are closed by the kernel, at once

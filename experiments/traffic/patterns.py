@@ -1,0 +1,260 @@
+"""Who sends to whom: patterns by name, and the flows that a workload makes of them.
+
+Everything random comes from the seed, so that the same workload and seed give the same flows in the
+same order. Servers in options are addresses ("0.3"), several of them a list or a text with commas;
+where a pattern takes servers, a whole number stands for so many drawn at random.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, permutations, product
+from random import Random
+from typing import Any
+
+from experiments.plans.experiment import Workload
+from experiments.traffic.flows import Flow
+from hosts.base.algorithms import choose, route
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+MOST_FLOWS = 1_000_000  # about what memory holds
+MOST_PARALLEL = 1000  # flows of one pair
+JITTER = "jitter_s"
+
+Pair = tuple[int, int]
+
+
+class Options:
+    """The options of a pattern, as a workload gives them, read for one network."""
+
+    def __init__(self, topology: Topology, given: Mapping[str, Any], draw: Random) -> None:
+        self.topology, self.draw = topology, draw
+        self._given = given
+
+    def has(self, name: str) -> bool:
+        """Tell whether the workload gives this option."""
+        return name in self._given
+
+    def server(self, name: str, default: int) -> int:
+        """Return the one server that an option names."""
+        value = self._given.get(name)
+        return default if value is None else self._server(name, value)
+
+    def count(self, name: str, default: int, most: int) -> int:
+        """Return the number that an option gives."""
+        value = self._given.get(name, default)
+        require(
+            isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most,
+            f"{name} is a whole number from 1 to {most} in {self.topology.spec}, not {value!r}",
+        )
+        return int(value)
+
+    def seconds(self, name: str) -> float:
+        """Return the time that an option gives, 0 by default."""
+        value = self._given.get(name, 0.0)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number and 0 <= value < 1e6, f"{name} is a number of seconds, not {value!r}")
+        return float(value)
+
+    def servers(self, name: str, default: int, others: set[int]) -> list[int]:
+        """Return the servers that an option lists, or so many drawn from those not in `others`."""
+        value = self._given.get(name, default)
+        if isinstance(value, str):
+            value = [word.strip() for word in value.split(",")]
+        if isinstance(value, list | tuple):
+            named = [self._server(name, one) for one in value]
+            require(bool(named), f"{name} lists no server: give addresses, or how many to draw")
+            require(len(set(named)) == len(named), f"{name} lists a server twice")
+            return named
+        free = [server for server in range(self.topology.servers) if server not in others]
+        return sorted(self.draw.sample(free, self.count(name, default, len(free))))
+
+    def _server(self, name: str, value: Any) -> int:
+        example = self.topology.address(self.topology.servers - 1)
+        require(
+            isinstance(value, str),
+            f"{name} is the address of a server, a text like {example!r}, not {value!r}",
+        )
+        return self.topology.server(value)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A way to choose pairs of source and destination; `options` says what each option is for."""
+
+    about: str
+    pairs: Callable[[Options], Iterator[Pair]]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def _one_to_one(options: Options) -> Iterator[Pair]:
+    topology = options.topology
+    source = options.server("source", 0)
+    destination = options.server("destination", topology.servers - 1 if source == 0 else 0)
+    require(source != destination, f"source and destination are both {topology.address(source)}")
+    flows = 0 if options.has("flows") else disjoint_paths(topology, source, destination)
+    for _ in range(flows or options.count("flows", 1, MOST_PARALLEL)):
+        yield source, destination
+
+
+def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
+    """Return how many disjoint paths the network's usual multi-path routing finds for a pair.
+
+    >>> import topos
+    >>> disjoint_paths(topos.parse("bcube,4,1"), 0, 15)
+    2
+    """
+    name = choose(topology, None, several=True, opposite=False)
+    return len(route(topology, name, source, destination, several=True).paths)
+
+
+def _one_to_several(options: Options) -> Iterator[Pair]:
+    source = options.server("source", 0)
+    few = min(2, options.topology.servers - 1)
+    for receiver in options.servers("receivers", few, {source}):
+        require(receiver != source, f"{options.topology.address(source)} would send to itself")
+        yield source, receiver
+
+
+def _one_to_all(options: Options) -> Iterator[Pair]:
+    source = options.server("source", 0)
+    return ((source, other) for other in range(options.topology.servers) if other != source)
+
+
+def _several_to_one(options: Options) -> Iterator[Pair]:
+    destination = options.server("destination", 0)
+    few = min(2, options.topology.servers - 1)
+    for sender in options.servers("senders", few, {destination}):
+        require(sender != destination, f"{options.topology.address(sender)} would send to itself")
+        yield sender, destination
+
+
+def _all_to_all(options: Options) -> Iterator[Pair]:
+    return permutations(range(options.topology.servers), 2)
+
+
+def _permutation(options: Options) -> Iterator[Pair]:
+    order = list(range(options.topology.servers))
+    while any(server == other for server, other in enumerate(order)):  # e times, on average
+        options.draw.shuffle(order)
+    return iter(list(enumerate(order)))
+
+
+def _burst(options: Options) -> Iterator[Pair]:
+    quarter = max(1, options.topology.servers // 4)
+    senders = options.servers("senders", quarter, set())
+    receivers = options.servers("receivers", quarter, set(senders))
+    require(
+        len({*senders, *receivers}) > 1,
+        f"senders and receivers are both {options.topology.address(senders[0])} alone",
+    )
+    return ((a, b) for a, b in product(senders, receivers) if a != b)
+
+
+_SOURCE = "the sending server; the first by default"
+_DESTINATION = "the receiving server; the first by default"
+_SENDERS = "the sending servers, or how many to draw"
+_RECEIVERS = "the receiving servers, or how many to draw"
+PATTERNS: dict[str, Pattern] = {
+    "one-to-one": Pattern(
+        "a pair of servers, with one flow for each disjoint path between them",
+        _one_to_one,
+        {
+            "source": _SOURCE,
+            "destination": "the receiving server; the last by default",
+            "flows": "how many; by default as many as there are disjoint paths",
+        },
+    ),
+    "one-to-several": Pattern(
+        "a server sends to some others",
+        _one_to_several,
+        {"source": _SOURCE, "receivers": f"{_RECEIVERS}; 2 by default"},
+    ),
+    "one-to-all": Pattern("a server sends to all others", _one_to_all, {"source": _SOURCE}),
+    "several-to-one": Pattern(
+        "some servers send to one",
+        _several_to_one,
+        {"senders": f"{_SENDERS}; 2 by default", "destination": _DESTINATION},
+    ),
+    "all-to-all": Pattern("every server sends to every other", _all_to_all),
+    "permutation": Pattern(
+        "every server sends to one other and receives from one, drawn at random", _permutation
+    ),
+    "burst": Pattern(
+        "every server of one group sends to every server of another",
+        _burst,
+        {
+            "senders": f"{_SENDERS}; a quarter of all by default",
+            "receivers": f"{_RECEIVERS} from the others; a quarter of all by default",
+        },
+    ),
+}
+COMMON_OPTIONS = {JITTER: "each flow starts so many seconds late, at most, at random; 0 by default"}
+
+
+def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
+    """Return the flows of a workload, numbered from 0.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    workload : Workload
+        Which pattern, with which options, and how much each flow sends.
+    seed : int
+        Decides all that is drawn: servers, permutations, late starts.
+
+    Examples
+    --------
+    >>> import topos
+    >>> flows = flows_of(topos.parse("bcube,4,1"), Workload(volume_bytes=1000), seed=1)
+    >>> len(flows), flows[16].source, flows[16].destination
+    (240, 1, 2)
+    """
+    pattern = _pattern(workload)
+    _check_amount(workload)
+    require(topology.servers > 1, f"{topology.spec} has one server only, and nobody to send to")
+    options = Options(topology, workload.options, Random(f"pairs {seed}"))
+    pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
+    require(
+        len(pairs) <= MOST_FLOWS,
+        f"{workload.pattern} on {topology.spec} is more than {MOST_FLOWS} flows: choose a smaller "
+        "network, or a pattern such as permutation",
+    )
+    most_s = options.seconds(JITTER)
+    late = Random(f"starts {seed}")
+    starts_s = [late.uniform(0.0, most_s) if most_s else 0.0 for _ in pairs]
+    return [
+        Flow(number, source, destination, workload.volume_bytes, workload.duration_s, start_s)
+        for number, ((source, destination), start_s) in enumerate(zip(pairs, starts_s, strict=True))
+    ]
+
+
+def _pattern(workload: Workload) -> Pattern:
+    """Return the pattern of that name, once its options are known to be its own."""
+    name = workload.pattern
+    close = difflib.get_close_matches(name, PATTERNS, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PATTERNS)}"
+    require(name in PATTERNS, f"there is no traffic pattern {name!r}: {hint}")
+    known = {**PATTERNS[name].options, **COMMON_OPTIONS}
+    for option in workload.options:
+        require(
+            option in known,
+            f"the pattern {name} has no option {option!r}: there are {', '.join(known)}",
+        )
+    return PATTERNS[name]
+
+
+def _check_amount(workload: Workload) -> None:
+    volume_bytes, duration_s = workload.volume_bytes, workload.duration_s
+    require(
+        volume_bytes is None or volume_bytes >= 1,
+        f"volume_bytes is at least 1, not {volume_bytes}: each flow has something to deliver",
+    )
+    require(
+        duration_s is None or duration_s > 0,
+        f"duration_s is more than 0, not {duration_s}: each flow takes some time",
+    )

@@ -1,0 +1,99 @@
+"""Which program sends a workload's flows, and TCP's settings on the servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.traffic.flows import Flow, Sending, Tool
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+AUTO = "auto"
+MOST_IPERF3_FLOWS = 400  # beyond, two processes for each flow take the machine from the network
+
+# Whatever the machine's are: what a new namespace inherits, and what decides TCP's behaviour.
+PINNED = {
+    "net/ipv4/tcp_rmem": "4096 131072 6291456",
+    "net/ipv4/tcp_wmem": "4096 16384 4194304",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_moderate_rcvbuf": "1",
+    "net/ipv4/tcp_window_scaling": "1",
+    "net/ipv4/tcp_timestamps": "1",
+    "net/ipv4/tcp_sack": "1",
+    "net/ipv4/tcp_ecn": "2",
+    "net/ipv4/tcp_slow_start_after_idle": "1",
+    "net/ipv4/tcp_mtu_probing": "0",
+}
+
+
+def _iperf3(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
+    from experiments.traffic.iperf3 import Iperf3
+
+    return Iperf3(lab, flows, sending)
+
+
+def _generator(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
+    from experiments.traffic.generator import Generator
+
+    return Generator(lab, flows, sending)
+
+
+TOOLS: dict[str, Callable[[Lab, Sequence[Flow], Sending], Tool]] = {
+    "iperf3": _iperf3,
+    "generator": _generator,
+}
+
+
+def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
+    """Return the program that sends these flows over a lab.
+
+    Parameters
+    ----------
+    name : str
+        A name in TOOLS; or ``auto``: iperf3 where it is installed and the flows are few, else the
+        built-in generator.
+    lab : Lab
+        The running lab.
+    flows : sequence of Flow
+        What is sent.
+    sending : Sending
+        How it is sent.
+    """
+    chosen = chosen_tool(name, len(flows))
+    return TOOLS[chosen](lab, flows, sending)
+
+
+def chosen_tool(name: str, flows: int) -> str:
+    """Return the name of the program that sends so many flows."""
+    there = shutil.which("iperf3") is not None
+    if name == AUTO:
+        return "iperf3" if there and flows <= MOST_IPERF3_FLOWS else "generator"
+    require(name in TOOLS, f"there is no traffic tool {name!r}: {AUTO}, {', '.join(TOOLS)}")
+    require(
+        there or name != "iperf3",
+        "iperf3 is not installed: install it (apt install iperf3), or choose the generator",
+    )
+    return name
+
+
+def pinned_sysctls(lab: Lab) -> dict[str, str]:
+    """Set TCP's sysctls on every server; return what holds there now, for the manifest.
+
+    What this kernel does not know is left out.
+    """
+    from experiments.emulation.namespaces import write_sysctl
+
+    found: dict[str, str] = {}
+    for server in range(lab.topology.servers):
+        with lab.host(server).live_namespace():
+            for name, value in PINNED.items():
+                write_sysctl(name, value)
+                path = Path("/proc/sys") / name
+                if path.exists():
+                    found[name.replace("/", ".")] = " ".join(path.read_text().split())
+    return found
