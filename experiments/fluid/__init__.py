@@ -1,1 +1,1 @@
-"""The fluid model: what flows over given paths get, and the most that any routing could give."""
+"""What a network could carry at best: flows as fluids that share links, without packets."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.dcn import PLAIN, DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl
 
@@ -32,6 +32,11 @@ class HopByHop(Router):
             The port by which the packet came; None where it is this server's own.
         """
         raise NotImplementedError
+
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return the size of a DCN header, if there is one."""
+        return 0 if cls.plain_ip else PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
         """Send the packet to its next hop."""

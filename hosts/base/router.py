@@ -151,7 +151,7 @@ class Router:
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return what it puts between the Ethernet header and a packet of the applications."""
+        """Return what it puts, at most, between the Ethernet header and an application's packet."""
         return 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:

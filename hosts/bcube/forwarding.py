@@ -33,7 +33,7 @@ from hosts.bcube.neighbours import NeighbourTable
 from hosts.bcube.paths import digit, with_digit
 from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, BCubeHeader, advance
+from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, advance
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
@@ -58,6 +58,11 @@ class Forwarding(Router):
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
+
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return the size of a header with a whole path."""
+        return SIZE
 
     # -- for the source's part to say ------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from hosts.dcell.dfr import (
     members,
     upper_first,
 )
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast, is_multicast
+from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import Unreachable, Unreached
@@ -89,6 +89,11 @@ class Dfr(Router):
         self.told: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
 
     # -- what a router says ----------------------------------------------------------------------
+
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return the size of a DCN header; one with a proxy has 4 bytes more."""
+        return PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
         """Send the packet on its way, unless its destination was found unreachable."""

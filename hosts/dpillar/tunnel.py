@@ -87,6 +87,11 @@ class Tunnelling(Router):
 
     directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
 
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return the size of the tunnel's IP header."""
+        return LAYOUT.size
+
     # -- for a subclass to say -------------------------------------------------------------------
 
     def tunnel_for(

@@ -207,11 +207,11 @@ def test_it_knows_how_long_its_headers_are(spec: str, name: str) -> None:
     net = network(spec, name, Tap(lambda hop, _: seen.append(hop)))
     net.run(2.0)
     seen.clear()
-    net.send_udp(0, net.topology.servers - 1)
+    far = net.topology.servers // 2 - 1  # more than one hop away where there are such
+    net.send_udp(0, far)
     net.run(2.0)
-    packet = udp_packet(net.topology, 0, net.topology.servers - 1)
+    packet = udp_packet(net.topology, 0, far)
     carried = [hop.frame for hop in seen if serial_of(hop.frame.data) is not None]
-    assert carried
-    for frame in carried:
-        length = len(frame.data) - len(packet)
-        assert length == type(net.routers[0]).header_bytes()
+    # A tunnel of DPillar's ends one hop before the destination: there the header is off already.
+    longest = max(len(frame.data) for frame in carried) - len(packet)
+    assert longest == type(net.routers[0]).header_bytes()

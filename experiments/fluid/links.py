@@ -1,0 +1,170 @@
+"""Directed links as dense integers: a link is the port that traffic leaves by.
+
+A cable is two links, one each way. Link ``node's first port + port`` leaves a server or switch by
+that port, so that nothing has to be stored, and arrays of servers and ports give arrays of links.
+Ports without a cable have a number too, which no path uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path, way
+from topos.base.errors import require
+from topos.base.polymorphic import NOTHING, select
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Ints = NDArray[numpy.integer[Any]]
+    Bools = NDArray[numpy.bool_]
+
+
+class LinkName(NamedTuple):
+    """A link as people read it; `port` tells apart several between the same two."""
+
+    from_node: str
+    to_node: str
+    port: int
+
+
+class Routes(NamedTuple):
+    """The links of many flows: those of flow i are ``links[starts[i]:starts[i + 1]]``.
+
+    A flow that has no path has no links.
+    """
+
+    starts: Ints
+    links: Ints
+
+    @property
+    def flows(self) -> int:
+        """How many flows there are."""
+        return len(self.starts) - 1
+
+
+def link_count(topology: Topology) -> int:
+    """Return how many numbers of links there are, those of unused ports included."""
+    return topology.servers * topology.ports + topology.switches * topology.switch_ports
+
+
+def link_at(topology: Topology, node: Any, port: Any) -> Any:
+    """Return the link that leaves the node by that port; arrays for arrays.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> link_at(bcube, 15, 1), link_at(bcube, 16, 0)  # the last server's, the first switch's
+    (31, 32)
+    """
+    of_switch = (
+        topology.servers * topology.ports + (node - topology.servers) * topology.switch_ports
+    )
+    return select(node < topology.servers, node * topology.ports, of_switch) + port
+
+
+def end_of(topology: Topology, link: int) -> tuple[int, int]:
+    """Return the node and port that a link leaves by: the inverse of `link_at`."""
+    of_servers = topology.servers * topology.ports
+    if link < of_servers:
+        return divmod(link, topology.ports)
+    switch, port = divmod(link - of_servers, topology.switch_ports)
+    return topology.servers + switch, port
+
+
+def cabled_links(topology: Topology) -> Ints:
+    """Return all links that have a cable, in the order of their numbers."""
+    cables = topology.cable_arrays()
+    ends = ((cables.a, cables.a_port), (cables.b, cables.b_port))
+    links = [link_at(topology, node.astype(numpy.int64), port) for node, port in ends]
+    return numpy.sort(numpy.concatenate(links))
+
+
+def links_of(topology: Topology, path: Path) -> Ints:
+    """Return the links that a packet takes on the path, through switches, in their order.
+
+    >>> import topos
+    >>> from hosts.base.algorithms import route
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> found = links_of(bcube, route(bcube, "bcube", 0, 5).paths[0])
+    >>> [tuple(name_of(bcube, link)) for link in found.tolist()]
+    [('0.0', 's4', 1), ('s4', '1.0', 1), ('1.0', 's1', 0), ('s1', '1.1', 1)]
+    """
+    found: list[int] = []
+    for server, step in zip(path.servers, path.steps, strict=False):
+        found.append(link_at(topology, server, step.port))
+        for switch, onward in pairwise((*way(topology, server, step), step.peer)):
+            found.append(link_at(topology, switch, _port_to(topology, switch, onward)))
+    return numpy.array(found, numpy.int64)
+
+
+def routes_of(topology: Topology, paths: Sequence[Path | None]) -> Routes:
+    """Return the links of flows that take these paths; None is a flow that has none."""
+    links = [links_of(topology, path) if path else numpy.empty(0, numpy.int64) for path in paths]
+    starts = numpy.zeros(len(links) + 1, numpy.int64)
+    starts[1:] = numpy.cumsum([len(of_flow) for of_flow in links])
+    return Routes(starts, numpy.concatenate([numpy.empty(0, numpy.int64), *links]))
+
+
+def name_of(topology: Topology, link: int) -> LinkName:
+    """Return the link's ends, servers by their address and switches as ``s3``, and its port."""
+    node, port = end_of(topology, int(link))
+    far = topology.plug(node, port).node
+    require(far != NOTHING, f"no cable of {topology.spec} is in port {port} of {node}")
+    return LinkName(_name(topology, node), _name(topology, far), port)
+
+
+def link_named(topology: Topology, from_node: str, port: int) -> int:
+    """Return the link that leaves that node (``1.3`` or ``s3``) by that port."""
+    node = _node(topology, from_node)
+    require(
+        0 <= port < topology.ports_of(node) and topology.plug(node, port).node != NOTHING,
+        f"{from_node} of {topology.spec} has no cable in port {port}",
+    )
+    return int(link_at(topology, node, port))
+
+
+def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
+    """Return for every number of a link whether it is cabled and works.
+
+    A failed link between servers must be a cable: a way over a switch that others still use is
+    no link of its own.
+    """
+    works = numpy.zeros(link_count(topology), bool)
+    works[cabled_links(topology)] = True
+    for node in failures.nodes:
+        for port, plug in topology.neighbours(node):
+            works[link_at(topology, node, port)] = False
+            works[link_at(topology, plug.node, plug.port)] = False
+    for pair in failures.links:
+        a, b = sorted(pair)
+        cables = [(port, plug) for port, plug in topology.neighbours(a) if plug.node == b]
+        require(
+            bool(cables),
+            f"there is no cable between {_name(topology, a)} and {_name(topology, b)}: name a "
+            "server and its switch",
+        )
+        for port, plug in cables:
+            works[link_at(topology, a, port)] = False
+            works[link_at(topology, b, plug.port)] = False
+    return works
+
+
+def _port_to(topology: Topology, switch: int, onward: int) -> int:
+    """Return the switch's port to the next node."""
+    if onward < topology.servers:  # which has fewer ports to look at
+        plugs = (topology.server_plug(onward, port) for port in range(topology.ports))
+        return next(int(plug.port) for plug in plugs if plug.node == switch)
+    return next(port for port, plug in topology.neighbours(switch) if plug.node == onward)
+
+
+def _name(topology: Topology, node: int) -> str:
+    return topology.address(node) if node < topology.servers else topology.node_name(node)
+
+
+def _node(topology: Topology, name: str) -> int:
+    return topology.servers + topology.switch(name) if name[:1] == "s" else topology.server(name)
