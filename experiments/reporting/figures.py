@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from experiments.drawing.figure import COLOURS, INK
 from experiments.reporting import style, units
+from experiments.reporting.reproduced import draw_reproduction as draw_reproduction
 
 PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, and how dark.
@@ -112,7 +113,7 @@ def completion_figure(
     if flows_done.empty:
         return None
     with style.looks():
-        figure = Figure(figsize=(style.WIDTH, style.HEIGHT))
+        figure = Figure(figsize=(style.WIDTH, style.HEIGHT), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         entries: dict[str, Any] = {}
         for axes, curves, drawstyle in (
@@ -160,14 +161,14 @@ def links_figure(loads: pd.DataFrame, spread: pd.DataFrame, systems: list[str]) 
 
 
 def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(style.WIDTH, style.HEIGHT))
+    figure = Figure(figsize=(style.WIDTH, style.HEIGHT), layout="constrained")
     return figure, figure.subplots()
 
 
 def _panels(systems: list[str], *, sharex: bool = True) -> tuple[Figure, list[Axes]]:
     """Return a figure with one panel a system, below one another."""
     height = max(PANEL * len(systems) + 0.7, style.HEIGHT * 0.8)
-    figure = Figure(figsize=(style.WIDTH, height))
+    figure = Figure(figsize=(style.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(systems), 1, squeeze=False, sharex=sharex, sharey=True)
     return figure, [axes for row in panels for axes in row]
 

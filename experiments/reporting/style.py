@@ -52,7 +52,6 @@ SETTINGS: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "figure.facecolor": PAPER,
     "axes.facecolor": PAPER,
-    "figure.constrained_layout.use": True,
 }
 
 
@@ -97,6 +96,20 @@ def rate_axis(axes: Axes, values: Iterable[float], axis: str = "y") -> None:
     unit = f"{units.PREFIXES[power // 3]}bit/s"
     axis_units(getattr(axes, f"{axis}axis"), lambda value: f"{value / 10**power:g}")
     getattr(axes, f"set_{axis}label")(f"goodput ({unit})")
+
+
+def log_axis(axes: Axes, name: str) -> None:
+    """Make an axis logarithmic, with plain numbers on it."""
+    getattr(axes, f"set_{name}scale")("log")
+    axis = getattr(axes, f"{name}axis")
+    low, high = getattr(axes, f"get_{name}lim")()
+    axis_units(axis, units.plain)
+    few = high / low < 20  # else there are enough powers of ten
+    axis.set_minor_formatter(
+        FuncFormatter(
+            lambda value, _: units.plain(value) if few and f"{value:e}"[0] in "25" else ""
+        )
+    )
 
 
 def legend_outside(axes: Axes, entries: dict[str, Any]) -> None:

@@ -69,3 +69,16 @@ def share(value: float | None) -> str:
     return (
         f"{float(value):.1%}".replace("%", " %") if value is not None and known(value) else MISSING
     )
+
+
+def plain(value: float | None) -> str:
+    """Return a number of unknown kind as text, nothing where there is none.
+
+    >>> plain(14047), plain(0.4837), plain(2.0), plain(None)
+    ('14047', '0.484', '2', '')
+    """
+    if value is None or not known(value):
+        return ""
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{value:.0f}"
+    return three_figures(value) if 1e-4 <= abs(value) < 1e9 else f"{value:.3g}"
