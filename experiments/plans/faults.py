@@ -10,13 +10,16 @@ as well): each can be undone without a thought to others.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from experiments.plans.experiment import FaultAt, FaultRate, Workload
+from hosts.base.failures import Failures
 from topos.base.errors import require
 from topos.base.topology import Topology
 
+CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
 
 # What faults are about, as somebody would write it who is told that it is wrong.
@@ -66,7 +69,7 @@ def schedule(
 def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
     """Return the nodes that a fault names, or raise TopologyError for what is not there."""
     form = FORMS[fault.kind]
-    cable = fault.kind in ("cut", "silent cut")
+    cable = fault.kind in CUTS
     told = " ".join(fault.what)
     require(
         len(fault.what) == 1 + cable, f"a fault {fault.kind!r} is about {form}, not {told or '-'}"
@@ -88,11 +91,31 @@ def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
     return nodes
 
 
+def failures_of(topology: Topology, fault: FaultAt) -> Failures:
+    """Return what a fault breaks, as the algorithms take it."""
+    nodes = nodes_of(topology, fault)
+    if fault.kind in CUTS:
+        return Failures(links=frozenset([frozenset(nodes)]))
+    rack = _in_rack(topology, *nodes) if fault.kind == "rack" else []
+    return Failures(frozenset([*nodes, *rack]))
+
+
 class _Planned(NamedTuple):
-    """A fault, and the things that nobody else may hold meanwhile."""
+    """A fault, and what nobody else may break meanwhile."""
 
     fault: FaultAt
-    held: frozenset[Hashable]
+    broken: Failures
+
+    def clashes(self, other: _Planned) -> bool:
+        """Tell whether both hold something together; one may begin where the other ends."""
+        a, b = self.fault, other.fault
+        both = self.broken.nodes & other.broken.nodes or self.broken.links & other.broken.links
+        return bool(both) and a.at_s < _end(b) and b.at_s < _end(a)
+
+
+def _planned(topology: Topology, fault: FaultAt) -> _Planned:
+    named = tuple(topology.name(node) for node in nodes_of(topology, fault))
+    return _Planned(replace(fault, what=named), failures_of(topology, fault))
 
 
 def _checked(topology: Topology, fault: FaultAt, others: Sequence[_Planned]) -> _Planned:
@@ -102,16 +125,14 @@ def _checked(topology: Topology, fault: FaultAt, others: Sequence[_Planned]) -> 
         _end(fault) > fault.at_s,
         f"{told} ends at {_end(fault):g} s, which is not after its beginning at {fault.at_s:g} s",
     )
-    nodes = nodes_of(topology, fault)
-    held = _held(topology, fault.kind, nodes)
+    planned = _planned(topology, fault)
     for other in others:
         require(
-            not (held & other.held and _overlap(fault, other.fault)),
+            not planned.clashes(other),
             f"{told} at {fault.at_s:g} s begins while the {other.fault.kind} of "
             f"{' '.join(other.fault.what)} is in effect: let one end first",
         )
-    named = tuple(topology.name(node) for node in nodes)
-    return _Planned(FaultAt(fault.kind, named, fault.at_s, fault.until_s), held)
+    return planned
 
 
 def _drawn(
@@ -127,13 +148,12 @@ def _drawn(
     chosen = random.Random(f"{seed} targets")  # apart from the moments, which all networks share
     found: list[_Planned] = []
     for at_s in _moments(rate, workload, random.Random(f"{seed} moments")):
-        until_s = at_s + rate.lasting_s
         for nodes in chosen.sample(targets, len(targets)):
             named = tuple(topology.name(node) for node in nodes)
-            fault = FaultAt(rate.kind, named, at_s, until_s)
-            held = _held(topology, rate.kind, nodes)
-            if not any(held & o.held and _overlap(fault, o.fault) for o in (*others, *found)):
-                found.append(_Planned(fault, held))
+            fault = FaultAt(rate.kind, named, at_s, at_s + rate.lasting_s)
+            planned = _planned(topology, fault)
+            if not any(map(planned.clashes, (*others, *found))):
+                found.append(planned)
                 break
     return found
 
@@ -184,13 +204,6 @@ _TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
 }
 
 
-def _held(topology: Topology, kind: str, nodes: tuple[int, ...]) -> frozenset[Hashable]:
-    """Return what a fault breaks: nodes, or the pair at the ends of a cable."""
-    if kind in ("cut", "silent cut"):
-        return frozenset([frozenset(nodes)])
-    return frozenset([*nodes, *(_in_rack(topology, nodes[0]) if kind == "rack" else ())])
-
-
 def _in_rack(topology: Topology, switch: int) -> list[int]:
     """Return the servers that lose their power with a switch: those plugged into it."""
     around = (plug.node for _, plug in topology.neighbours(switch))
@@ -199,8 +212,3 @@ def _in_rack(topology: Topology, switch: int) -> list[int]:
 
 def _end(fault: FaultAt) -> float:
     return FOR_EVER if fault.until_s is None else fault.until_s
-
-
-def _overlap(a: FaultAt, b: FaultAt) -> bool:
-    """Tell whether two faults are in effect together; one may begin where the other ends."""
-    return a.at_s < _end(b) and b.at_s < _end(a)
