@@ -27,6 +27,7 @@ setup(
         "experiments.catalogue",
         "experiments.commands",
         "experiments.comparison",
+        "experiments.doctor",
         "experiments.drawing",
         "experiments.emulation",
         "experiments.fluid",
@@ -63,6 +64,7 @@ setup(
             "ruff>=0.6",
         ],
         "bench": ["fnss>=0.9.1"],
+        "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
     },
     entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},
 )

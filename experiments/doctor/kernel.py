@@ -1,0 +1,152 @@
+"""Probes of the kernel: each feature is tried out where it disturbs nobody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
+from topos.base.errors import TopologyError
+
+LOOPBACK = 1
+NEEDS_ROOT = "only root can try it: sudo pillarbox doctor"
+MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(uname -r)) and reboot"
+
+
+def probes() -> list[Probe]:
+    """Return the probes of this file, in the order in which they are told."""
+    return [root, namespaces, cables, bridges, rates, delays, programs_at_ports, tun, ebpf]
+
+
+def root() -> Finding:
+    """Whether this is root."""
+    lack = "" if os.geteuid() == 0 else "this is an ordinary user"
+    costs = "no lab can be started, and what only root can try is not known"
+    return finding("root", "this is root", lack, costs, "run it with sudo", MISSING)
+
+
+def namespaces() -> Finding:
+    """Whether servers can have network namespaces."""
+
+    def attempt() -> None:
+        from experiments.emulation.namespaces import Namespace
+
+        Namespace().close()
+
+    costs = "no lab can be started: each server is a network namespace"
+    mend = "use a virtual machine, or a privileged container"
+    return _tried("namespaces", "network namespaces can be made", attempt, costs, mend, MISSING)
+
+
+def cables() -> Finding:
+    """Whether there are veth pairs."""
+
+    def attempt() -> None:
+        from experiments.emulation.namespaces import Namespace
+        from experiments.emulation.netlink import End, cable
+
+        with Namespace() as place:
+            ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
+            place.send(cable(*ends, mtu=1500))
+            place.flush()
+
+    mend = "load the module (modprobe veth); " + MODULES
+    return _tried("veth", "cables can be made", attempt, "no lab can be started", mend, MISSING)
+
+
+def bridges() -> Finding:
+    """Whether there are bridges."""
+
+    def attempt() -> None:
+        from experiments.emulation.namespaces import Namespace
+        from experiments.emulation.netlink import bridge
+
+        with Namespace() as place:
+            place.send(bridge("probe", 1000))
+            place.flush()
+
+    costs = "no lab with switches can be started: each mini-switch is a bridge"
+    mend = "load the module (modprobe bridge); " + MODULES
+    return _tried("bridge", "switches can be made", attempt, costs, mend, MISSING)
+
+
+def rates() -> Finding:
+    """Whether cables can have a rate."""
+
+    def attempt() -> None:
+        from experiments.emulation.namespaces import Namespace
+        from experiments.emulation.shaping import limited
+
+        with Namespace() as place:
+            place.send(*limited(LOOPBACK, 10.0, None))
+            place.flush()
+
+    costs = "cables have no rate (--rate-mbit), so no throughput can be trusted"
+    mend = "load the module (modprobe sch_htb); " + MODULES
+    return _tried("HTB", "cables can have a rate", attempt, costs, mend)
+
+
+def delays() -> Finding:
+    """Whether the kernel itself can delay."""
+    if os.geteuid() != 0:
+        return Finding("netem", UNKNOWN, NEEDS_ROOT)
+    from experiments.emulation.shaping import kernel_has_netem
+
+    lack = "" if kernel_has_netem() else "this kernel has no netem"
+    costs = "delays of cables are made by a process, within 0.3 ms, and are fixed from the start"
+    mend = "load the module (modprobe sch_netem); " + MODULES
+    return finding("netem", "the kernel can delay", lack, costs, mend)
+
+
+def programs_at_ports() -> Finding:
+    """Whether programs can stand at ports, as silent cuts and loss need them."""
+
+    def attempt() -> None:
+        from experiments.emulation import bpf
+        from experiments.emulation.namespaces import Namespace
+
+        program = bpf.load(bpf.drop())
+        try:
+            with Namespace() as place:
+                tap = bpf.Tap(LOOPBACK, bpf.INGRESS)
+                place.send(bpf.hook(LOOPBACK), bpf.attach(tap, bpf.CUT, program, "try"))
+                place.flush()
+        finally:
+            os.close(program)
+
+    costs = "no silent cuts, no loss, and no cables from server to server"
+    mend = "use a kernel with CONFIG_BPF_SYSCALL, sch_ingress and cls_bpf; " + MODULES
+    return _tried("clsact", "programs can stand at ports", attempt, costs, mend)
+
+
+def tun() -> Finding:
+    """Whether servers can have an application interface."""
+    lack = "" if Path("/dev/net/tun").exists() else "there is no /dev/net/tun"
+    costs = "no server can relay: its applications' interface is a TUN"
+    mend = "load the module (modprobe tun); a container needs the device (--device /dev/net/tun)"
+    return finding("TUN", "/dev/net/tun", lack, costs, mend, MISSING)
+
+
+def ebpf() -> Finding:
+    """Whether the kernel can forward what Python decided."""
+    if os.geteuid() != 0:
+        return Finding("eBPF plane", UNKNOWN, NEEDS_ROOT)
+    from hosts.live import bpf
+
+    costs = "every packet goes through Python: some 100 times slower (--plane python)"
+    mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
+    return finding("eBPF plane", "the kernel can forward", bpf.available(), costs, mend)
+
+
+def _tried(
+    name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
+) -> Finding:
+    """Return how it went to use a feature."""
+    if os.geteuid() != 0:
+        return Finding(name, UNKNOWN, NEEDS_ROOT)
+    try:
+        attempt()
+    except (TopologyError, OSError) as error:
+        return finding(name, "", f"tried, and refused: {error}", costs, mend, state)
+    return Finding(name, OK, found)

@@ -1,0 +1,91 @@
+"""Probes of the programs that labs start or load."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+from experiments.doctor.finding import LESS, MISSING, Finding, Probe, finding
+
+PROVISION = "run vagrant/provision.sh"
+ASK_S = 10.0
+
+
+def probes() -> list[Probe]:
+    """Return the probes of this file, in the order in which they are told."""
+    return [mininet, iperf3, tools, open_vswitch, openflow, tshark]
+
+
+def mininet() -> Finding:
+    """Whether Mininet can be imported."""
+    lack = "" if importlib.util.find_spec("mininet") else "there is no Mininet"
+    costs = "no lab can be started"
+    return finding("Mininet", "can be imported", lack, costs, PROVISION, MISSING)
+
+
+def iperf3() -> Finding:
+    """Whether iperf3 is there, and new enough."""
+    from experiments.traffic.iperf3 import OLDEST, version
+
+    try:
+        found = version()
+    except Exception as error:  # noqa: BLE001 - a sentence for whoever asked, whatever it was
+        lack, told = str(error), ""
+    else:
+        told = ".".join(map(str, found))
+        oldest = ".".join(map(str, OLDEST))
+        lack = "" if found >= OLDEST else f"{told} is older than {oldest}"
+    costs = "experiments use the built-in generator only"
+    return finding("iperf3", told, lack, costs, PROVISION)
+
+
+def tools() -> Finding:
+    """Whether the small programs are there that users and Mininet call."""
+    wanted = ("ip", "tc", "ping", "tcpdump", "ethtool", "brctl")
+    missing = [name for name in wanted if not shutil.which(name)]
+    lack = f"there is no {' '.join(missing)}" if missing else ""
+    costs = "commands of the lab sheets that call them fail"
+    return finding("tools", " ".join(wanted), lack, costs, PROVISION)
+
+
+def open_vswitch() -> Finding:
+    """Whether there is Open vSwitch, and whether the kernel forwards for it."""
+    costs = "the fat-tree cannot run on Open vSwitch (--plane ovs); as Linux routers it does"
+    mend = "sudo apt-get install openvswitch-switch"
+    if not shutil.which("ovs-vswitchd"):
+        return finding("Open vSwitch", "", "it is not installed", costs, mend)
+    if not _kernel_has_ovs():
+        costs = "Open vSwitch forwards in a process: right, but at under 1 Gbit/s"
+        mend = "load the module (modprobe openvswitch)"
+        return finding("Open vSwitch", "", "without the kernel's module", costs, mend)
+    return finding("Open vSwitch", "with the kernel's datapath", "", "", "")
+
+
+def openflow() -> Finding:
+    """Whether there is a framework for the OpenFlow controller."""
+    kits = [kit for kit in ("os_ken", "ryu") if importlib.util.find_spec(kit)]
+    lack = "" if kits else "neither os-ken nor Ryu"
+    costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
+    mend = "install os-ken into Pillarbox's environment: .venv/bin/pip install os-ken"
+    return finding("OpenFlow", " ".join(kits), lack, costs, mend)
+
+
+def tshark() -> Finding:
+    """Whether captures can be dissected."""
+    lack = "" if shutil.which("tshark") else "it is not installed"
+    costs = "captures can be made and followed, but not dissected field by field"
+    return finding("tshark", "is there", lack, costs, "sudo apt-get install tshark", LESS)
+
+
+def _kernel_has_ovs() -> bool:
+    if Path("/sys/module/openvswitch").exists():
+        return True
+    try:  # -n: only tell what would be loaded
+        asked = subprocess.run(
+            ["modprobe", "-n", "openvswitch"], capture_output=True, check=False, timeout=ASK_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
