@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
 from topos.base.errors import TopologyError
@@ -30,9 +32,8 @@ def namespaces() -> Finding:
     """Whether servers can have network namespaces."""
 
     def attempt() -> None:
-        from experiments.emulation.namespaces import Namespace
-
-        Namespace().close()
+        with _scratch():
+            pass
 
     costs = "no lab can be started: each server is a network namespace"
     mend = "use a virtual machine, or a privileged container"
@@ -43,13 +44,11 @@ def cables() -> Finding:
     """Whether there are veth pairs."""
 
     def attempt() -> None:
-        from experiments.emulation.namespaces import Namespace
         from experiments.emulation.netlink import End, cable
 
-        with Namespace() as place:
+        with _scratch() as place:
             ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
             place.send(cable(*ends, mtu=1500))
-            place.flush()
 
     mend = "load the module (modprobe veth); " + MODULES
     return _tried("veth", "cables can be made", attempt, "no lab can be started", mend, MISSING)
@@ -59,12 +58,10 @@ def bridges() -> Finding:
     """Whether there are bridges."""
 
     def attempt() -> None:
-        from experiments.emulation.namespaces import Namespace
         from experiments.emulation.netlink import bridge
 
-        with Namespace() as place:
+        with _scratch() as place:
             place.send(bridge("probe", 1000))
-            place.flush()
 
     costs = "no lab with switches can be started: each mini-switch is a bridge"
     mend = "load the module (modprobe bridge); " + MODULES
@@ -75,12 +72,10 @@ def rates() -> Finding:
     """Whether cables can have a rate."""
 
     def attempt() -> None:
-        from experiments.emulation.namespaces import Namespace
         from experiments.emulation.shaping import limited
 
-        with Namespace() as place:
+        with _scratch() as place:
             place.send(*limited(LOOPBACK, 10.0, None))
-            place.flush()
 
     costs = "cables have no rate (--rate-mbit), so no throughput can be trusted"
     mend = "load the module (modprobe sch_htb); " + MODULES
@@ -104,15 +99,13 @@ def programs_at_ports() -> Finding:
 
     def attempt() -> None:
         from experiments.emulation import bpf
-        from experiments.emulation.namespaces import Namespace
 
         program = bpf.load(bpf.drop())
         try:
-            with Namespace() as place:
+            with _scratch() as place:
                 tap = bpf.Tap(LOOPBACK, bpf.INGRESS)
                 place.send(bpf.hook(LOOPBACK), bpf.attach(tap, bpf.CUT, program, "try"))
-                place.flush()
-        finally:
+            finally:
             os.close(program)
 
     costs = "no silent cuts, no loss, and no cables from server to server"
@@ -137,6 +130,15 @@ def ebpf() -> Finding:
     costs = "every packet goes through Python: some 100 times slower (--plane python)"
     mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
     return finding("eBPF plane", "the kernel can forward", bpf.available(), costs, mend)
+
+
+@contextmanager
+def _scratch() -> Iterator[Any]:
+    """Yield a network namespace of our own that is gone afterwards."""
+    from experiments.emulation.namespaces import Namespace
+
+    with closing(Namespace()) as place:
+        yield place
 
 
 def _tried(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from experiments.cli import cli
 from experiments.doctor import computer, kernel, programs
 from experiments.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe
+from experiments.traffic.iperf3 import version
 from topos.base.errors import TopologyError
 
 PROBES = [*kernel.probes(), *programs.probes(), *computer.probes()]
@@ -70,6 +71,7 @@ def test_a_report_port_that_is_taken_is_told(monkeypatch: pytest.MonkeyPatch) ->
 def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "there is no ip tc ping" in programs.tools().found
+    version.cache_clear()
     assert programs.iperf3().state == LESS
     assert programs.tshark().found == "it is not installed"
 
