@@ -105,7 +105,7 @@ def programs_at_ports() -> Finding:
             with _scratch() as place:
                 tap = bpf.Tap(LOOPBACK, bpf.INGRESS)
                 place.send(bpf.hook(LOOPBACK), bpf.attach(tap, bpf.CUT, program, "try"))
-            finally:
+        finally:
             os.close(program)
 
     costs = "no silent cuts, no loss, and no cables from server to server"
