@@ -38,8 +38,8 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     unknown = {name for row in rows for name in row if name not in wanted}
     require(not unknown, f"the table {table} has no column {', '.join(sorted(unknown))}")
     filled = {
-        name: pandas.Series([_present(row.get(name)) for row in rows], dtype="object")
-        for name in wanted
+        name: pandas.Series([_present(row.get(name), kind) for row in rows], dtype="object")
+        for name, kind in wanted.items()
     }
     return typed(table, pandas.DataFrame(filled))
 
@@ -56,12 +56,18 @@ def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
     return found[list(wanted)]
 
 
-def _present(value: Any) -> Any:
-    return pandas.NA if value is None else value
+def _present(value: Any, kind: str) -> Any:
+    """Return a value, or how its column writes that there is none."""
+    if value is not None:
+        return value
+    return float("nan") if kind == "float64" else pandas.NA
 
 
 def write_trial(
-    folder: Path, told: Mapping[str, Any], tables: Mapping[str, Iterable[Mapping[str, Any]]]
+    folder: Path,
+    told: Mapping[str, Any],
+    tables: Mapping[str, Iterable[Mapping[str, Any]]],
+    texts: Mapping[str, str],
 ) -> None:
     """Write one trial: its folder appears when everything is in it.
 
@@ -73,6 +79,8 @@ def write_trial(
         What trial.json says.
     tables : mapping
         Rows by table, without the columns of schema.TRIAL: those come from `told`.
+    texts : mapping
+        Further files by name; an empty one is left out.
     """
     common = {name: told[name] for name in schema.TRIAL}
     frames = {
@@ -81,6 +89,9 @@ def write_trial(
     }
     unfinished = store.new_folder(folder)
     store.write_json(unfinished / TRIAL_FILE, told)
+    for name, text in texts.items():
+        if text:
+            (unfinished / name).write_text(text + "\n", encoding="utf-8")
     for table, made in frames.items():
         made.to_parquet(unfinished / f"{table}.parquet", index=False)
     store.put_in_place(unfinished, folder)

@@ -83,5 +83,7 @@ EVENTS = {
     "detected_s": "float64",  # moments after the event; missing where they do not apply
     "rerouted_s": "float64",
     "recovered_s": "float64",
+    "stopped_flows": "Int64",  # flows that stood still because of it; missing if nobody looked
+    "reason": "string",  # why it could not be done; empty where it was
 }
 TABLES = {"flows": FLOWS, "intervals": INTERVALS, "links": LINKS, "events": EVENTS}

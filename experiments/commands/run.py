@@ -1,0 +1,133 @@
+"""``pillarbox run``: an experiment, trial by trial, into a folder of records."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.plans.experiment import Experiment, System
+
+
+@click.command()
+@click.argument("name", metavar="NAME|FILE", required=False)
+@click.option("--list", "listed", is_flag=True, help="Say which experiments there are.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Repeatable; see below.")
+@click.option("--repeats", type=int, help="Of every system.")
+@click.option("--seed", type=int, help="Of the order, the flows and the faults.")
+@click.option("--rate-mbit", metavar="RATE", help="Of every cable; or: calibrated, none.")
+@click.option("--plane", help="auto, python or ebpf; ovs where servers do not relay.")
+@click.option("--duration", metavar="SECONDS", help="Of every flow.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A new folder.")
+@click.option(
+    "--resume",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Go on with a run that was stopped; NAME may be left out.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
+def command(
+    name: str | None,
+    listed: bool,
+    changes: tuple[str, ...],
+    out: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+    **short: Any,
+) -> int:
+    """Run an experiment: one of the catalogue, a FILE.py or a FILE.toml (docs/experiments.md).
+
+    Systems are measured in turns, in random order by the seed. Each finished trial is on the disk:
+    what was stopped or killed goes on with --resume. Exit code 1 says that a trial failed or is not
+    valid.
+
+    \b
+    pillarbox run --list
+    sudo ./pillarbox run quick
+    sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
+    sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
+    sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
+    """
+    if listed:
+        _list()
+        return 0
+    require(out is None or resume is None, "--resume names the folder already: leave --out away")
+    experiment = _experiment(name, [*changes, *_short(short)], resume, root=not os.geteuid())
+    if dry_run:
+        _tell_order(experiment)
+        return 0
+    require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
+    from experiments.plans.trials import blocks
+    from experiments.reporting.live import Live
+    from experiments.runs.run import run
+    from experiments.runs.summary import text_of
+
+    trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
+    with Live(trials, experiment.name) as live:
+        done = run(experiment, resume or out, live=live)
+    click.echo(text_of(done))
+    click.echo(f"\n{done.folder}")
+    return int(not all(one["valid"] for one in done.told))
+
+
+def _short(given: dict[str, Any]) -> list[str]:
+    """Return the short options as overrides."""
+    names = {"duration": "workload.duration_s"}
+    return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
+
+
+def _experiment(
+    name: str | None, changes: list[str], resume: Path | None, *, root: bool
+) -> Experiment:
+    """Return what is to be run; a run that goes on knows it by itself."""
+    from experiments.plans import catalogue
+    from experiments.runs import records
+
+    if name is None:
+        require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
+        require(not changes, "a run goes on as it was begun: leave the changes away")
+        assert resume is not None
+        return catalogue.experiment_of(records.load(resume).manifest["plan"])
+    return catalogue.load(name, changes, _calibrated if root else None)
+
+
+def _calibrated(system: System) -> float:
+    """Return the largest rate that this machine emulates faithfully for a system."""
+    from experiments.emulation.lab import LabSettings
+    from experiments.trust.calibration import calibrated_rate
+    from topos.base.spec import parse
+
+    settings = LabSettings(
+        routing=system.routing, plane=system.plane, timers=system.timers, mtu=system.mtu
+    )
+    return calibrated_rate(parse(system.network), settings, lambda line: click.echo(line, err=True))
+
+
+def _list() -> None:
+    from experiments.plans import catalogue
+
+    names = catalogue.names()
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name:<{width}}  {catalogue.load(name).about}")
+
+
+def _tell_order(experiment: Experiment) -> None:
+    from experiments.plans.trials import blocks
+    from experiments.runs.run import order_of
+
+    for block in blocks(experiment):
+        for trial in block:
+            order = order_of(experiment, trial)
+            flows = f"{len(order.flows)} flows" if order.flows else "a distribution"
+            click.echo(
+                f"{trial.number + 1}. {trial.system.name}, repeat {trial.repeat + 1}: {flows}"
+            )
+            for fault in order.faults:
+                until = "" if fault.until_s is None else f" until {fault.until_s:.2f} s"
+                click.echo(f"   {fault.at_s:.2f} s: {fault.kind} {' '.join(fault.what)}{until}")

@@ -1,0 +1,198 @@
+"""What a trial saw, as records: each flow beside its ideal, the verdict, and the trial's totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiments.plans.trials import Trial
+from experiments.runs.order import Measured, Order
+from experiments.runs.paths import path_of
+from experiments.runs.recovery import recovery
+from experiments.runs.statistics import jain, spread
+from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
+from experiments.trust.verdict import judge
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.fluid.ideal import Ideal
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trial's records: what trial.json says, and the rows of each table."""
+
+    told: Row
+    tables: Mapping[str, Sequence[Row]]
+    log: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words."""
+        if self.told["status"] == FAILED:
+            return f"failed: {self.told['reason']}"
+        if self.told["valid"]:
+            return "valid"
+        return f"not valid: {self.told['verdict']['reasons'][0]}"
+
+    @property
+    def summary(self) -> str:
+        """The totals in a few words."""
+        told = self.told
+        if told["status"] == FAILED:
+            return ""
+        words = [f"{told['goodput_bps'] / 1e6:.1f} Mbit/s"]
+        if told["ideal_bps"]:
+            words.append(f"{told['goodput_bps'] / told['ideal_bps']:.2f} of the ideal")
+        if told["failed_flows"]:
+            words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
+        elif told["completion_s"] and told["ideal_s"]:
+            words.append(f"all done after {told['completion_s']:.2f} s")
+        return ", ".join(words)
+
+
+def failed(trial: Trial, reason: str) -> Outcome:
+    """Return the records of a trial that came to no end."""
+    return Outcome({**_beginning(trial), "valid": False, "status": FAILED, "reason": reason}, {})
+
+
+def outcome(order: Order, found: Measured) -> Outcome:
+    """Return the records of a trial that came to its end."""
+    topology = parse(order.trial.system.network)
+    ideal = ideal_of(order, found, topology)
+    totals = totals_of(order, found, ideal)
+    # With faults on the way, nobody knows what was possible.
+    comparable = ideal is not None and not order.faults
+    verdict = judge(
+        found.readings,
+        totals["ideal_bps"] if comparable else None,
+        totals["goodput_bps"] if comparable else None,
+    )
+    told = {
+        **_beginning(order.trial),
+        "valid": verdict.valid,
+        "status": COMPLETED,
+        "reason": "",
+        **totals,
+        "verdict": verdict.as_json(),
+        "readings": found.readings.as_json(),
+        "routing": found.routing,
+        "plane": found.plane,
+        "tool": {"name": found.tool, **found.tool_versions},
+        "began": found.began,
+    }
+    tables = {
+        "flows": _flow_rows(topology, found, ideal),
+        "intervals": [
+            {"flow": result.flow.number, **interval._asdict()}
+            for result in found.results
+            for interval in result.intervals
+        ],
+        "links": found.readings.links,
+        "events": recovery(found.events, found.results, topology.address),
+    }
+    return Outcome(told, tables, found.log)
+
+
+def ideal_of(order: Order, found: Measured, topology: Topology) -> Ideal | None:
+    """Return what the flows could do at best; None where nobody can tell.
+
+    That is without a rate of the cables, with a routing of the user's own, whose headers nobody
+    knows, and for flows that wait for one another.
+    """
+    system = order.trial.system
+    if system.rate_mbit is None or found.routing.endswith(".py"):
+        return None
+    if order.workload.options.get("distribute"):
+        return None
+    from experiments.fluid.ideal import ideal
+
+    return ideal(
+        topology,
+        found.routing,
+        [result.flow for result in found.results],
+        system.rate_mbit * 1e6,
+        system.mtu,
+        paths=[path_of(topology, way) for way in found.paths],
+        ack_paths=[path_of(topology, way) for way in found.back],
+    )
+
+
+def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
+    """Return the totals of a trial: columns of schema.TRIALS.
+
+    Goodput is all that receivers got, over the time until the last flow's end; its ideal likewise.
+    """
+    results = found.results
+    whole = [result for result in results if result.status == COMPLETED]
+    delivered = sum(result.delivered_bytes for result in results)
+    end_s = max((result.end_s for result in results if result.end_s is not None), default=0.0)
+    ideal_s = ideal.completion_s if ideal else math.nan
+    if ideal is None:
+        ideal_bps = None
+    elif order.workload.volume_bytes is not None:
+        volume = sum(result.flow.volume_bytes or 0 for result in results)
+        ideal_bps = _number(volume * 8 / ideal_s)
+    else:
+        ideal_bps = _number(ideal.total_bps)
+    sent = [row["sent_bytes"] for row in found.readings.links if not row["from"].startswith("s")]
+    return {
+        "flows": len(results),
+        "failed_flows": len(results) - len(whole),
+        "goodput_bps": delivered * 8 / end_s if end_s else 0.0,
+        "completion_s": end_s if len(whole) == len(results) else None,
+        "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
+        "link_spread": _number(spread(sent)),
+        "ideal_bps": ideal_bps,
+        "ideal_s": _number(ideal_s),
+    }
+
+
+def _beginning(trial: Trial) -> Row:
+    return {
+        "trial": trial.number,
+        "system": trial.system.name,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+    }
+
+
+def _flow_rows(topology: Topology, found: Measured, ideal: Ideal | None) -> list[Row]:
+    rows = []
+    for at, (result, way) in enumerate(zip(found.results, found.paths, strict=True)):
+        row = _flow_row(topology, result) | {"path": " ".join(way)}
+        if ideal:
+            row["ideal_bps"] = _number(ideal.goodput_bps[at])
+            row["ideal_end_s"] = _number(ideal.end_s[at])
+        rows.append(row)
+    return rows
+
+
+def _flow_row(topology: Topology, result: FlowResult) -> Row:
+    flow = result.flow
+    return {
+        "flow": flow.number,
+        "source": topology.address(flow.source),
+        "destination": topology.address(flow.destination),
+        "tool": result.tool,
+        "status": result.status,
+        "reason": result.reason,
+        "start_s": flow.start_s,
+        "begin_s": result.begin_s,
+        "end_s": result.end_s,
+        "volume_bytes": flow.volume_bytes,
+        "delivered_bytes": result.delivered_bytes,
+        "goodput_bps": result.goodput_bps,
+        "retransmits": result.retransmits,
+        "tries": result.tries,
+    }
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as JSON can take it: one that is missing as None."""
+    return float(value) if math.isfinite(value) else None

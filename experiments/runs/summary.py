@@ -1,0 +1,148 @@
+"""A run in short: each system's totals with their intervals, and the systems against the first.
+
+Only valid trials count. How many there are of how many stands beside, so that nobody takes two of
+ten for ten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.runs.statistics import Comparison, Estimate, compare, estimate, paired
+
+if TYPE_CHECKING:
+    from experiments.runs.records import Run
+
+
+class Measure(NamedTuple):
+    """One of the totals of a trial: a column of schema.TRIALS."""
+
+    column: str
+    title: str
+    unit: str
+    scale: float  # from the column's unit to this one
+
+
+GOODPUT = Measure("goodput_bps", "goodput", "Mbit/s", 1e-6)
+COMPLETION = Measure("completion_s", "completion", "s", 1.0)
+MEASURES = (
+    GOODPUT,
+    COMPLETION,
+    Measure("of_ideal", "of ideal", "", 1.0),
+    Measure("fairness", "fairness", "", 1.0),
+    Measure("link_spread", "link spread", "", 1.0),
+)
+
+
+class Summary(NamedTuple):
+    """One system of a run."""
+
+    system: str
+    trials: int
+    valid: int
+    failed: int
+    failed_flows: int  # of the valid trials
+    estimates: dict[str, Estimate]  # by column, of the valid trials
+    against_first: Comparison | None  # the goodput, as many times that of the plan's first system
+    reasons: tuple[str, ...]  # why trials are not valid
+
+
+def summaries(run: Run) -> list[Summary]:
+    """Return a summary of every system, in the order of the plan."""
+    systems = run.systems
+    return [_summary(run, system, systems[0]) for system in systems]
+
+
+def values(run: Run, system: str, column: str) -> dict[int, float]:
+    """Return a total of a system's valid trials, by repeat."""
+    trials = run.of(system).valid().trials
+    trials = trials[trials.status == "completed"]
+    found = trials.goodput_bps / trials.ideal_bps if column == "of_ideal" else trials[column]
+    return paired(list(trials.repeat), [float(value) for value in found])
+
+
+def _summary(run: Run, system: str, first: str) -> Summary:
+    own = run.of(system)
+    trials = own.trials
+    goodput = values(run, system, GOODPUT.column)
+    against = None
+    if system != first:
+        against = compare(goodput, values(run, first, GOODPUT.column))
+    return Summary(
+        system,
+        len(trials),
+        len(own.valid().told),
+        int((trials.status == "failed").sum()),
+        int(own.valid().trials.failed_flows.sum()),
+        {one.column: estimate(list(values(run, system, one.column).values())) for one in MEASURES},
+        against,
+        tuple(_reasons(own)),
+    )
+
+
+def _reasons(run: Run) -> list[str]:
+    """Return why trials failed or are not valid; those of the same reason together."""
+    found: dict[str, list[int]] = {}
+    for one in run.told:
+        reasons = [f"failed: {one['reason']}"] if one["status"] == "failed" else []
+        if not one["valid"] and not reasons:
+            reasons = [f"not valid: {reason}" for reason in one["verdict"]["reasons"]]
+        for reason in reasons:
+            found.setdefault(reason, []).append(one["trial"] + 1)
+    return [
+        f"trial{'s' if len(trials) > 1 else ''} {', '.join(map(str, trials))} {reason}"
+        for reason, trials in found.items()
+    ]
+
+
+def text_of(run: Run) -> str:
+    """Return the summaries as a table, and below it what is wrong with trials."""
+    found = summaries(run)
+    shown = [one for one in MEASURES if any(s.estimates[one.column].repeats for s in found)]
+    titles = ["system", "valid", *(f"{m.title} {m.unit}".rstrip() for m in shown)]
+    rows = [
+        [
+            summary.system,
+            f"{summary.valid}/{summary.trials}",
+            *(number(summary.estimates[one.column], one.scale) for one in shown),
+        ]
+        for summary in found
+    ]
+    lines = [*_table([titles, *rows])]
+    first = found[0].system
+    lines += [
+        f"{summary.system} has {summary.against_first} the goodput of {first}"
+        for summary in found
+        if summary.against_first and summary.against_first.ratio.repeats
+    ]
+    lines += [
+        f"{summary.system}: {summary.failed_flows} flows failed"
+        for summary in found
+        if summary.failed_flows
+    ]
+    return "\n".join([*lines, *(reason for summary in found for reason in summary.reasons)])
+
+
+def number(found: Estimate, scale: float = 1.0) -> str:
+    """Return an estimate as text: the value, and half its interval.
+
+    >>> number(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
+    '95.2 (94.1-96.5)'
+    """
+    if not found.repeats:
+        return "-"
+    value, low, high = (end * scale for end in found[:3])
+    digits = 1 if abs(value) >= 10 else 3
+    interval = "" if found.repeats < 2 else f" ({low:.{digits}f}-{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.ljust(width) if at == 0 else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
