@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -47,12 +47,22 @@ LABEL, NOTE, CAPTION = 8.5, 9.5, 11.0  # largest sizes of text, in points
 SMALLEST = 2.2  # size below which a label is left out
 
 
+class Sample(NamedTuple):
+    """An entry of the legend: what a cable of that look means."""
+
+    text: str
+    colour: str
+    style: Dashes = "solid"
+    width: float = 1.4
+
+
 def topology_figure(
     topology: Topology,
     *,
     title: bool = True,
     width_of: Callable[[Cable], float] | None = None,
     colour_of: Callable[[Cable], str] | None = None,
+    legend: Sequence[Sample] | None = None,
 ) -> Figure:
     """Return the network's picture, for a file or for a report to add to.
 
@@ -63,6 +73,8 @@ def topology_figure(
     width_of, colour_of : callable, optional
         Give a cable's width in points and its colour, such as by its load; by default all are
         equally wide and coloured by level, as the legend then says.
+    legend : sequence of Sample, optional
+        What the legend says instead.
     """
     picture = Picture(topology)
     picture.draw_frames()
@@ -75,8 +87,10 @@ def topology_figure(
     picture.draw_nodes()
     if title:
         picture.draw_title()
-    if colour_of is None:
-        picture.draw_legend()
+    if legend is not None:
+        picture.draw_legend(legend)
+    elif colour_of is None:
+        picture.draw_legend(picture.level_samples())
     return picture.finished()
 
 
@@ -277,27 +291,29 @@ class Picture:
             self.low[0] -= missing / 2
             self.high[0] += missing / 2
 
-    def draw_legend(self) -> None:
-        """Say below what the cables' colours and styles mean."""
+    def level_samples(self) -> list[Sample]:
+        """Return what the cables' colours and styles mean where they are drawn by level."""
         names = self.layout.level_names
-        entries = [
-            (level, names[level] if level < len(names) else f"level {level}")
+        return [
+            Sample(
+                names[level] if level < len(names) else f"level {level}",
+                COLOURS[level % len(COLOURS)],
+                cable_style(self.layout, level),
+            )
             for level in sorted(self.levels)
         ]
+
+    def draw_legend(self, samples: Sequence[Sample]) -> None:
+        """Say below what the looks of cables mean."""
         size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # points
-        widths = [line + 5 + text_width(name, size) + gap for _, name in entries]
+        widths = [line + 5 + text_width(sample.text, size) + gap for sample in samples]
         x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
         y = self.low[1] - 0.1 * self.magnified
-        for (level, name), width in zip(entries, widths, strict=True):
-            sample = Line2D(
-                [x, x + self.units(line)],
-                [y, y],
-                color=COLOURS[level % len(COLOURS)],
-                linestyle=cable_style(self.layout, level),
-                linewidth=1.4,
-            )
-            self.axes.add_line(sample)
-            self.axes.text(x + self.units(line + 5), y, name, size=size, color=INK, va="center")
+        for (text, colour, style, thick), width in zip(samples, widths, strict=True):
+            ends = [x, x + self.units(line)]
+            look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": thick}
+            self.axes.add_line(Line2D(ends, [y, y], **look))
+            self.axes.text(x + self.units(line + 5), y, text, size=size, color=INK, va="center")
             x += self.units(width)
         self.low[1] = y - self.units(1.2 * size)
         self._widen(sum(widths))

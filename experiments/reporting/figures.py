@@ -17,7 +17,16 @@ from matplotlib.patches import Patch
 
 from experiments.drawing.figure import COLOURS, INK
 from experiments.reporting import style, units
-from experiments.reporting.reproduced import draw_reproduction as draw_reproduction
+from experiments.reporting.reproduced import draw_reproduction
+
+__all__ = [
+    "completion_figure",
+    "draw_reproduction",
+    "faults_figure",
+    "goodput_figure",
+    "links_figure",
+    "throughput_figure",
+]
 
 PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, and how dark.

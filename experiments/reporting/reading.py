@@ -1,0 +1,124 @@
+"""A run as the report sees it: all of its records that can be read, and what is missing, in words.
+
+Where `experiments.runs.records.load` refuses a broken run, this shows what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.plans.catalogue import experiment_of
+from experiments.plans.experiment import Experiment
+from experiments.runs import records, schema, store
+from topos.base.errors import TopologyError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+TABLES = ("trials", *schema.TABLES)
+
+
+@dataclass
+class Found:
+    """What was found of a run."""
+
+    folder: Path
+    manifest: dict[str, Any] = field(default_factory=dict)
+    plan: Experiment | None = None
+    told: list[dict[str, Any]] = field(default_factory=list)  # trial.json of each trial
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # sentences
+
+    @property
+    def name(self) -> str:
+        """The experiment's name, or the folder's."""
+        return self.plan.name if self.plan else self.folder.resolve().name
+
+    @property
+    def systems(self) -> list[str]:
+        """All systems, in the plan's order."""
+        planned = [system.name for system in self.plan.systems] if self.plan else []
+        return list(dict.fromkeys([*planned, *(str(one["system"]) for one in self.told)]))
+
+    @property
+    def networks(self) -> dict[str, Topology]:
+        """The network of each system that is known."""
+        return (
+            {system.name: parse(system.network) for system in self.plan.systems}
+            if self.plan
+            else {}
+        )
+
+
+def read(folder: Path) -> Found:
+    """Return what there is of a run, or raise TopologyError where there is nothing of one."""
+    numbers = records.finished_trials(folder)
+    require(
+        (folder / records.MANIFEST).exists() or bool(numbers),
+        f"{folder} is no run: a run is a folder with a {records.MANIFEST} and trials, as "
+        "`pillarbox run` makes it",
+    )
+    found = Found(folder)
+    with _told(found):
+        found.manifest = dict(store.read_json(folder / records.MANIFEST))
+        version = found.manifest.get("schema_version")
+        if isinstance(version, int) and version > schema.VERSION:
+            found.missing.append(
+                f"The records are of version {version}, and this Pillarbox knows {schema.VERSION}: "
+                "what is new in them is not shown."
+            )
+        found.plan = experiment_of(found.manifest["plan"])
+    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
+    for number in numbers:
+        _read_trial(found, number, parts)
+    found.tables = {table: _joined(table, parts[table]) for table in TABLES}
+    _count(found)
+    return found
+
+
+def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
+    """Add what there is of one trial."""
+    file = records.trial_folder(found.folder, number) / records.TRIAL_FILE
+    with _told(found):
+        told = store.read_json(file)
+        run = records.Run(found.folder, found.manifest, (told,))
+        parts["trials"].append(run.trials)
+        found.told.append(told)
+        for table in schema.TABLES:
+            with _told(found):
+                parts[table].append(getattr(run, table))
+
+
+class _told:  # noqa: N801 - reads as a statement
+    """Turns what cannot be read into a sentence of what is missing."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
+        if kind is None or not issubclass(kind, (TopologyError, ValueError, KeyError, TypeError)):
+            return False
+        self.found.missing.append(f"Not all could be read: {error}.")
+        return True
+
+
+def _joined(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
+    whole = [part for part in parts if len(part)]
+    return pd.concat(whole, ignore_index=True) if whole else records.frame(table, ())
+
+
+def _count(found: Found) -> None:
+    """Say so if trials that were planned are not there."""
+    if found.plan is None:
+        return
+    planned, there = len(found.plan.systems) * found.plan.repeats, len(found.told)
+    if there < planned:
+        found.missing.append(
+            f"{there} of {planned} planned trials are there: the run was stopped, or still goes on."
+        )
