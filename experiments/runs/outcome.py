@@ -31,30 +31,6 @@ class Outcome:
     tables: Mapping[str, Sequence[Row]]
     log: tuple[str, ...] = ()
 
-    @property
-    def verdict(self) -> str:
-        """The verdict in a few words."""
-        if self.told["status"] == FAILED:
-            return f"failed: {self.told['reason']}"
-        if self.told["valid"]:
-            return "valid"
-        return f"not valid: {self.told['verdict']['reasons'][0]}"
-
-    @property
-    def summary(self) -> str:
-        """The totals in a few words."""
-        told = self.told
-        if told["status"] == FAILED:
-            return ""
-        words = [f"{told['goodput_bps'] / 1e6:.1f} Mbit/s"]
-        if told["ideal_bps"]:
-            words.append(f"{told['goodput_bps'] / told['ideal_bps']:.2f} of the ideal")
-        if told["failed_flows"]:
-            words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
-        elif told["completion_s"] and told["ideal_s"]:
-            words.append(f"all done after {told['completion_s']:.2f} s")
-        return ", ".join(words)
-
 
 def failed(trial: Trial, reason: str) -> Outcome:
     """Return the records of a trial that came to no end."""

@@ -25,6 +25,7 @@ from experiments.runs.order import Measured, Order
 from experiments.runs.outcome import Outcome, failed, outcome
 from experiments.runs.records import MANIFEST, Run
 from experiments.runs.statistics import precise
+from experiments.runs.summary import totals_text, verdict_text
 from experiments.runs.trial import Shown, TrialError, measure
 from topos.base.errors import require
 from topos.base.spec import parse
@@ -167,7 +168,7 @@ def _run_trial(
         printed = log.read_text(errors="replace")
     _write(ended, records.trial_folder(folder, trial.number), printed)
     store.write_json(folder / MANIFEST, told)
-    live.end_trial(ended.verdict, ended.summary)
+    live.end_trial(verdict_text(ended.told), totals_text(ended.told))
 
 
 def _write(ended: Outcome, folder: Path, printed: str) -> None:

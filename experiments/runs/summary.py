@@ -6,9 +6,11 @@ ten for ten.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.runs.statistics import Comparison, Estimate, compare, estimate, paired
+from experiments.traffic.flows import COMPLETED, FAILED
 
 if TYPE_CHECKING:
     from experiments.runs.records import Run
@@ -44,7 +46,6 @@ class Summary(NamedTuple):
     failed_flows: int  # of the valid trials
     estimates: dict[str, Estimate]  # by column, of the valid trials
     against_first: Comparison | None  # the goodput, as many times that of the plan's first system
-    reasons: tuple[str, ...]  # why trials are not valid
 
 
 def summaries(run: Run) -> list[Summary]:
@@ -56,7 +57,7 @@ def summaries(run: Run) -> list[Summary]:
 def values(run: Run, system: str, column: str) -> dict[int, float]:
     """Return a total of a system's valid trials, by repeat."""
     trials = run.of(system).valid().trials
-    trials = trials[trials.status == "completed"]
+    trials = trials[trials.status == COMPLETED]
     found = trials.goodput_bps / trials.ideal_bps if column == "of_ideal" else trials[column]
     return paired(list(trials.repeat), [float(value) for value in found])
 
@@ -72,26 +73,48 @@ def _summary(run: Run, system: str, first: str) -> Summary:
         system,
         len(trials),
         len(own.valid().told),
-        int((trials.status == "failed").sum()),
+        int((trials.status == FAILED).sum()),
         int(own.valid().trials.failed_flows.sum()),
         {one.column: estimate(list(values(run, system, one.column).values())) for one in MEASURES},
         against,
-        tuple(_reasons(own)),
     )
 
 
-def _reasons(run: Run) -> list[str]:
-    """Return why trials failed or are not valid; those of the same reason together."""
-    found: dict[str, list[int]] = {}
-    for one in run.told:
-        reasons = [f"failed: {one['reason']}"] if one["status"] == "failed" else []
-        if not one["valid"] and not reasons:
-            reasons = [f"not valid: {reason}" for reason in one["verdict"]["reasons"]]
-        for reason in reasons:
-            found.setdefault(reason, []).append(one["trial"] + 1)
+def verdict_text(told: Mapping[str, Any]) -> str:
+    """Return what trial.json says of whether the trial can be believed, in a few words."""
+    if told["status"] == FAILED:
+        return f"failed: {told['reason']}"
+    if told["valid"]:
+        return "valid"
+    first, *others = told["verdict"]["reasons"]
+    return f"not valid: {first}" + (f" (and {len(others)} more)" if others else "")
+
+
+def totals_text(told: Mapping[str, Any]) -> str:
+    """Return what trial.json says of the totals, in a few words; nothing where there are none."""
+    if told["status"] == FAILED:
+        return ""
+    words = [f"{told['goodput_bps'] / 1e6:.1f} Mbit/s"]
+    if told["ideal_bps"]:
+        words.append(f"{told['goodput_bps'] / told['ideal_bps']:.2f} of the ideal")
+    if told["failed_flows"]:
+        words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
+    elif told["ideal_s"]:
+        words.append(f"all done after {told['completion_s']:.2f} s")
+    return ", ".join(words)
+
+
+def doubtful(run: Run) -> list[str]:
+    """Return a line for each trial that failed or is not valid: what it saw, and what is wrong."""
     return [
-        f"trial{'s' if len(trials) > 1 else ''} {', '.join(map(str, trials))} {reason}"
-        for reason, trials in found.items()
+        " · ".join(
+            filter(
+                None,
+                (f"trial {one['trial'] + 1}, {one['system']}", totals_text(one), verdict_text(one)),
+            )
+        )
+        for one in run.told
+        if not one["valid"]
     ]
 
 
@@ -120,7 +143,7 @@ def text_of(run: Run) -> str:
         for summary in found
         if summary.failed_flows
     ]
-    return "\n".join([*lines, *(reason for summary in found for reason in summary.reasons)])
+    return "\n".join([*lines, *doubtful(run)])
 
 
 def number(found: Estimate, scale: float = 1.0) -> str:

@@ -1,0 +1,18 @@
+"""Every server sends to every other, in the networks of the papers' testbeds and a tree."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="all-to-all",
+    about="seven networks, every server to every other",
+    systems=(
+        System("dcell,4,1", rate_mbit=30.0),
+        System("bcube,4,1", rate_mbit=30.0),
+        System("dpillar,4,2", rate_mbit=30.0),
+        System("dpillar,4,3", rate_mbit=30.0),
+        System("ficonn,4,1", rate_mbit=30.0),
+        System("ficonn,4,2", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000),
+)

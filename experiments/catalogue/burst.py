@@ -1,0 +1,16 @@
+"""One group of servers sends to another, all pairs at once."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="burst",
+    about="one group of servers to another, in four networks and a tree",
+    systems=(
+        System("dcell,4,1", rate_mbit=30.0),
+        System("bcube,4,1", rate_mbit=30.0),
+        System("dpillar,4,2", rate_mbit=30.0),
+        System("ficonn,4,1", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="burst", duration_s=5.0),
+)

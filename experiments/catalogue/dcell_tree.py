@@ -1,0 +1,13 @@
+"""DCell against the two-level tree (Guo 2008, section 7.3 and Fig. 12)."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="dcell-tree",
+    about="DCell against a tree, all-to-all: at least 1.96 times as fast",
+    systems=(
+        System("dcell,4,1", rate_mbit=30.0),
+        System("tree,4,5", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000),
+)

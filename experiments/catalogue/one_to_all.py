@@ -1,0 +1,13 @@
+"""A file from one server to all others (Guo 2009, section 3.5)."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="one-to-all",
+    about="a file from one server to all others, by spanning trees, against a pipeline over a tree",
+    systems=(
+        System("bcube,4,1", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="one-to-all", volume_bytes=20_000_000, options={"distribute": True}),
+)

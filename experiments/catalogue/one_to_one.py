@@ -1,0 +1,13 @@
+"""Two servers, with a flow for each of their disjoint paths (Guo 2009, section 7.5)."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="one-to-one",
+    about="two servers, one flow for each disjoint path, against a tree",
+    systems=(
+        System("bcube,4,1", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="one-to-one", duration_s=5.0),
+)

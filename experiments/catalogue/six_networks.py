@@ -1,0 +1,17 @@
+"""All four networks, the tree and the fat-tree under the same all-to-all."""
+
+from experiments.plans.experiment import Experiment, System, Workload
+
+EXPERIMENT = Experiment(
+    name="six-networks",
+    about="the four networks, a tree and a fat-tree, every server to every other",
+    systems=(
+        System("dcell,4,1", rate_mbit=30.0),
+        System("bcube,4,1", rate_mbit=30.0),
+        System("dpillar,4,2", rate_mbit=30.0),
+        System("ficonn,4,1", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+        System("fattree,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000),
+)

@@ -1,0 +1,27 @@
+"""``pillarbox compare-runs``: why do our numbers differ?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+RUN = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("first", type=RUN)
+@click.argument("second", type=RUN)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(first: Path, second: Path, as_json: bool) -> None:
+    """Set two runs side by side: what they were made of, and what came of it.
+
+    \b
+    pillarbox compare-runs quick-20260301-101500-seed1 quick-20260302-090000-seed1
+    """
+    from experiments.runs.diff import as_plain, difference, text_of
+    from experiments.runs.records import load
+
+    found = difference(load(first), load(second))
+    click.echo(json.dumps(as_plain(found), indent=2) if as_json else text_of(found))
