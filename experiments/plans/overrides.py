@@ -6,6 +6,7 @@ A name is the way to a value in the experiment. One that belongs to systems alon
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,8 +35,14 @@ def _ways(values: dict[str, Any], name: str) -> list[list[str]]:
     way = name.split(".")
     first = way[0]
     owners = [kind for kind in (System, Workload) if first in fields_of(kind)]
-    if first in fields_of(Experiment) or not owners:
+    own = fields_of(Experiment)
+    if first in own:
         return [way]
+    if not owners:
+        known = [*own, *fields_of(System), *fields_of(Workload)]
+        close = difflib.get_close_matches(first, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(own)}"
+        raise TopologyError(f"there is no {first}: {hint}")
     require(
         len(owners) == 1,
         f"both systems and the workload have {first}: write systems.0.{name} or workload.{name}",

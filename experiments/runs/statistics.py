@@ -56,9 +56,27 @@ class Comparison(NamedTuple):
 
 
 def estimate(
-    values: ArrayLike, statistic: Statistic = numpy.mean, *, level: float = LEVEL, seed: int = 0
+    values: ArrayLike,
+    statistic: Statistic = numpy.mean,
+    *,
+    level: float = LEVEL,
+    least: float = -numpy.inf,
+    seed: int = 0,
 ) -> Estimate:
     """Return the mean, or median, of the values with its confidence interval.
+
+    Parameters
+    ----------
+    values : array-like
+        One of each repeat; what is not finite does not count.
+    statistic : callable
+        Takes an array, and an axis.
+    level : float
+        How often the interval is to hold the true value.
+    least : float
+        What the true value cannot be below, such as 0 for a time.
+    seed : int
+        Of what is drawn.
 
     >>> estimate([10.0, 11.0, 9.0, 10.0, 10.0]).value
     10.0
@@ -74,7 +92,7 @@ def estimate(
     tail = (1 - level) / 2
     ends = numpy.quantile(statistic(picked, axis=1), [tail, 1 - tail])
     low, high = value + (ends - value) * _stretch(len(array), tail)
-    return Estimate(value, float(low), float(high), len(array))
+    return Estimate(value, max(float(low), least), float(high), len(array))
 
 
 def precise(values: ArrayLike, precision: float, seed: int = 0) -> bool:

@@ -75,7 +75,10 @@ def _summary(run: Run, system: str, first: str) -> Summary:
         len(own.valid().told),
         int((trials.status == FAILED).sum()),
         int(own.valid().trials.failed_flows.sum()),
-        {one.column: estimate(list(values(run, system, one.column).values())) for one in MEASURES},
+        {
+            one.column: estimate(list(values(run, system, one.column).values()), least=0.0)
+            for one in MEASURES
+        },
         against,
     )
 
