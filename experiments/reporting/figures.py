@@ -30,8 +30,12 @@ __all__ = [
 
 PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, and how dark.
-SPANS = (("detected_s", "until detected", 0.42), ("rerouted_s", "until rerouted", 0.24))
-LAST_SPAN = ("recovered_s", "until recovered", 0.11)
+SPANS = (
+    ("detected_s", "until detected", 0.42),
+    ("rerouted_s", "until rerouted", 0.24),
+    ("recovered_s", "until recovered", 0.11),
+)
+MOST_MARKS = 12  # faults in a figure of all trials; more would hide the lines
 
 
 def goodput_figure(
@@ -52,10 +56,10 @@ def goodput_figure(
             mean = means[means["system"] == system]
             ideal = ideals[ideals["system"] == system]
             entries |= _goodput_lines(axes, index, system, trials, mean, ideal)
-        for number, at_s in enumerate(sorted(set(marks["at_s"].round(1)))):
+        moments = sorted(set(marks["at_s"].astype(float).round(1)))
+        for at_s in moments if len(moments) <= MOST_MARKS else ():
             line = axes.axvline(at_s, color=style.FAULT, linewidth=0.9, linestyle=(0, (2, 2)))
-            if number == 0:
-                entries["fault, or its end"] = line
+            entries["fault, or its end"] = line
         _finish_goodput(axes, series, ideals)
         axes.set_xlabel("time after the start (s)")
         style.legend_outside(axes, entries)
@@ -63,31 +67,31 @@ def goodput_figure(
 
 
 def faults_figure(
-    series: pd.DataFrame,
-    means: pd.DataFrame,
-    ideals: pd.DataFrame,
-    marks: pd.DataFrame,
-    systems: list[str],
+    series: pd.DataFrame, ideals: pd.DataFrame, marks: pd.DataFrame, systems: list[str]
 ) -> Figure | None:
-    """Draw a panel for each system with what each fault did: detection, reroute, recovery."""
+    """Draw one trial of each system, and what each of its faults did to it.
+
+    `series` are the trials of `marks` alone.
+    """
     shown = [system for system in systems if (marks["system"] == system).any()]
     if series.empty or not shown:
         return None
     with style.looks():
         figure, panels = _panels(shown)
         for axes, system in zip(panels, shown, strict=True):
-            trials = series[series["system"] == system]
-            mean = means[means["system"] == system]
+            trial = series[series["system"] == system]
             ideal = ideals[ideals["system"] == system]
-            _goodput_lines(axes, systems.index(system), system, trials, mean, ideal)
-            for number, mark in enumerate(marks[marks["system"] == system].itertuples(), start=1):
+            own = marks[marks["system"] == system]
+            _goodput_lines(axes, systems.index(system), system, trial.iloc[:0], trial, ideal)
+            for number, mark in enumerate(own.itertuples(), start=1):
                 _mark_fault(axes, number, mark)
             _finish_goodput(axes, series, ideals)
-            axes.set_title(style.shown(system), pad=14)
+            name = _name(system, bool(trial["valid"].all()))
+            axes.set_title(f"{name}, trial {own['trial'].iloc[0] + 1}", pad=14)
         panels[-1].set_xlabel("time after the start (s); faults are numbered as in the table")
         spans = [
             Patch(color=style.FAULT, alpha=alpha, linewidth=0, label=label)
-            for _, label, alpha in (*SPANS, LAST_SPAN)
+            for _, label, alpha in SPANS
         ]
         figure.legend(handles=spans, loc="outside lower center", ncols=3)
         return figure
@@ -215,13 +219,14 @@ def _goodput_lines(
             entries[_name(system, False)] = line
     if not mean.empty:
         (line,) = axes.plot(mean["at_s"], mean["goodput_bps"], **_look(index, True))
-        count = int(mean["trials"].iloc[0])
+        count = int(mean["trials"].iloc[0]) if "trials" in mean else 1
         entries = {
             style.shown(system) + (f", mean of {count}" if count > 1 else ""): line
         } | entries
     for row in ideal.itertuples():
         if units.known(row.ideal_bps):
-            end_s = row.ideal_end_s if units.known(row.ideal_end_s) else trials["at_s"].max()
+            last_s = max([*trials["at_s"], *mean["at_s"]], default=0.0)
+            end_s = row.ideal_end_s if units.known(row.ideal_end_s) else last_s
             look = _ideal_look(index)
             (line,) = axes.plot([0, end_s], [row.ideal_bps, row.ideal_bps], **look)
             entries[f"{style.shown(system)}: ideal"] = line
@@ -251,7 +256,7 @@ def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
         color=style.FAULT,
     )
     begin_s = mark.at_s
-    for name, _, alpha in (*SPANS, LAST_SPAN):
+    for name, _, alpha in SPANS:
         end_s = getattr(mark, name)
         if units.known(end_s) and end_s > begin_s:
             axes.axvspan(begin_s, end_s, color=style.FAULT, alpha=alpha, linewidth=0)

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from experiments.drawing.figure import Sample, topology_figure
 from experiments.drawing.files import MOST_SERVERS
 from experiments.reporting import style
-from experiments.reporting.series import node_called
 from topos.base.topology import Cable, Topology
 
 STEPS = (0.2, 0.4, 0.6, 0.8)  # of the load, between the colours
@@ -24,7 +23,7 @@ def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
     if topology.servers > MOST_SERVERS or loads.empty:
         return None
     by_port = {
-        (node_called(topology, start), int(port)): float(load)
+        (topology.node(start), int(port)): float(load)
         for start, port, load in zip(loads["from"], loads["port"], loads["load"], strict=True)
     }
 

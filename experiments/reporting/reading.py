@@ -38,6 +38,11 @@ class Found:
         return self.plan.name if self.plan else self.folder.resolve().name
 
     @property
+    def run(self) -> records.Run:
+        """The same as `experiments.runs.records` has it."""
+        return records.Run(self.folder, self.manifest, tuple(self.told))
+
+    @property
     def systems(self) -> list[str]:
         """All systems, in the plan's order."""
         planned = [system.name for system in self.plan.systems] if self.plan else []

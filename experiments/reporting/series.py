@@ -17,6 +17,7 @@ from topos.base.topology import Topology
 
 TRIAL = ["system", "repeat", "trial", "valid"]
 BINS = 60  # about so many points has a line over time
+AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")
 MOST_POINTS = 400  # of a curve: a picture shows no more
 NEARER_S = 0.1  # bins are no finer than the records usually are
 
@@ -162,16 +163,9 @@ def level_of(topology: Topology | None, start: str, port: int) -> float:
     if topology is None:
         return float("nan")
     try:
-        return float(topology.plug(node_called(topology, start), port).level)
+        return float(topology.plug(topology.node(start), port).level)
     except TopologyError:
         return float("nan")
-
-
-def node_called(topology: Topology, name: str) -> int:
-    """Return the node that a record names: an address, or a switch's name."""
-    if name.startswith("s"):
-        return topology.servers + topology.switch(name)
-    return topology.server(name)
 
 
 def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
@@ -185,24 +179,38 @@ def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
 
 
 def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the moments of faults for a figure: one row for what happened alike in all trials.
+    """Return the faults of one trial of each system, its first valid one.
 
-    Columns: system, at_s, event, what and, as moments after the barrier, detected_s, rerouted_s
-    and recovered_s: the median over the system's valid trials (all, where none is valid).
+    Columns: system, trial, at_s, event, what, reason and, as moments after the barrier,
+    detected_s, rerouted_s and recovered_s. Other trials may have had other faults.
     """
     kept = events[_counted(events)]
-    if kept.empty:
-        return _joined([], "system", "at_s", "event", "what", *AFTERWARDS)
-    kept = kept.assign(
-        planned_s=kept["at_s"].round(1),
-        **{name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS},
-    )
-    keys = ["system", "event", "what", "planned_s"]
-    marks = kept.groupby(keys, sort=False, as_index=False)[["at_s", *AFTERWARDS]].median()
-    return marks.sort_values(["system", "at_s"], kind="stable").drop(columns="planned_s")
+    first = kept.groupby("system")["trial"].transform("min")
+    kept = kept[kept["trial"] == first]
+    moments = {name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS}
+    marks: pd.DataFrame = kept.assign(**moments).sort_values(["system", "at_s"], kind="stable")
+    return marks[["system", "trial", "at_s", "event", "what", "reason", *AFTERWARDS]]
 
 
-AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")
+def fault_times(events: pd.DataFrame) -> pd.DataFrame:
+    """Return how long things took after faults of a kind, over all valid trials of a system.
+
+    Columns: system, event, events (how many there were) and for each of AFTERWARDS its median and,
+    with ``_most`` behind the name, the longest.
+    """
+    done = events[_counted(events) & (events["reason"].fillna("") == "")]
+    if done.empty:
+        return _joined([], "system", "event", "events", *AFTERWARDS)
+    measures = {name: (name, "median") for name in AFTERWARDS}
+    measures |= {f"{name}_most": (name, "max") for name in AFTERWARDS}
+    grouped = done.groupby(["system", "event"], sort=False, as_index=False)
+    times: pd.DataFrame = grouped.agg(events=("at_s", "size"), **measures)
+    return times
+
+
+def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:
+    """Return the rows of those trials."""
+    return series[series["trial"].isin(trials)]
 
 
 def slowest(flows: pd.DataFrame, count: int = 10) -> pd.DataFrame:

@@ -128,6 +128,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         write_atomically(path, content(figure, suffix))
         give_to_user(path)
         files.append(path)
+        if figure.get_layout_engine() is not None:
+            figure.set_layout_engine("none")  # it is laid out now, and that took long
     return files
 
 

@@ -1,0 +1,31 @@
+"""``pillarbox report``: a run's figures, and the page that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
+@click.option("--open/--no-open", "opened", default=False, help="Show it in the browser.")
+def command(run: Path, out: Path | None, opened: bool) -> None:
+    """Make a run's figures and its report.html from its records.
+
+    The page is one file that needs nothing else. What is broken or missing is named, and the rest
+    is shown.
+
+    \b
+    pillarbox report quick-20260301-101500-seed1
+    pillarbox report quick-20260301-101500-seed1 --open
+    """
+    from experiments.reporting.page import write_report
+
+    page, missing = write_report(run, out)
+    for sentence in missing:
+        click.echo(f"pillarbox: {sentence}", err=True)
+    click.echo(str(page))
+    if opened:
+        click.launch(str(page))

@@ -1,0 +1,62 @@
+"""A figure inside a page: its SVG with the page's colours, so that it follows light and dark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+
+from markupsafe import Markup
+
+from experiments.drawing import figure as drawing
+from experiments.reporting import network, style
+
+# matplotlib measures with DejaVu Sans; Verdana is as wide, where the reader has only that.
+FONTS = "'DejaVu Sans', Verdana, sans-serif"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as a page shows it."""
+
+    name: str  # of its file, without suffix
+    caption: str
+    svg: Markup
+
+
+def embedded(svg: str, name: str, caption: str) -> Drawn:
+    """Return an SVG of ours for a page; its identifiers then begin with `name`."""
+    text = svg[svg.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    text = _colour().sub(lambda found: f"var({_variables()[found.group().lower()]})", text)
+    text = text.replace("'DejaVu Sans'", FONTS)
+    label = escape(caption, quote=True)
+    text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return Drawn(name, caption, Markup(text))
+
+
+@cache
+def _variables() -> dict[str, str]:
+    """Return the page's variable for each colour of a figure (see templates/style.css)."""
+    named = {
+        drawing.INK: "--ink",
+        drawing.PAPER: "--paper",
+        drawing.FRAME: "--frame",
+        drawing.FRAME_EDGE: "--frame-edge",
+        drawing.SWITCH_FILL: "--switch",
+        style.GRID: "--grid",
+        style.INVALID: "--invalid",
+        style.FAULT: "--fault",
+        network.UNUSED: "--unused",
+    }
+    named |= {colour: f"--r{i}" for i, colour in enumerate(style.RAMP)}
+    named |= {colour: f"--c{i}" for i, colour in enumerate(drawing.COLOURS)}
+    return {colour.lower(): variable for colour, variable in named.items()}
+
+
+@cache
+def _colour() -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, _variables())), re.IGNORECASE)

@@ -1,0 +1,216 @@
+"""The page that shows a run: one file that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from experiments.files import output_folder
+from experiments.reporting import figures, network, reproduced, series, style, tables
+from experiments.reporting.embedding import Drawn, embedded
+from experiments.reporting.reading import Found, read
+from experiments.reproductions.result import AGREES, DIFFERS, Reproduction
+from experiments.runs import store
+
+PAGE, FIGURES = "report.html", "figures"
+MOODS = {AGREES: "", DIFFERS: "bad"}
+
+CAPTIONS = {
+    "goodput": "Bytes delivered by all flows together, per second. Thin lines are single trials, "
+    "dotted ones the ideal: max-min fair over the routed paths, headers taken off.",
+    "faults": "One trial of each system, and its faults: how long until servers beside it "
+    "knew, until the flows that had stopped went on, and until they were as fast as before.",
+    "throughput": "The flows' goodput: the share of flows that were at most so fast. A line that "
+    "ends below 1 is short of the flows that failed.",
+    "completion": "How the work got done, one line a trial; dotted is the ideal.",
+    "links": "The load of every directed link, by level, as a mean over valid trials.",
+}
+
+
+def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[str]]:
+    """Make a run's figures and page from its records.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+    out : Path, optional
+        The folder for the page and its figures; the run's own by default.
+
+    Returns
+    -------
+    Path
+        The page.
+    list of str
+        Sentences about what is missing of the run.
+    """
+    found = read(run)
+    folder = output_folder(out or run)
+    drawings = output_folder(folder / FIGURES)
+    drawn, networks = _drawn(_run_figures(found), drawings), _drawn(_networks(found), drawings)
+    page = folder / PAGE
+    store.write_text(page, rendered("run.html", **_contents(found, drawn, networks)))
+    return page, found.missing
+
+
+def write_reproductions(reproductions: Sequence[Reproduction], folder: Path) -> Path:
+    """Make one page of several of the papers' figures made again, and their figures."""
+    folder = output_folder(folder)
+    shown = [_reproduced(made, folder) for made in reproductions]
+    page = folder / PAGE
+    store.write_text(page, rendered("reproductions.html", reproductions=shown))
+    return page
+
+
+def rendered(template: str, **contents: Any) -> str:
+    """Return a page; whatever text is in it is shown as it is, never taken for markup."""
+    environment = Environment(
+        loader=PackageLoader("experiments.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    return environment.get_template(template).render(**contents)
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list[Drawn]:
+    """Save figures, and return them for the page."""
+    drawn = []
+    for name, caption, figure in made:
+        if figure is not None:
+            svg, _ = style.save(figure, folder, name)
+            drawn.append(embedded(svg.read_text(encoding="utf-8"), name, caption))
+    return drawn
+
+
+def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
+    """Yield each figure's name, caption and drawing."""
+    flows, intervals = found.tables["flows"], found.tables["intervals"]
+    goodput = series.goodput_over_time(intervals, series.bin_width_s(intervals))
+    means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
+    ideals, marks = series.ideal_totals(flows), series.fault_marks(found.tables["events"])
+    over_time = (goodput, means, ideals, marks, found.systems)
+    yield "goodput", CAPTIONS["goodput"], figures.goodput_figure(*over_time)
+    faulty = series.of_trials(goodput, marks["trial"])
+    drawn = figures.faults_figure(faulty, ideals, marks, found.systems)
+    yield "faults", CAPTIONS["faults"], drawn
+    if flows["volume_bytes"].notna().any():
+        done = series.flows_done(flows), series.bytes_done(intervals, flows)
+        drawn = figures.completion_figure(*done, series.ideal_done(flows), found.systems)
+        yield "completion", CAPTIONS["completion"], drawn
+    shares = series.throughput_shares(flows)
+    yield "throughput", CAPTIONS["throughput"], figures.throughput_figure(shares, found.systems)
+    loads = _loads(found)
+    drawn = figures.links_figure(loads, series.load_spread(loads), found.systems)
+    yield "links", CAPTIONS["links"], drawn
+
+
+def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
+    """Yield each system's network with the loads of its cables."""
+    loads = _loads(found)
+    for number, (system, topology) in enumerate(found.networks.items()):
+        own = loads[loads["system"] == system]
+        caption = (
+            f"{system}: {topology.title} {topology.spec}, each cable by the load of its busier "
+            "direction, as a share of its rate."
+        )
+        if not own.empty and not bool(own["valid"].iloc[0]):
+            caption += " No trial of it is valid."
+        yield f"network-{number}", caption, network.network_figure(topology, own)
+
+
+def _loads(found: Found) -> Any:
+    return series.link_loads(found.tables["links"], found.networks)
+
+
+def _reproduced(made: Reproduction, folder: Path) -> dict[str, Any]:
+    """Return what the page shows of one of the papers' figures, and draw it."""
+    columns, rows = reproduced.table_of(made)
+    table = tables.Table(columns, [tables.Row(row) for row in rows], frozenset(range(2, 9)))
+    svg, _ = reproduced.draw_reproduction(made, folder)
+    caption = f"{made.title}: {made.y_label} over {made.x_label}."
+    drawn = embedded(svg.read_text(encoding="utf-8"), made.name, caption)
+    told = {name: getattr(made, name) for name in ("name", "title", "verdict", "reasons", "notes")}
+    is_table = made.kind == "table"  # which the page shows as one
+    mood = MOODS.get(made.verdict, "careful")
+    return {**told, "mood": mood, "table": table, "drawn": None if is_table else drawn}
+
+
+# -- text ----------------------------------------------------------------------------------------
+
+
+def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[str, Any]:
+    """Return what the template of a run shows."""
+    spread = series.load_spread(_loads(found))
+    plan, events = found.plan, found.tables["events"]
+    return {
+        "name": found.name,
+        "about": plan.about if plan else "",
+        "where": _where(found.manifest),
+        "contents": _table_of_contents(bool(drawn), bool(networks)),
+        "verdict": _verdict(found),
+        "missing": found.missing,
+        "summary": tables.summary(found),
+        "comparisons": tables.comparisons(found),
+        "workload": tables.workload(plan) if plan else "",
+        "faults": tables.faults(plan) if plan else [],
+        "systems": tables.systems(found),
+        "figures": drawn,
+        "networks": networks,
+        "spread": tables.link_spread(spread),
+        "events": tables.events(series.fault_marks(events)),
+        "fault_times": tables.fault_times(series.fault_times(events)),
+        "failed": tables.failed(found),
+        "slowest": tables.slowest(found),
+        "trials": tables.trials(found),
+        "manifest": [(part, _json(one)) for part, one in found.manifest.items()],
+    }
+
+
+def _table_of_contents(figures_there: bool, networks_there: bool) -> list[tuple[str, str]]:
+    there = {"figures": figures_there, "links": networks_there}
+    names = ("results", "run", "figures", "links", "flows", "trials", "manifest")
+    return [(name, name) for name in names if there.get(name, True)]
+
+
+def _verdict(found: Found) -> dict[str, str]:
+    """Return in one sentence whether the run is to be believed."""
+    trials = found.tables["trials"]
+    valid, count = int(trials["valid"].fillna(False).sum()), len(trials)
+    failures = int(trials["failed_flows"].fillna(0).sum())
+    failed = f" {failures} flow{'s' if failures > 1 else ''} failed." if failures else ""
+    if not count:
+        return {"mood": "bad", "sentence": "No trial of this run has ended."}
+    if valid == count:
+        mood = "careful" if failures or found.missing else ""
+        return {"mood": mood, "sentence": f"All {count} trials are valid.{failed}"}
+    sentence = f"{count - valid} of {count} trials are not valid, and count in no mean.{failed}"
+    return {"mood": "careful" if valid else "bad", "sentence": sentence}
+
+
+def _where(manifest: dict[str, Any]) -> str:
+    """Return when, and on what machine, in a line."""
+    machine, begun = manifest.get("machine") or {}, manifest.get("begun") or {}
+    made = manifest.get("pillarbox") or {}
+    parts = [
+        str(begun.get("wall", ""))[:19].replace("T", " ") + " UTC" if begun.get("wall") else "",
+        f"Pillarbox {made['version']}" if made.get("version") else "",
+        f"commit {made['commit'][:10]}" + (" with changes" if made.get("dirty") else "")
+        if made.get("commit")
+        else "",
+        f"kernel {machine['kernel']}" if machine.get("kernel") else "",
+        f"{machine.get('processors')} × {machine['processor']}" if machine.get("processor") else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
