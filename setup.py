@@ -24,6 +24,7 @@ setup(
         "hosts.wire",
         "experiments",
         "experiments.benches",
+        "experiments.capture",
         "experiments.catalogue",
         "experiments.commands",
         "experiments.comparison",
@@ -40,7 +41,10 @@ setup(
         "experiments.trust",
     ],
     package_dir={"": "."},
-    package_data={"hosts.live": ["*.c", "*.h"]},  # compiled where they are to run
+    package_data={
+        "experiments.capture": ["*.lua"],
+        "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
+    },
     install_requires=[
         "click>=8.1",
         "highspy>=1.7",
