@@ -338,24 +338,26 @@ class Netlink:
 
     def links(self) -> list[Link]:
         """Return all links of the namespace."""
-        with self._lock:
-            return self._dump()
+        return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
 
-    def _dump(self) -> list[Link]:
+    def dump(self, kind: int, body: bytes, deed: str) -> list[bytes]:
+        """Return what the kernel tells of everything of a kind, one payload each."""
+        with self._lock:
+            return list(self._dump(kind, body, deed))
+
+    def _dump(self, kind: int, body: bytes, deed: str) -> Iterator[bytes]:
         self._sequence += 1
-        body = interface()
         flags = NLM_F_REQUEST | NLM_F_DUMP
-        header = struct.pack("=IHHII", 16 + len(body), RTM_GETLINK, flags, self._sequence, 0)
+        header = struct.pack("=IHHII", 16 + len(body), kind, flags, self._sequence, 0)
         self._socket.send(header + body)
-        found: list[Link] = []
         while True:
-            for kind, _, _, payload in self._answers():
-                if kind == NLMSG_DONE:
-                    return found
-                if kind == NLMSG_ERROR:
+            for answer, _, _, payload in self._answers():
+                if answer == NLMSG_DONE:
+                    return
+                if answer == NLMSG_ERROR:
                     code = -struct.unpack_from("=i", payload)[0]
-                    raise NetlinkError(code, "list the links", "")
-                found.append(_link(payload))
+                    raise NetlinkError(code, deed, "")
+                yield payload
 
 
 def _detail(flags: int, payload: bytes) -> str:

@@ -1,0 +1,91 @@
+"""What was seen while a trial ran: plain data, which can be saved as JSON and judged again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class Spread(NamedTuple):
+    """How long something took, over all the times it was tried."""
+
+    times: int
+    median_s: float
+    p99_s: float
+    most_s: float
+
+
+def spread(durations_s: Sequence[float]) -> Spread:
+    """Return the spread of durations.
+
+    >>> spread([0.001] * 98 + [0.004, 0.009])
+    Spread(times=100, median_s=0.001, p99_s=0.004, most_s=0.009)
+    """
+    if not durations_s:
+        return Spread(0, 0.0, 0.0, 0.0)
+    ordered = sorted(durations_s)
+
+    def share(part: float) -> float:
+        return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+    return Spread(len(ordered), share(0.5), share(0.99), ordered[-1])
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All that `Watch` saw between the barrier and the end.
+
+    Attributes
+    ----------
+    rate_bps
+        Of every cable; None where there is no limit.
+    base_rtt_s
+        Of a full packet to a neighbour and back on an idle network: cables' delays and rates.
+    links
+        A row for each direction of each cable: the columns of `schema.LINKS`.
+    samples, interval_s
+        How many times, and how often, the queues of all ports were looked at.
+    round_trip, lost
+        Of the canary, and how many of its packets had not come back at the end.
+    lateness
+        Of a timer that is set all the time.
+    pressure, steal, idle
+        Shares of the time: in which somebody waited for a processor; that the machine's owner took
+        away; in which processors had nothing to do. None where the kernel does not tell.
+    packets
+        That all ports sent.
+    strays
+        Packets dropped elsewhere than in the shaped queues, by place.
+    faults
+        How many faults, deaths and repairs the lab's log has in that time.
+    watching
+        Processor time of the watching itself, as a share of the time.
+    """
+
+    duration_s: float
+    rate_bps: float | None
+    base_rtt_s: float
+    links: list[dict[str, Any]]
+    samples: int
+    interval_s: float
+    round_trip: Spread
+    lost: int
+    lateness: Spread
+    pressure: float | None
+    steal: float
+    idle: float
+    packets: int
+    strays: dict[str, int] = field(default_factory=dict)
+    faults: int = 0
+    watching: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return them as JSON takes them; the rows of links, which have a table, are left out."""
+        told = asdict(self)
+        del told["links"]
+        return told | {
+            "round_trip": self.round_trip._asdict(),
+            "lateness": self.lateness._asdict(),
+        }

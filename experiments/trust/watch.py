@@ -1,0 +1,211 @@
+"""Watching a trial, as the one who runs it sees it.
+
+>>> with Watch(lab) as watch:                                           # doctest: +SKIP
+...     watch.begin(at_s)  # the barrier, before or when it comes
+...     readings = watch.end()  # when the last flow has ended
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.emulation import shaping
+from experiments.trust.queues import Counted
+from experiments.trust.readings import Readings, Spread
+from experiments.trust.strays import of_packets, since
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S, END_S = 20.0, 20.0
+QUIET_EVENTS = {"up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"}
+
+
+class _Direction(NamedTuple):
+    """One direction of a cable, and the interface that sends into it."""
+
+    node: int
+    port: int
+    peer: int
+    namespace: int
+    owner: str  # of the namespace; "" for the fabric
+    ifindex: int
+
+
+class Watch:
+    """What watches one trial on a running lab; made when the lab has converged.
+
+    Parameters
+    ----------
+    lab : Lab
+        The lab.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
+        self._drops = self._forwarders_drops()
+        self._begin_s = 0.0
+        ours, theirs = socket.socketpair()
+        spaces = {one.namespace for one in self._directions}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "experiments.trust.watcher", str(theirs.fileno())],
+                pass_fds=[theirs.fileno(), *spaces],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+            )
+        self._channel, self._lines = ours, ours.makefile("r")
+        ours.settimeout(START_S)
+        try:
+            self._tell({"places": self._places(), "enough_bytes": enough_bytes(lab)})
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def begin(self, at_s: float) -> None:
+        """Watch from that moment of CLOCK_MONOTONIC on."""
+        self._begin_s = at_s
+        self._tell({"begin_s": at_s})
+
+    def end(self) -> Readings:
+        """Watch no more; return what was seen."""
+        require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
+        self._channel.settimeout(END_S)
+        self._tell({"end": True})
+        told = self._answer()
+        self.close()
+        rate_mbit = self._lab.settings.rate_mbit
+        rate_bps = None if rate_mbit is None else rate_mbit * 1e6
+        ports = [None if port is None else Counted(*port) for port in told.pop("ports")]
+        strays = Counter(told.pop("strays"))
+        strays.update(since(self._drops, self._forwarders_drops()))
+        return Readings(
+            rate_bps=rate_bps,
+            base_rtt_s=base_rtt_s(self._lab),
+            links=self._rows(ports, rate_bps, told["duration_s"]),
+            round_trip=Spread(*told.pop("round_trip")),
+            lateness=Spread(*told.pop("lateness")),
+            packets=sum(port.sent_packets for port in ports if port),
+            strays=dict(strays),
+            faults=self._faults(),
+            **told,
+        )
+
+    def close(self) -> None:
+        """End the process, however far it came."""
+        self._lines.close()
+        self._channel.close()  # which ends it
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _places(self) -> list[tuple[int, str, list[int]]]:
+        places: dict[int, tuple[int, str, list[int]]] = {}
+        for one in self._directions:
+            place = places.setdefault(one.namespace, (one.namespace, one.owner, []))
+            place[2].append(one.ifindex)
+        return list(places.values())
+
+    def _rows(
+        self, ports: list[Counted | None], rate_bps: float | None, duration_s: float
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the table of links."""
+        rows = []
+        for one, port in zip(self._directions, ports, strict=True):
+            if port is None or rate_bps is None:
+                continue
+            rows.append(
+                {
+                    "from": self._lab.name(one.node),
+                    "to": self._lab.name(one.peer),
+                    "port": one.port,
+                    "rate_bps": rate_bps,
+                    "sent_bytes": port.sent_bytes,
+                    "dropped_packets": port.drops,
+                    "busy_share": min(1.0, port.sent_bytes * 8 / (rate_bps * duration_s)),
+                    "conserved": port.conserved(rate_bps),
+                }
+            )
+        return rows
+
+    def _forwarders_drops(self) -> Counter[str]:
+        return of_packets(self._lab.status()["drops"])
+
+    def _faults(self) -> int:
+        """Return how many faults and repairs the lab wrote down meanwhile."""
+        with (self._lab.folder / "events.jsonl").open() as lines:
+            events = [json.loads(line) for line in lines]
+        return sum(
+            event["at_s"] >= self._begin_s and event["event"] not in QUIET_EVENTS
+            for event in events
+        )
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        with suppress(BrokenPipeError):  # its answer will be missing
+            self._channel.sendall(json.dumps(what).encode() + b"\n")
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            line = self._lines.readline()
+        except TimeoutError:
+            line = ""
+        require(
+            line.endswith("\n"),
+            "the process that watches the trial does not answer: this trial cannot be judged; "
+            "look at the messages above, or try a smaller network",
+        )
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+
+def enough_bytes(lab: Lab) -> int:
+    """Return how much waits in a port that has more to send than it can.
+
+    More than two super-packets; netem's queue also holds what is only under way.
+    """
+    settings = lab.settings
+    waiting = 2 * shaping.super_packet_bytes(settings.rate_mbit)
+    if settings.delay and settings.rate_mbit and shaping.kernel_has_netem():
+        delay_s = shaping.seconds(settings.delay, "delay")
+        waiting += int(delay_s * settings.rate_mbit * 125_000)
+    return waiting
+
+
+def base_rtt_s(lab: Lab) -> float:
+    """Return how long a full packet takes to the nearest neighbour and back when all is idle."""
+    settings, topology = lab.settings, lab.topology
+    direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
+    delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
+    sending_s = shaping.FRAME_BYTES * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
+    return 2 * (1 if direct else 2) * (delay_s + sending_s)
+
+
+def _directions(lab: Lab) -> Iterator[_Direction]:
+    topology = lab.topology
+    for node in range(topology.nodes):
+        made = lab.net[topology.node_name(node)]
+        namespace = made.live_namespace().descriptor
+        owner = made.name if made.inNamespace else ""
+        for port, plug in topology.neighbours(node):
+            index = made.intfs[port].ifindex
+            yield _Direction(node, port, plug.node, namespace, owner, index)
