@@ -11,8 +11,8 @@ import socket
 import struct
 from typing import Any
 
-from hosts.wire.marks import serial_of
 from hosts.wire.frame import ETH_IP
+from hosts.wire.marks import serial_of
 
 ETH_P_ALL = 0x0003
 SO_ATTACH_FILTER = 26
