@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ class Reproduction:
     reasons: tuple[str, ...] = ()  # what differs, and why
     notes: tuple[str, ...] = ()  # how it was measured: sizes, seeds, rates, models
     kind: str = "lines"  # or bars, or table
+    # Where the points are a curve: the numbers that the verdict is about, and that are printed.
+    rows: tuple[Point, ...] = ()
     log_x: bool = False
     log_y: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but `extra` as plain data; what is no number as None."""
+        told = {key: value for key, value in asdict(self).items() if key != "extra"}
+        for key in ("points", "rows"):
+            told[key] = [{k: _plain(v) for k, v in point.items()} for point in told[key]]
+        return told
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,168 @@
+"""``pillarbox reproduce``: the papers' figures and tables, made again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import click
+
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.reproductions.result import Point, Reproduction
+
+ALL = "all"
+DIGITS = 4
+
+
+@click.command()
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="Show what there is.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of text.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("pillarbox-reproduced"),
+    show_default=True,
+    help="Folder for figures, points and records.",
+)
+@click.option("--quick", is_flag=True, help="Smaller and coarser, for a look.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
+@click.option("--repeats", type=click.IntRange(min=1), help="Of what is measured or drawn.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), default=0, help="Processes of the simulator; 0: all."
+)
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Of Dask, instead of processes.")
+@click.option(
+    "--rate-mbit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of each cable of a live lab; what this machine can do by default.",
+)
+def command(
+    names: tuple[str, ...],
+    listed: bool,
+    as_json: bool,
+    out: Path,
+    quick: bool,
+    seed: int,
+    repeats: int | None,
+    workers: int,
+    scheduler: str,
+    rate_mbit: float | None,
+) -> None:
+    """Make figures of the papers again: their numbers beside ours, and why they differ.
+
+    NAME is one of --list, or all.
+
+    \b
+    pillarbox reproduce --list
+    sudo ./pillarbox reproduce dcell-fig11 bcube-fig10
+    """
+    from experiments import reproductions
+
+    if listed or not names:
+        click.echo(_listing())
+        return
+    wanted = reproductions.names() if ALL in names else list(dict.fromkeys(names))
+    figures = {name: reproductions.figure(name) for name in wanted}
+    live = [name for name, module in figures.items() if module.LIVE]
+    require(
+        os.geteuid() == 0 or not live,
+        f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
+    )
+    from experiments.reproductions.result import Settings
+
+    made = []
+    for name, module in figures.items():
+        settings = Settings(
+            folder=out / name,
+            seed=seed,
+            workers=workers,
+            scheduler=scheduler,
+            rate_mbit=rate_mbit,
+            repeats=repeats,
+            quick=quick,
+            say=partial(click.echo, err=True),
+        )
+        found, files = _made(module, settings.folder, settings)
+        made.append(found)
+        if not as_json:
+            click.echo(told(found))
+            click.echo(f"\nin {', '.join(str(file) for file in files)}\n")
+    if as_json:
+        click.echo(json.dumps([found.as_json() for found in made], indent=2))
+
+
+def _listing() -> str:
+    from experiments import reproductions
+    from experiments.comparison.text import listing
+
+    rows = []
+    for name in reproductions.names():
+        module = reproductions.figure(name)
+        rows.append((name, ["live" if module.LIVE else "", module.ABOUT]))
+    return listing([("NAME", ["", "(live: on this machine's own network, with sudo)"]), *rows])
+
+
+def _made(module: ModuleType, folder: Path, settings: object) -> tuple[Reproduction, list[Path]]:
+    """Make one again; return it, and the files that show it."""
+    from experiments.drawing.files import write_atomically
+    from experiments.files import give_to_user, output_folder
+    from experiments.reporting.reproduced import draw_reproduction
+
+    output_folder(folder)
+    found: Reproduction = module.reproduce(settings)
+    points = folder / f"{found.name}.json"
+    write_atomically(points, json.dumps(found.as_json(), indent=2).encode() + b"\n")
+    files = [*draw_reproduction(found, folder), points]
+    for file in files:
+        give_to_user(file)
+    return found, files
+
+
+def told(found: Reproduction) -> str:
+    """Return all that is to be said of a figure as text."""
+    from experiments.comparison.text import paragraphs
+
+    lines = [f"{found.name}: {found.title}", "", _table(found.rows or found.points), ""]
+    lines.append(f"verdict: {found.verdict}")
+    if found.reasons:
+        lines.append(paragraphs([f"- {reason}" for reason in found.reasons]))
+    if found.notes:
+        lines += ["", paragraphs(list(found.notes))]
+    return "\n".join(lines)
+
+
+def _table(points: Sequence[Point]) -> str:
+    """Return a row for each point; columns that no point has are left out."""
+    header = ["", "", "paper", "ours", "from", "to", "ideal"]
+    rows = [
+        [
+            point.series,
+            _number(point.x) if isinstance(point.x, float | int) else point.x,
+            *map(_number, (point.paper, point.ours, point.low, point.high, point.ideal)),
+        ]
+        for point in points
+    ]
+    used = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    widths = {i: max(len(row[i]) for row in [header, *rows]) for i in used}
+    return "\n".join(
+        "  ".join(
+            row[i].ljust(widths[i]) if i < 2 else row[i].rjust(widths[i]) for i in used
+        ).rstrip()
+        for row in [header, *rows]
+    )
+
+
+def _number(value: float | None) -> str:
+    """Return a number with as many digits as can matter."""
+    if value is None or value != value:
+        return ""
+    whole = len(f"{abs(value):.0f}")
+    return f"{value:,.{max(0, DIGITS - whole)}f}".replace(",", " ") if value else "0"
