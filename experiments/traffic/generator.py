@@ -15,7 +15,6 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -69,7 +68,7 @@ class Generator:
         board = memoryview(mmap(self._board_file, BOARD_BYTES * len(self._flows)))
         self._delivered = board[: 8 * len(self._flows)].cast("Q")
         self._ended = board[8 * len(self._flows) :]
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._log = lab.folder / "generator.log"
         self._worker: subprocess.Popen[bytes] | None = None
         self._give_up_s = float("inf")
         self._cost: dict[str, Any] = {}
@@ -79,14 +78,15 @@ class Generator:
         """Connect every flow; one that cannot be connected has failed, and the others go on."""
         check_congestion_control(self._sending.congestion)
         task = self._task()
-        self._worker = subprocess.Popen(
-            [sys.executable, "-m", "experiments.traffic.generator_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            pass_fds=[*task["namespaces"].values(), self._board_file],
-            cwd=ROOT,
-        )
+        with self._log.open("wb") as log:
+            self._worker = subprocess.Popen(
+                [sys.executable, "-m", "experiments.traffic.generator_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                pass_fds=[*task["namespaces"].values(), self._board_file],
+                cwd=ROOT,
+            )
         self._tell(task)
         assert self._worker.stdout is not None
         answered = select.select([self._worker.stdout], [], [], ALL_S + ANSWER_S)[0]
@@ -174,8 +174,7 @@ class Generator:
 
     def _last_words(self) -> str:
         """Return the last line that the process has complained with."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return lines[-1] if lines else "it said nothing"
 
     def versions(self) -> dict[str, Any]:
@@ -201,7 +200,6 @@ class Generator:
         if self._board_file >= 0:
             os.close(self._board_file)
             self._board_file = -1
-        self._errors.close()
 
 
 def interval_of(flows: int, wanted_s: float) -> float:

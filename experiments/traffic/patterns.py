@@ -70,7 +70,8 @@ class Options:
             require(len(set(named)) == len(named), f"{name} lists a server twice")
             return named
         free = [server for server in range(self.topology.servers) if server not in others]
-        return sorted(self.draw.sample(free, self.count(name, default, len(free))))
+        require(bool(free), f"no server is left for {name} in {self.topology.spec}")
+        return sorted(self.draw.sample(free, self.count(name, min(default, len(free)), len(free))))
 
     def _server(self, name: str, value: Any) -> int:
         example = self.topology.address(self.topology.servers - 1)
@@ -113,8 +114,7 @@ def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
 
 def _one_to_several(options: Options) -> Iterator[Pair]:
     source = options.server("source", 0)
-    few = min(2, options.topology.servers - 1)
-    for receiver in options.servers("receivers", few, {source}):
+    for receiver in options.servers("receivers", 2, {source}):
         require(receiver != source, f"{options.topology.address(source)} would send to itself")
         yield source, receiver
 
@@ -126,8 +126,7 @@ def _one_to_all(options: Options) -> Iterator[Pair]:
 
 def _several_to_one(options: Options) -> Iterator[Pair]:
     destination = options.server("destination", 0)
-    few = min(2, options.topology.servers - 1)
-    for sender in options.servers("senders", few, {destination}):
+    for sender in options.servers("senders", 2, {destination}):
         require(sender != destination, f"{options.topology.address(sender)} would send to itself")
         yield sender, destination
 

@@ -1,0 +1,180 @@
+"""The generator in small live labs: what is delivered, what the cables allow, what faults leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import topos
+from experiments.plans.experiment import Workload
+from experiments.traffic.flows import COMPLETED, FAILED, Flow, Sending
+from experiments.traffic.generator import Generator
+from experiments.traffic.patterns import flows_of
+from experiments.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+pytestmark = pytest.mark.root
+
+RATE_MBIT = 20.0
+VOLUME = 100_000
+NEVER_BYTES = 1 << 40
+WAIT_S = 20.0
+
+
+@contextmanager
+def lab_of(spec: str, folder: Path) -> Iterator[Lab]:
+    from experiments.emulation.lab import LabSettings, running
+
+    # The papers' timers do not take a busy machine for a failure.
+    settings = LabSettings(rate_mbit=RATE_MBIT, timers="paper")
+    with running(topos.parse(spec), settings, folder) as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def begun(lab: Lab, flows: list[Flow], **sending: Any) -> Generator:
+    tool = Generator(lab, flows, Sending(**{"timeout_s": WAIT_S, **sending}))
+    tool.prepare()
+    tool.start(time.monotonic() + 0.02)
+    return tool
+
+
+@pytest.mark.parametrize("spec", ["bcube,2,1", "tree,2,2"])
+def test_all_to_all_delivers_all_and_no_more_than_cables_carry(spec: str, tmp_path: Path) -> None:
+    with lab_of(spec, tmp_path) as lab:
+        pinned = pinned_sysctls(lab)
+        assert {name.replace("/", ".") for name in PINNED} >= set(pinned)
+        assert pinned["net.ipv4.tcp_rmem"] == PINNED["net/ipv4/tcp_rmem"]
+        flows = flows_of(lab.topology, Workload(volume_bytes=VOLUME), 1)
+        tool = tool_for("generator", lab, flows, Sending(timeout_s=WAIT_S, congestion="reno"))
+        with closing(tool):
+            tool.prepare()
+            assert not tool.ended()
+            tool.start(time.monotonic() + 0.02)
+            wait_until(tool.ended, "no end")
+            assert {one.delivered_bytes for one in tool.progress()} == {VOLUME}
+            results = tool.results()
+    assert [one.flow for one in results] == flows
+    assert {(one.status, one.reason, one.tries) for one in results} == {(COMPLETED, "", 1)}
+    for one in results:
+        assert one.begin_s is not None and one.end_s is not None
+        assert 0 <= one.begin_s < one.end_s
+        assert one.delivered_bytes == sum(i.delivered_bytes for i in one.intervals) == VOLUME
+        assert one.retransmits == sum(i.retransmits or 0 for i in one.intervals)
+        assert all(i.rtt_us and i.cwnd_bytes for i in one.intervals)
+    # Into each server no more than its cables bring, headers and queues left out of account.
+    last_s = max(one.end_s or 0.0 for one in results)
+    assert lab.topology.ports * RATE_MBIT * 1e6 / 8 * last_s >= 3 * VOLUME
+    assert tool.versions()["congestion"] == "reno"
+    assert tool.versions()["cpu_s"] >= 0
+
+
+def test_time_is_filled(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        flows = flows_of(lab.topology, Workload("permutation", duration_s=0.6), 1)
+        with closing(begun(lab, flows, interval_s=0.05)) as tool:
+            wait_until(tool.ended, "no end")
+            results = tool.results()
+    assert {one.status for one in results} == {COMPLETED}
+    for one in results:
+        assert one.end_s is not None and one.end_s >= 0.6
+        carried = RATE_MBIT * 1e6 / 8 * one.end_s
+        assert 0 < one.delivered_bytes <= carried
+        assert len(one.intervals) > 1
+
+
+def test_death_fails_a_servers_flows_and_a_revival_does_not_help(tmp_path: Path) -> None:
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        flows = flows_of(lab.topology, Workload(volume_bytes=VOLUME * 20), 1)
+        with closing(begun(lab, flows)) as tool:
+            wait_until(lambda: all(p.delivered_bytes for p in tool.progress()), "nothing moves")
+            lab.kill(3)
+            lab.revive(3)
+            wait_until(tool.ended, "no end")
+            results = tool.results()
+    for one in results:
+        if 3 in (one.flow.source, one.flow.destination):
+            assert (one.status, one.reason) == (FAILED, "server 1.1 died")
+            assert one.goodput_bps is None
+            assert 0 < one.delivered_bytes < VOLUME * 20
+        else:
+            assert (one.status, one.delivered_bytes) == (COMPLETED, VOLUME * 20)
+
+
+def test_what_cannot_arrive_ends_in_time_and_with_a_reason(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        dead, far, near = (lab.topology.servers - 1, 2, 1)
+        flows = [Flow(n, 0, to, NEVER_BYTES) for n, to in enumerate((dead, far))]
+        flows.append(Flow(2, 0, near, VOLUME))
+        lab.kill(dead)
+        with closing(Generator(lab, flows, Sending(timeout_s=0.8))) as tool:
+            tool.prepare()
+            lab.cut(2, lab.topology.server_plug(2, 0).node)
+            tool.start(time.monotonic())
+            wait_until(tool.ended, "no end")
+            results = tool.results()
+        name = lab.topology.address(dead)
+    assert results[0].reason == f"server {name} is dead"
+    assert results[1].reason == f"no end within 0.8 s: 0 of {NEVER_BYTES} bytes delivered"
+    assert results[2].status == COMPLETED
+
+
+def test_unreachable_server_is_tried_and_given_up(tmp_path: Path, monkeypatch: Any) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        lab.host(0).intfs[0].ifconfig("down")  # and with it every route
+        flows = [Flow(0, 0, 1, VOLUME), Flow(1, 2, 3, VOLUME)]
+        with closing(begun(lab, flows)) as tool:
+            wait_until(tool.ended, "no end")
+            unreachable, reachable = tool.results()
+    assert unreachable.reason == "could not connect: Network is unreachable"
+    assert unreachable.tries == 3
+    assert reachable.status == COMPLETED
+
+
+def test_generator_that_is_ended_leaves_failures(tmp_path: Path) -> None:
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        flows = flows_of(lab.topology, Workload(duration_s=1000.0), 1)
+        early = begun(lab, flows)
+        early.close()
+        assert "stopped before its end" in early.results()[0].reason
+        with closing(begun(lab, flows)) as tool:
+            wait_until(lambda: bool(tool.progress()[0].delivered_bytes), "nothing moves")
+            assert not tool.ended()
+            assert tool._worker is not None
+            os.kill(tool._worker.pid, signal.SIGKILL)
+            wait_until(tool.ended, "its death is not seen")
+            results = tool.results()
+        tool.close()  # twice is no harm
+    assert {one.status for one in results} == {FAILED}
+    assert results[0].delivered_bytes > 0
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    from topos.base.errors import TopologyError
+
+    with lab_of("tree,2,2", tmp_path) as lab:
+        flows = flows_of(lab.topology, Workload(volume_bytes=1), 1)
+        refused = Generator(lab, flows, Sending(congestion="nosuch"))
+        with closing(refused), pytest.raises(TopologyError, match="no congestion control"):
+            refused.prepare()
+        with pytest.raises(TopologyError, match="no flow to send"):
+            Generator(lab, [], Sending())
+        with pytest.raises(TopologyError, match="no traffic tool 'nosuch'"):
+            tool_for("nosuch", lab, flows, Sending())
+    assert chosen_tool("auto", 401) == chosen_tool("generator", 1) == "generator"
