@@ -37,12 +37,14 @@ setup(
         "experiments.reproductions",
         "experiments.runs",
         "experiments.simulator",
+        "experiments.simulator.paths",
         "experiments.traffic",
         "experiments.trust",
     ],
     package_dir={"": "."},
     package_data={
         "experiments.capture": ["*.lua"],
+        "experiments.reporting": ["templates/*"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
     },
     install_requires=[

@@ -1,0 +1,194 @@
+"""The simulator: paths per second, rates of a million flows, shortest paths, beside networkx."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.benches._frame import Row
+from experiments.benches._measure import in_child, interleaved, medians, ratios
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.simulator.hops import Ints
+
+LARGE = (
+    ("bcube,4,9", "bcube"),
+    ("dpillar,48,4", "sp-cw"),
+    ("dcell,6,3", "dcell"),
+    ("ficonn,16,3", "tor"),
+    ("fattree,80", "two-level"),
+)
+SMALL = (("bcube,4,3", "bcube"), ("dcell,4,2", "dcell"))
+BESIDE = (
+    ("bcube,8,3", "bcube"),
+    ("dpillar,16,3", "sp-cw"),
+    ("dcell,6,2", "dcell"),
+    ("ficonn,16,2", "tor"),
+)
+BESIDE_SMALL = (("bcube,4,2", "bcube"),)
+SEARCHED, SEARCHED_SMALL = "dcell,6,3", "dcell,4,2"
+FLOWS, FLOWS_SMALL = 1_000_000, 10_000
+MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
+LEAST_TIMES = 100
+TIME_LIMIT_S = 300.0
+NOTES = f"""
+Flows join random servers. paths_s: the links of all flows; loads_s: the flows on every link and,
+by equal shares, the aggregate bottleneck throughput; max_min_s: max-min fair rates, exactly. Each
+network is a process of its own, compiled code is loaded before (goals: {MOST_S:g} s, {MOST_MIB:.0f}
+MiB). search: shortest paths from 64 servers to all. In the last table a networkx graph counts the
+flows on its edges along the paths that the routers' own Python gives, and slower_times compares
+that with Pillarbox's arrays in turns in one process (goal: {LEAST_TIMES}).
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield rows of large networks, of a search, and of networks beside networkx."""
+    for spec, name in SMALL if quick else LARGE:
+        yield _flows_row(spec, name, FLOWS_SMALL if quick else FLOWS)
+    yield _search_row(SEARCHED_SMALL if quick else SEARCHED)
+    for spec, name in BESIDE_SMALL if quick else BESIDE:
+        yield _beside_row(spec, name, rounds=2 if quick else 5, judged=not quick)
+
+
+# -- large networks ----------------------------------------------------------------------------
+
+
+def _flows_row(spec: str, name: str, flows: int) -> Row:
+    row: Row = {"network": spec, "servers": parse(spec).servers, "routing": name, "flows": flows}
+    row |= {"paths_s": None, "paths_per_s": None, "loads_s": None, "max_min_s": None}
+    result = in_child(flows_s, spec, name, flows, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"peak_mib": None, "outcome": f"failed: {result.failure}"}
+    row |= result.value
+    row["paths_per_s"] = flows / row["paths_s"]
+    total = row["paths_s"] + row["loads_s"] + row["max_min_s"]
+    return row | {"peak_mib": result.peak_mib, "outcome": _outcome(total, result.peak_mib)}
+
+
+def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
+    """Return what each step takes for random flows."""
+    from experiments.fluid.links import link_count
+    from experiments.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
+    from experiments.simulator.paths import routes
+
+    network = parse(spec)
+    few = routes(network, name, *_random_flows(network, 10))
+    for compiled in (equal_share, max_min):
+        compiled(few, 1e9)
+    links = link_count(network)
+    sources, destinations = _random_flows(network, flows)
+    moments = [time.perf_counter()]
+    found = routes(network, name, sources, destinations)
+    moments.append(time.perf_counter())
+    link_loads(found, None, links)
+    bottleneck_throughput(equal_share(found, 1e9))
+    moments.append(time.perf_counter())
+    max_min(found, 1e9, links)
+    moments.append(time.perf_counter())
+    steps = [after - before for before, after in itertools.pairwise(moments)]
+    return dict(zip(("paths_s", "loads_s", "max_min_s"), steps, strict=True))
+
+
+def _search_row(spec: str) -> Row:
+    row: Row = {"search": spec, "servers": parse(spec).servers, "sources": 64, "search_s": None}
+    row |= {"mean_hops": None, "deviation_hops": None}
+    result = in_child(search, spec, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"peak_mib": None, "outcome": f"failed: {result.failure}"}
+    row |= result.value
+    outcome = _outcome(row["search_s"], result.peak_mib)
+    return row | {"peak_mib": result.peak_mib, "outcome": outcome}
+
+
+def search(spec: str) -> dict[str, float]:
+    """Return the time and the mean and deviation of shortest paths from 64 servers."""
+    import numpy
+
+    from experiments.simulator.search import SOURCES, distances, mean_and_deviation
+
+    distances(parse("dcell,2,1"), numpy.arange(2))
+    network = parse(spec)
+    sources = numpy.random.default_rng(1).integers(0, network.servers, SOURCES)
+    start = time.perf_counter()
+    counts = distances(network, sources)
+    took_s = time.perf_counter() - start
+    mean, deviation = mean_and_deviation(counts)
+    return {"search_s": took_s, "mean_hops": mean, "deviation_hops": deviation}
+
+
+def _outcome(took_s: float, peak_mib: float | None) -> str:
+    if took_s > MOST_S:
+        return f"missed: under {MOST_S:g} s wanted"
+    if peak_mib is None or peak_mib > MOST_MIB:
+        return f"missed: under {MOST_MIB:.0f} MiB wanted"
+    return "ok"
+
+
+def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
+    import numpy
+
+    random = numpy.random.default_rng(1)
+    sources = random.integers(0, network.servers, flows)
+    destinations = random.integers(0, network.servers - 1, flows)
+    return sources, destinations + (destinations >= sources)
+
+
+# -- beside networkx -----------------------------------------------------------------------------
+
+
+def _beside_row(spec: str, name: str, rounds: int, *, judged: bool) -> Row:
+    row: Row = {"network": spec, "routing": name, "pillarbox_us": None, "networkx_us": None}
+    result = in_child(compare, spec, name, rounds, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"slower_times": None, "outcome": f"failed: {result.failure}"}
+    row |= result.value
+    missed = judged and row["slower_times"] < LEAST_TIMES
+    return row | {"outcome": f"missed: {LEAST_TIMES} times wanted" if missed else "ok"}
+
+
+def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
+    """Return what a path and its loads take, in arrays and in a networkx graph."""
+    import networkx
+
+    network = parse(spec)
+    many, few = 200_000, 300
+    graph = networkx.DiGraph()
+    for cable in network.links():
+        graph.add_edge(cable.a, cable.b, flows=0)
+        graph.add_edge(cable.b, cable.a, flows=0)
+    sources, destinations = _random_flows(network, few)
+    pairs = list(zip(sources.tolist(), destinations.tolist(), strict=True))
+    cases = {
+        "pillarbox": partial(_load_arrays, network, name, *_random_flows(network, many)),
+        "networkx": partial(_load_graph, graph, network, name, pairs),
+    }
+    for case in cases.values():
+        case()  # compiles, and warms caches
+    times = medians(interleaved(cases, rounds))
+    each = {"pillarbox": times["pillarbox"] / many, "networkx": times["networkx"] / few}
+    in_us = {f"{case}_us": seconds * 1e6 for case, seconds in each.items()}
+    return in_us | {"slower_times": ratios(each, "pillarbox")["networkx"]}
+
+
+def _load_arrays(network: Topology, name: str, sources: Ints, destinations: Ints) -> None:
+    from experiments.fluid.links import link_count
+    from experiments.fluid.rates import link_loads
+    from experiments.simulator.paths import routes
+
+    link_loads(routes(network, name, sources, destinations), None, link_count(network))
+
+
+def _load_graph(graph: Any, network: Topology, name: str, pairs: list[tuple[int, int]]) -> None:
+    from hosts.base.algorithms import algorithms
+
+    path = algorithms(network)[name].path
+    assert path
+    for source, destination in pairs:
+        nodes = path(network, source, destination).nodes(network)
+        for near, far in itertools.pairwise(nodes):
+            graph[near][far]["flows"] += 1
