@@ -1,0 +1,112 @@
+"""Whether the verdict tells a quiet machine from a busy one, and a rate within reach from others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from experiments.benches._frame import Row
+from hosts.live.namespace import die_with_parent
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trust.trials import Tried
+
+NETWORKS = ("bcube,2,1", "dcell,2,1")
+QUICK_NETWORKS = ("bcube,2,1",)
+TURNS, QUICK_TURNS = 10, 1
+TOO_FAST_MBIT = 10_000.0
+QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too high"
+SHOWN = ("conserved_median", "of_ideal", "canary_p99_ms", "timer_p99_ms", "idle")
+NOTES = f"""
+All-to-all of greedy flows for two seconds, {TURNS} turns of each case, one after the other in
+turns. rate_mbit is the largest that `pillarbox calibrate` finds at the beginning, on the machine as
+it is: nothing else may run. A burner is a process that counts for ever. as_wanted: how many turns
+were valid on the quiet machine, and how many were not in the other two cases. The figures are those
+of the worst turn, the one with the longest canary_p99_ms; docs/trust.md says what they are.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each network and case."""
+    for network in QUICK_NETWORKS if quick else NETWORKS:
+        if os.geteuid():
+            yield _row(network, QUIET, None, [], "skipped: network namespaces need root")
+            continue
+        yield from _cases(network, QUICK_TURNS if quick else TURNS, quick)
+
+
+def _cases(network: str, turns: int, quick: bool) -> Iterator[Row]:
+    rate_mbit = 10.0 if quick else _calibrated(network)
+    cases: dict[str, list[Tried]] = {QUIET: [], BURNERS: [], TOO_FAST: []}
+    for turn in range(turns):
+        for case, found in cases.items():
+            found.append(_turn(network, case, rate_mbit, turn + 1))
+    for case, found in cases.items():
+        good = sum(one.verdict.valid == (case == QUIET) for one in found)
+        why = next((r for one in found for r in one.verdict.reasons), "") if case == QUIET else ""
+        # A quick look may be at a machine that is not quiet, and says so without being a failure.
+        missed = "" if good == turns or (quick and case == QUIET) else f"missed: {why}".strip()
+        rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
+        yield _row(network, case, rate, found, missed or "ok", f"{good} of {turns}")
+
+
+def _turn(network: str, case: str, rate_mbit: float, seed: int) -> Tried:
+    from experiments.plans.experiment import System
+    from experiments.trust.trials import tried
+
+    rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
+    system = System(network, rate_mbit=rate)
+    return tried(system, seed=seed, beside=burning() if case == BURNERS else None)
+
+
+def _calibrated(network: str) -> float:
+    from experiments.emulation.lab import LabSettings
+    from experiments.trust.calibration import calibrated_rate
+
+    return calibrated_rate(parse(network), LabSettings(), again=True)
+
+
+def _row(
+    network: str,
+    case: str,
+    rate_mbit: float | None,
+    found: list[Tried],
+    outcome: str,
+    as_wanted: str = "",
+) -> Row:
+    row: Row = {"network": network, "case": case, "rate_mbit": rate_mbit, "as_wanted": as_wanted}
+    figures = [one.verdict.figures for one in found]
+    worst = max(figures, key=lambda one: one.get("canary_p99_ms", 0.0), default={})
+    row |= {name: worst.get(name) for name in SHOWN}
+    return row | {"outcome": outcome}
+
+
+@contextmanager
+def burning() -> Iterator[None]:
+    """Keep every processor busy as long as the block lasts."""
+    burners = [_burner() for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            os.kill(burner, signal.SIGKILL)
+            os.waitpid(burner, 0)
+
+
+def _burner() -> int:
+    """Start a process that counts for ever; it ends with this one."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        die_with_parent(signal.SIGKILL)
+        deadline = time.monotonic() + 600  # whoever forgets it does not keep it
+        while time.monotonic() < deadline:
+            pass
+    finally:
+        os._exit(0)

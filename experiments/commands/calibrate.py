@@ -1,0 +1,47 @@
+"""``pillarbox calibrate``: how fast cables can be for the figures to be true on this machine."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from experiments.cli import SPEC
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+
+@click.command()
+@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.option("--routing", default="", metavar="NAME", help="The network's own by default.")
+@click.option("--plane", type=click.Choice(["auto", "python", "ebpf", "ovs"]), default="auto")
+@click.option("--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True)
+@click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
+@click.option("--quiet", is_flag=True, help="Print the rate alone.")
+def command(
+    topology: Topology, routing: str, plane: str, timers: str, again: bool, quiet: bool
+) -> int:
+    """Find the largest rate at which this machine emulates a network faithfully, in Mbit/s.
+
+    Trials of two seconds, in which every server sends as much as it can, at rates of 10, 30, 70 ...
+    Mbit/s until the verdict is that the machine did not keep up; then in between. It takes about a
+    minute, in which nothing else should run. The rate is kept, and `run` with a rate of
+    "calibrated" uses it.
+
+    \b
+    sudo ./pillarbox calibrate bcube,4,1
+    sudo ./pillarbox calibrate dcell,4,1 --plane python --again
+    """
+    require(os.geteuid() == 0, "a calibration needs root: use sudo")
+    from experiments.emulation.lab import LabSettings
+    from experiments.trust.calibration import calibrated_rate
+
+    settings = LabSettings(routing=routing, plane=plane, timers=timers)
+    rate_mbit = calibrated_rate(
+        topology,
+        settings,
+        say=lambda line: None if quiet else click.echo(line, err=True),
+        again=again,
+    )
+    click.echo(f"{rate_mbit:g}" if quiet else f"{topology.spec}: {rate_mbit:g} Mbit/s")
+    return 0
