@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -13,20 +14,56 @@ import click
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("pillarbox-demo"),
     show_default=True,
-    help="Folder for the drawings.",
+    help="Folder for what is made.",
 )
-def command(out: Path) -> None:
-    """Describe and draw the networks in which servers relay.
+@click.option("--drawings", is_flag=True, help="The drawings alone, which need no root.")
+def command(out: Path, drawings: bool) -> None:
+    """Run a first experiment, and show what came of it.
+
+    BCube and a tree of the same 16 servers carry the same traffic while a cable is cut. It takes
+    less than two minutes, and root. Without root the networks are described and drawn.
 
     \b
     sudo ./pillarbox demo
+    ./pillarbox demo --drawings
     """
-    from experiments.commands.topo import summary
-    from experiments.drawing import draw_topology
-    from experiments.files import give_to_user, output_folder
-    from topos.base.spec import kinds, network, parse
+    from experiments.files import output_folder
 
     folder = output_folder(out)
+    if drawings or os.geteuid() != 0:
+        draw(folder)
+        click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
+    else:
+        run_experiment(folder)
+
+
+def run_experiment(folder: Path) -> None:
+    """Run the catalogue's demo, and write its report."""
+    from experiments.catalogue.demo import EXPERIMENT
+    from experiments.reporting.live import Live
+    from experiments.reporting.page import write_report
+    from experiments.runs.run import new_name, run
+    from experiments.runs.summary import text_of
+
+    click.echo(f"{EXPERIMENT.about[0].upper()}{EXPERIMENT.about[1:]}.\n")
+    with Live(len(EXPERIMENT.systems) * EXPERIMENT.repeats, EXPERIMENT.name) as live:
+        done = run(EXPERIMENT, folder / new_name(EXPERIMENT), live=live)
+    click.echo(f"\n{text_of(done)}\n")
+    page, missing = write_report(done.folder)
+    for sentence in missing:
+        click.echo(f"pillarbox: {sentence}", err=True)
+    click.echo(f"The report, for any browser: {page.resolve()}\n")
+    click.echo("Next: sudo ./pillarbox run --list shows more experiments,")
+    click.echo("      sudo ./pillarbox up bcube,4,1 gives a prompt on a live network.")
+
+
+def draw(folder: Path) -> None:
+    """Describe and draw the networks in which servers relay."""
+    from experiments.commands.topo import summary
+    from experiments.drawing import draw_topology
+    from experiments.files import give_to_user
+    from topos.base.spec import kinds, network, parse
+
     networks = [parse(network(kind).examples[0]) for kind in kinds()]
     shown = [topology for topology in networks if topology.ports > 1]
     for topology in shown:

@@ -126,7 +126,7 @@ def test_help_has_examples() -> None:
 
 
 def test_demo_draws_the_four_networks(tmp_path: Path) -> None:
-    ran = pillarbox("demo", "--out", str(tmp_path / "new" / "folder"))
+    ran = pillarbox("demo", "--drawings", "--out", str(tmp_path / "new" / "folder"))
     assert ran.returncode == 0, ran.stderr
     drawn = {file.stem: file.stat().st_size for file in (tmp_path / "new" / "folder").iterdir()}
     assert set(drawn) == {"bcube", "dcell", "dpillar", "ficonn"}

@@ -1,0 +1,16 @@
+"""A first look: a cube against a tree, and what a cut cable does to each of them."""
+
+from experiments.plans.experiment import Experiment, FaultAt, System, Workload
+
+EXPERIMENT = Experiment(
+    name="demo",
+    about="BCube against a tree, all-to-all; one server's cable is cut, and mended again",
+    systems=(
+        System("bcube,4,1", rate_mbit=30.0),
+        System("tree,4,4", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_200_000, timeout_s=40.0),
+    # Both networks have this cable. In the tree nobody can go around it.
+    faults=(FaultAt("cut", ("h0", "s0"), at_s=1.5, until_s=3.0),),
+    repeats=1,
+)
