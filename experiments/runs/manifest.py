@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
 # All of these: nobody knows beforehand which one will explain a difference.
 MACHINE_SYSCTLS = ("kernel/sched_*", "vm/swappiness", "vm/overcommit_memory")
 NETWORK_SYSCTLS = ("net/core/*", "net/ipv4/tcp_*", "net/ipv4/ip_forward")
-SECRET = {"tcp_fastopen_key"}
+SECRET = "_key"  # how the names of those end that nobody else should know
 PROGRAM_S = 10.0
 
 
@@ -125,7 +125,7 @@ def sysctls(patterns: Iterable[str]) -> dict[str, str]:
     for pattern in patterns:
         for file in sorted(top.glob(pattern)):
             value = _read(file)
-            if value and file.name not in SECRET:
+            if value and not file.name.endswith(SECRET):
                 found[str(file.relative_to(top)).replace("/", ".")] = " ".join(value.split())
     return found
 

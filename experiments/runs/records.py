@@ -47,13 +47,12 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
     """Return a frame with the types of its table, however it was read."""
     wanted = columns(table)
-    for name, kind in wanted.items():
-        require(name in found, f"a table {table} without the column {name} is none of this version")
-        try:
-            found[name] = found[name].astype(kind)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise TopologyError(f"the column {name} of {table} is {kind}: {error}") from None
-    return found[list(wanted)]
+    missing = [name for name in wanted if name not in found]
+    require(not missing, f"a table {table} without {', '.join(missing)} is none of this version")
+    try:
+        return found[list(wanted)].astype(wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TopologyError(f"this is no table {table}: {error}") from None
 
 
 def _present(value: Any, kind: str) -> Any:

@@ -27,6 +27,7 @@ from experiments.runs.records import MANIFEST, Run
 from experiments.runs.statistics import precise
 from experiments.runs.summary import totals_text, verdict_text
 from experiments.runs.trial import Shown, TrialError, measure
+from hosts.base.load import router_for
 from topos.base.errors import require
 from topos.base.spec import parse
 
@@ -91,6 +92,9 @@ def order_of(experiment: Experiment, trial: Trial) -> Order:
     from experiments.traffic.patterns import flows_of
 
     topology, workload = parse(trial.system.network), experiment.workload
+    routing = trial.system.routing
+    if routing and not routing.endswith(".py"):
+        router_for(topology, routing)  # refuses what there is not
     faults = schedule(topology, experiment.faults, workload, trial.seed)
     flows = () if workload.options.get("distribute") else flows_of(topology, workload, trial.seed)
     return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
