@@ -93,7 +93,6 @@ static __always_inline struct action *decided(void *map, const void *key)
 /* Note that the decision was used; return how many packets it was used for before. */
 static __always_inline __u32 use(struct __sk_buff *skb, struct action *action)
 {
-	action->used_ns = bpf_ktime_get_coarse_ns();
 	__sync_fetch_and_add(&action->bytes, skb->len);
 	return __sync_fetch_and_add(&action->packets, skb->gso_segs ?: 1);
 }
@@ -104,7 +103,7 @@ static __always_inline int put(struct __sk_buff *skb, struct front *front, __u32
 			       const struct action *action)
 {
 	__builtin_memcpy(front->macs, action->macs, sizeof(front->macs));
-	if (bpf_skb_store_bytes(skb, 0, front->macs, ETHERNET_SIZE + size, 0))
+	if (store(skb, front, size))
 		return drop(DROP_HEADER_NOT_WRITABLE);
 	return bpf_redirect(action->ifindex, 0);
 }
@@ -394,17 +393,17 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 
 static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 {
-	struct front front = {};
+	struct front front = {.ethertype = skb->protocol};
 	__u8 first;
 
-	if (load(skb, 0, front.macs, ETHERNET_SIZE + PLAIN_SIZE))
+	if (load(skb, ETHERNET_SIZE, front.words, PLAIN_SIZE))
 		return go_on(SLOW_NOT_PLAIN_DATA);
 	if (!is_dcn)
 		return from_ip(skb, &front);
 	first = front.dcn.version_dhl;
-	if (first == BCUBE_FIRST && !load(skb, 0, front.macs, ETHERNET_SIZE + BCUBE_SIZE))
+	if (first == BCUBE_FIRST && !load(skb, ETHERNET_SIZE, front.words, BCUBE_SIZE))
 		return from_bcube(skb, &front);
-	if (first == DCN_PROXIED && !load(skb, 0, front.macs, ETHERNET_SIZE + PROXIED_SIZE))
+	if (first == DCN_PROXIED && !load(skb, ETHERNET_SIZE, front.words, PROXIED_SIZE))
 		return from_dcn(skb, &front, PROXIED_SIZE);
 	if (first == DCN_PLAIN)
 		return from_dcn(skb, &front, PLAIN_SIZE);

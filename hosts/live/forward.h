@@ -54,7 +54,7 @@ struct action {
 	__u8 rerouted; /* the hop costs one retry */
 	__be32 proxy;
 	__u32 header[HEADER_WORDS]; /* of flows; zeros behind its end */
-	__u64 packets, bytes, used_ns;
+	__u64 packets, bytes; /* for which it was used */
 };
 
 struct config {
@@ -134,7 +134,7 @@ struct front {
 };
 
 _Static_assert(sizeof(struct relay) == 24, "kernel_table.py packs the key");
-_Static_assert(sizeof(struct action) == 88, "kernel_table.py packs the action");
+_Static_assert(sizeof(struct action) == 80, "kernel_table.py packs the action");
 _Static_assert(sizeof(struct bcube) == BCUBE_SIZE, "the header has no holes");
 _Static_assert(sizeof(struct front) == 2 + ETHERNET_SIZE + BCUBE_SIZE, "nor has what is before it");
 

@@ -66,7 +66,7 @@ _WORDS = struct.Struct(">4I")  # of a key, in the network's byte order: compared
 _WHERE = struct.Struct("=2I")  # of a relay's key: interface, kind
 _WHITHER = struct.Struct("=2I12s")  # of an action: generation, interface, MAC addresses
 _DETAILS = struct.Struct("=4BI")  # kind, header size, proxy change, rerouted, proxy
-_COUNTS = struct.Struct("=3Q")  # packets, bytes, when last, behind the header
+_COUNTS = struct.Struct("=2Q")  # packets, bytes, behind the header
 _COUNTS_AT = _WHITHER.size + _DETAILS.size + MOST_HEADER
 _CONFIG = struct.Struct("=3I")
 _INDEX = struct.Struct("=I")
@@ -196,7 +196,6 @@ class Used(NamedTuple):
 
     packets: int
     bytes: int
-    last_s: float  # by the monotonic clock
 
 
 class Usage(NamedTuple):
@@ -380,14 +379,13 @@ class _Table:
         found = {}
         told = {}
         for key, value in self._entries.items():
-            packets, size, last_ns = _COUNTS.unpack_from(value, _COUNTS_AT)
+            packets, size = _COUNTS.unpack_from(value, _COUNTS_AT)
             told[key] = packets, size
             packets_then, size_then = self._told.get(key, (0, 0))
             if packets < packets_then:  # it was forgotten in between, and installed anew
                 packets_then = size_then = 0
             if packets > packets_then:
-                used = Used(packets - packets_then, size - size_then, last_ns / 1e9)
-                found[name(key)] = used
+                found[name(key)] = Used(packets - packets_then, size - size_then)
         self._told = told
         return found
 

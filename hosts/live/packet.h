@@ -63,9 +63,39 @@ static __always_inline int is_control(__u8 tos, __u8 protocol)
 	return tos == TRACED || protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
 }
 
-static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
+/* Copy what stands at that place of a packet; its size is a constant. Headers nearly always lie in
+ * the packet's first piece, where they can be read without a call; the helper finds the others.
+ */
+static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, const __u32 size)
 {
-	return bpf_skb_load_bytes(skb, at, to, size);
+	void *from = (void *)(long)skb->data + at;
+
+	if (from + size > (void *)(long)skb->data_end)
+		return bpf_skb_load_bytes(skb, at, to, size);
+#pragma unroll
+	for (__u32 i = 0; i < size / 4; i++) /* whole words, or a single byte */
+		((__u32 *)to)[i] = ((__u32 *)from)[i];
+	if (size == 1)
+		*(__u8 *)to = *(__u8 *)from;
+	return 0;
+}
+
+/* Write the Ethernet header, and so many bytes of what is behind it. */
+static __always_inline int store(struct __sk_buff *skb, const struct front *front, __u32 size)
+{
+	__u16 *to = (void *)(long)skb->data;
+	__u32 *behind = (void *)to + ETHERNET_SIZE;
+
+	if ((void *)behind + HEADER_WORDS * 4 > (void *)(long)skb->data_end)
+		return bpf_skb_store_bytes(skb, 0, front->macs, ETHERNET_SIZE + size, 0);
+#pragma unroll
+	for (int i = 0; i < ETHERNET_SIZE / 2; i++)
+		to[i] = front->macs[i];
+#pragma unroll
+	for (__u32 i = 0; i < HEADER_WORDS; i++)
+		if (i < size / 4)
+			behind[i] = front->words[i];
+	return 0;
 }
 
 /* Tell whether an IPv4 header is whole, right and without options, as is what follows. */
@@ -88,7 +118,7 @@ static __always_inline void lower_ttl(struct ipv4 *ip)
 static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at,
 				     struct flow *flow)
 {
-	__be16 ports[4] = {};
+	__be16 ports[4] __attribute__((aligned(4))) = {};
 	__u8 protocol = ip->protocol;
 
 	flow->source = ip->source;

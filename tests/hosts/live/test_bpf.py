@@ -284,8 +284,7 @@ def test_used_since_last_tells_what_is_alive():
         used = tables[A].used_since_last()
         assert set(used.flows) == {ECHO}
         assert set(used.relays) == {ByTunnel(12, 10, ipv4(B), ipv4(A))}
-        assert used.flows[ECHO][:2] == (1, 36)
-        assert time.monotonic() - used.flows[ECHO].last_s < 1
+        assert used.flows[ECHO] == (1, 36)
         assert tables[A].used_since_last() == ({}, {})
         assert answers(lab)
         # Deciding anew loses nothing of what was counted before.
