@@ -105,3 +105,13 @@ def write_run(folder, experiment=EXPERIMENT):
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("runs") / "small")
+
+
+@pytest.fixture(scope="session")
+def run_writer():
+    return write_run
+
+
+@pytest.fixture(scope="session")
+def experiment():
+    return EXPERIMENT

@@ -1,0 +1,167 @@
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.commands.report import command
+from experiments.plans.experiment import System
+from experiments.reporting.page import write_report
+from topos.base.errors import TopologyError
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+HOSTILE = '<script>alert("x")</script>'
+
+
+class Outline(HTMLParser):
+    """Notes what is in a page; fails where its tags do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tables, self.ids, self.attributes, self.text = [], [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.attributes += attributes
+        self.ids += [value for name, value in attributes if name == "id"]
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.attributes += attributes
+        self.ids += [value for name, value in attributes if name == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def page(run_folder, tmp_path_factory):
+    file, missing = write_report(run_folder, tmp_path_factory.mktemp("report"))
+    assert missing == []
+    return file
+
+
+@pytest.fixture(scope="module")
+def outline(page):
+    return Outline(page.read_text())
+
+
+def test_it_holds_every_table(outline):
+    heads = {table[0][0]: table for table in outline.tables}
+    by_head = {tuple(table[0][:3]): table[1:] for table in outline.tables}
+    results = by_head["system", "valid trials", "total goodput"]
+    assert [row[:2] for row in results] == [["bcube,2,1 bsr", "2 of 2"], ["tree,2,2", "1 of 2"]]
+    assert results[0][2].startswith("44.0 Mbit/s") and results[0][-1] == "1"
+    assert by_head["system", "network", "routing"][0][:3] == ["bcube,2,1 bsr", "bcube,2,1", "bsr"]
+    assert len(by_head["system", "level", "directed links"]) == 4
+    assert by_head["system", "event", "how often"][0][:4] == [
+        "bcube,2,1 bsr",
+        "cut",
+        "2",
+        "50 ms\nat most 50 ms",
+    ]
+    assert by_head["no.", "system", "at"][0][3:] == ["cut", "0.0 s0", "50 ms", "200 ms", "600 ms"]
+    failures = [table for table in outline.tables if table[0][-1] == "reason"]
+    assert failures[0][1][-1] == "connection refused"
+    slow = [table for table in outline.tables if table[0][-1] == "path"]
+    assert len(slow[0]) == 1 + 10 + 10
+    assert "figure" in heads
+
+
+def test_it_says_what_is_not_to_be_believed(outline):
+    assert "1 of 4 trials are not valid, and count in no mean. 1 flow failed." in outline.text
+    assert "sent only 0.500 of what their rate allows" in outline.text
+    assert "Trial 4, tree,2,2, repeat 2: invalid" in outline.text
+
+
+def test_it_needs_nothing_from_elsewhere(page, outline):
+    for name, value in outline.attributes:
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith(("#", "data:")), value
+    text = page.read_text()
+    assert "<script" not in text and "@import" not in text and "url(http" not in text
+    assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_figures_stand_beside_it(page):
+    names = {file.stem for file in (page.parent / "figures").iterdir()}
+    assert names == {
+        *("goodput", "faults", "completion", "throughput", "links", "network-0", "network-1"),
+    }
+    assert page.read_text().count("<svg") == len(names)
+
+
+def test_figures_follow_light_and_dark(page):
+    text = page.read_text()
+    figures = text[text.index("<figure>") :]
+    assert "var(--c0)" in figures and "var(--ink)" in figures
+    for colour in ("#222222", "#0072b2", "#ffffff"):
+        assert colour not in figures
+
+
+def test_hostile_names_are_shown_and_not_run(tmp_path, run_writer, experiment):
+    systems = (System("bcube,2,1", "bsr", label=HOSTILE), experiment.systems[1])
+    hostile = replace(experiment, name=HOSTILE, about="a & <b>", systems=systems)
+    page, _ = write_report(run_writer(tmp_path / "run", hostile))
+    text = page.read_text()
+    assert "<script" not in text and "a &amp; &lt;b&gt;" in text
+    assert HOSTILE in Outline(text).text
+
+
+@pytest.fixture
+def broken(run_folder, tmp_path):
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
+
+
+def test_what_is_broken_is_named_and_the_rest_is_shown(broken):
+    (broken / "trials" / "0000" / "flows.parquet").write_bytes(b"no parquet")
+    (broken / "trials" / "0001" / "trial.json").write_text("{")
+    shutil.rmtree(broken / "trials" / "0002")
+    page, missing = write_report(broken)
+    text = Outline(page.read_text()).text
+    assert len(missing) == 3
+    assert "0000/flows.parquet" in missing[0] and "0001/trial.json" in missing[1]
+    assert "2 of 4 planned trials are there" in missing[2]
+    assert missing[2] in text and "bcube,2,1 bsr" in text
+
+
+def test_run_without_manifest_still_shows_its_trials(broken):
+    (broken / "manifest.json").unlink()
+    page, missing = write_report(broken)
+    assert "manifest.json" in missing[0]
+    assert "bcube,2,1 bsr" in Outline(page.read_text()).text
+
+
+def test_run_of_no_trial_says_so(broken):
+    shutil.rmtree(broken / "trials")
+    page, _ = write_report(broken)
+    assert "No trial of this run has ended." in Outline(page.read_text()).text
+
+
+def test_command_prints_the_page_and_what_is_missing(broken, tmp_path):
+    shutil.rmtree(broken / "trials" / "0003")
+    ran = CliRunner().invoke(command, [str(broken), "--out", str(tmp_path / "out")])
+    assert ran.exit_code == 0
+    assert "3 of 4 planned trials" in ran.stderr
+    assert ran.stdout.strip() == str(tmp_path / "out" / "report.html")
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(TopologyError, match="is no run"):
+        write_report(tmp_path)
