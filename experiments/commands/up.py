@@ -88,6 +88,8 @@ def command(
         _wait_converged(lab)
         if not quiet:
             click.echo(_welcome(lab, place.number))
+            if plane == "auto" and lab.plane == "python":
+                click.echo(_slower())
         Prompt(lab, script)
     return 0
 
@@ -98,6 +100,13 @@ def _wait_converged(lab: Lab) -> None:
         lab.wait_converged()
     except TopologyError as error:  # cables that lose much: not the lab's fault
         click.echo(f"pillarbox: {error}", err=True)
+
+
+def _slower() -> str:
+    """Return why packets do not take the faster plane, which nobody renounced."""
+    from hosts.live import bpf
+
+    return f"every packet passes through Python, since eBPF cannot be used here: {bpf.available()}"
 
 
 def _welcome(lab: Lab, number: int) -> str:

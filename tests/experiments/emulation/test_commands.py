@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from experiments.emulation import sandbox
+from hosts.live import bpf
 
 pytestmark = pytest.mark.root
 
@@ -169,6 +170,21 @@ def test_a_script_runs_at_the_prompt_and_ends(own_run: Callable[[], None], tmp_p
     assert "Traceback" not in told + done.stderr
     assert list(LABS.iterdir()) == []
     wait_until(lambda: processes() <= before, "a process is left")
+
+
+def test_who_did_not_ask_for_python_is_told_why(
+    own_run: Callable[[], None], tmp_path: Path
+) -> None:
+    own_run()
+    broken, script = tmp_path / "broken.o", tmp_path / "nothing.txt"
+    broken.write_text("no object")  # only here: this test has a mount namespace of its own
+    script.touch()
+    subprocess.run(["mount", "--bind", str(broken), str(bpf.build())], check=True)
+    done = pillarbox("up", "bcube,2,1", "--exec", str(script))
+    assert "plane python" in done.stdout
+    assert "since eBPF cannot be used here: forward.bpf.o cannot be read" in done.stdout
+    asked = pillarbox("up", "bcube,2,1", "--plane", "python", "--exec", str(script))
+    assert "eBPF" not in asked.stdout
 
 
 def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> None:
