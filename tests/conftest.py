@@ -1,10 +1,16 @@
-"""What holds for all tests."""
+"""What holds for all tests: those that need root have a sandbox each, and are killed with it."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import traceback
+from typing import Any
 
 import pytest
+
+TIME_LIMIT_S = 40
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,3 +21,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
+    """Call a test marked `root` in a sandbox; what it says about its failure is passed out."""
+    if pyfuncitem.get_closest_marker("root") is None:
+        return None
+    import experiments.emulation.network  # noqa: F401 - once, and not in every sandbox anew
+    from experiments.emulation import sandbox
+
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    def program() -> int:
+        signal.alarm(TIME_LIMIT_S)
+        try:
+            pyfuncitem.obj(**arguments)
+        except BaseException:  # noqa: BLE001 - told to the caller by text and exit code
+            traceback.print_exc(file=sys.stderr)
+            return 1
+        return 0
+
+    code = sandbox.run(program)
+    if code:
+        pytest.fail(f"exit code {code} in the sandbox: its message is on stderr", pytrace=False)
+    return True

@@ -31,7 +31,7 @@ from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.ovs import OpenVSwitch
 from experiments.emulation.routers import Routers, use_gateway
 from hosts.base.algorithms import algorithms
-from hosts.base.failures import Failures
+from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
 from hosts.base.path import Step
 from hosts.live import bpf
@@ -335,6 +335,7 @@ class Lab:
             "rate_mbit": self.settings.rate_mbit,
             "dead": [self.topology.address(server) for server in sorted(self.dead)],
             "faults": [[fault.kind, *self.told(fault)] for fault in self.faults.active],
+            "failures": failure_texts(self.topology, self.failures()),
             "links_down": links_down,
             "drops": dict(drops),
         }

@@ -84,6 +84,22 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
     return Failures(frozenset(nodes), frozenset(links))
 
 
+def failure_texts(topology: Topology, failures: Failures) -> list[str]:
+    """Return failures as `parse_failures` takes them.
+
+    >>> import topos
+    >>> bcube, texts = topos.parse("bcube,4,1"), ["server:0.3", "switch:s2", "link:0.0-s0"]
+    >>> failure_texts(bcube, parse_failures(bcube, texts)) == texts
+    True
+    """
+    texts = [
+        f"{'server' if node < topology.servers else 'switch'}:{topology.name(node)}"
+        for node in sorted(failures.nodes)
+    ]
+    links = sorted(sorted(link) for link in failures.links)
+    return texts + [f"link:{'-'.join(map(topology.name, link))}" for link in links]
+
+
 def _parse_link(topology: Topology, name: str) -> Pair:
     a, dash, b = name.partition("-")
     require(bool(dash), f"{name!r} is no link: write its two ends as ADDR-ADDR or ADDR-SWITCH")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import topos
 from experiments.benches.fuzz_routers import _recorded, damaged
 from experiments.capture.dissector import lua
-from experiments.capture.pcapng import Interface, Writer
+from experiments.capture.pcapng import Interface, Reader, Writer
 from hosts.base.algorithms import algorithms
 from hosts.wire import bcube, dcn
 from hosts.wire.bcube import BCubeHeader
@@ -122,6 +123,31 @@ def test_every_field_of_every_frame_is_seen(spec: str, name: str, tmp_path: Path
             assert numbers(layers, field) == values, (field, layers)
             compared.add(field.partition(".")[0])
     assert len(compared) >= 3  # a header or tunnel, and several messages
+
+
+@needs_tshark
+@pytest.mark.root
+@pytest.mark.parametrize(("spec", "name"), ROUTERS)
+def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: Path) -> None:
+    from experiments.capture.sniff import Tapped, capture
+    from experiments.emulation.lab import LabSettings, running
+
+    topology = topos.parse(spec)
+    file = io.BytesIO()
+    with running(topology, LabSettings(routing=name, rate_mbit=None), tmp_path / "lab") as lab:
+        lab.wait_converged()
+        server, port = 0, topology.interface(0, 0)
+        talking = lab.host(0).popen(["ping", "-i0.02", topology.ip(topology.servers - 1)])
+        capture([Tapped("port", port, lab.namespace_of(server))], file, seconds=1.5, frames=200)
+        talking.kill()
+        talking.communicate()
+    file.seek(0)
+    seen = [Frame(int.from_bytes(one.data[12:14], "big"), one.data[14:]) for one in Reader(file)]
+    assert len(seen) > 20
+    for frame, layers in zip(seen, told_by_tshark(seen, tmp_path), strict=True):
+        assert not found(layers, "pillarbox.bad"), layers
+        for field, values in expected(frame).items():
+            assert numbers(layers, field) == values, (field, layers)
 
 
 def refused(frame: Frame) -> bool:

@@ -1,0 +1,113 @@
+"""``pillarbox capture``: what passes ports of a running lab, in one file for Wireshark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
+@click.option("--lab", "number", type=int, help="Which lab, where several are running.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("lab.pcapng"),
+    show_default=True,
+    help="The file.",
+)
+@click.option("--seconds", type=click.FloatRange(min=0.0), help="How long; else until Ctrl-C.")
+@click.option("--frames", type=click.IntRange(min=1), help="How many at most.")
+@click.option(
+    "--bytes",
+    "longest",
+    type=click.IntRange(64, 65535),
+    default=65535,
+    show_default=True,
+    help="Kept of each frame.",
+)
+@click.option("--no-heart-beats", is_flag=True, help="Leave heart-beats out.")
+def command(
+    ports: tuple[str, ...],
+    number: int | None,
+    out: Path,
+    seconds: float | None,
+    frames: int | None,
+    longest: int,
+    no_heart_beats: bool,
+) -> None:
+    """Capture at ports of a running lab: all, those of a server (0.3), or one (0.3:1).
+
+    \b
+    sudo ./pillarbox capture --seconds 5
+    sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
+    """
+    from experiments.capture.sniff import Tapped, capture
+    from experiments.emulation import registry
+    from experiments.emulation.service import ask, namespaces
+    from experiments.files import give_to_user
+    from topos.base.spec import parse
+
+    folder = registry.folder_of(number)
+    status = ask(folder, ask="status")
+    topology = parse(status["network"])
+    chosen = _chosen(topology, ports)
+    stopped: list[int] = []
+    with ExitStack() as stack:
+        inside: dict[int, int] = {}
+        for server in {server for server, _ in chosen}:
+            found = namespaces(folder, topology.address(server))
+            for descriptor in found:
+                stack.callback(os.close, descriptor)
+            inside[server] = found[0]
+        tapped = [
+            Tapped(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
+            for s, p in chosen
+        ]
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
+        with out.open("wb") as file:
+            give_to_user(out)
+            click.echo(f"capturing at {len(tapped)} ports into {out}", err=True)
+            counts = capture(
+                tapped,
+                file,
+                comment=json.dumps(_known(status)),
+                seconds=seconds,
+                frames=frames,
+                longest=longest,
+                heart_beats=not no_heart_beats,
+                stopped=lambda: bool(stopped),
+            )
+    missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""
+    click.echo(f"{counts.written} frames in {out}{missed}")
+
+
+def _chosen(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return servers and their ports, as a user names them; all by default."""
+    from topos.base.errors import require
+
+    found: dict[tuple[int, int], None] = {}
+    for text in texts or map(topology.address, range(topology.servers)):
+        address, colon, port = text.partition(":")
+        server = topology.server(address)
+        there = [number for number, _ in topology.neighbours(server)]
+        wanted = [n for n in there if not colon or str(n) == port]
+        require(
+            bool(wanted),
+            f"server {address} has no port {port!r}: it has {' '.join(map(str, there))}",
+        )
+        found |= dict.fromkeys((server, number) for number in wanted)
+    return list(found)
+
+
+def _known(status: dict[str, Any]) -> dict[str, Any]:
+    """Return what `follow` has to know of the lab."""
+    return {key: status[key] for key in ("network", "routing", "failures")}

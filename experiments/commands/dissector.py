@@ -1,0 +1,36 @@
+"""``pillarbox dissector``: what Wireshark needs to read the servers' headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from experiments.cli import SPEC
+from topos.base.topology import Topology
+
+PLUGINS = Path(".local/lib/wireshark/plugins")
+
+
+@click.command()
+@click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
+@click.option("--install", is_flag=True, help="Put it among your own Wireshark plugins.")
+def command(topology: Topology | None, install: bool) -> None:
+    """Print a Wireshark dissector (Lua) for every header and control message.
+
+    With a network it shows servers by their addresses.
+
+    \b
+    ./pillarbox dissector bcube,4,1 > pillarbox.lua
+    tshark -X lua_script:pillarbox.lua -r lab.pcapng
+    """
+    from experiments.capture.dissector import lua
+
+    text = lua(topology)
+    if not install:
+        click.echo(text, nl=False)
+        return
+    place = Path.home() / PLUGINS / "pillarbox.lua"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+    click.echo(f"written to {place}: Wireshark reads it when it starts")

@@ -1,0 +1,83 @@
+"""``pillarbox follow``: the ways that packets took, from a capture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+STRAYED = 1
+
+
+@click.command()
+@click.argument("capture", metavar="PCAP", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--network", metavar="SPEC", help="The network, where the capture does not say.")
+@click.option("--routing", metavar="NAME", help="The routing, where the capture does not say.")
+@click.option(
+    "--fail",
+    multiple=True,
+    metavar="WHAT",
+    help="What had failed, as for `path`; by default what had when the capture began.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
+def command(
+    capture: Path, network: str | None, routing: str | None, fail: tuple[str, ...], as_json: bool
+) -> int:
+    """Put together each packet's path, hop by hop, and compare it with the routing.
+
+    Exit code 1 tells that a packet took a path that the routing does not have.
+
+    \b
+    sudo ./pillarbox capture --seconds 5 -o lab.pcapng
+    ./pillarbox follow lab.pcapng
+    """
+    from experiments.capture.pcapng import Reader
+    from experiments.capture.trails import DIFFERS, judged, lines, trails
+    from hosts.base.failures import parse_failures
+    from topos.base.errors import TopologyError, require
+    from topos.base.spec import parse
+
+    try:
+        file = capture.open("rb")
+    except OSError as error:
+        raise TopologyError(f"{capture} cannot be read: {error.strerror}") from None
+    with file:
+        reader = Reader(file)
+        known = _known(reader.comment)
+        network = network or known.get("network")
+        require(bool(network), f"{capture} does not name its network: add --network SPEC")
+        topology = parse(str(network))
+        found, others = trails(topology, reader)
+    failures = parse_failures(topology, fail or known.get("failures", ()))
+    routing = routing or known.get("routing", "")
+    rows = judged(topology, found, routing, failures)
+    if as_json:
+        told = [
+            row._asdict()
+            | {
+                "source": topology.address(row.source),
+                "destination": topology.address(row.destination),
+                "servers": [topology.address(server) for server in row.servers],
+            }
+            for row in rows
+        ]
+        click.echo(json.dumps({"network": topology.spec, "paths": told, "others": others}))
+    else:
+        click.echo(f"{topology.spec}, {routing or 'routing not known'}: {len(found)} packets")
+        for line in lines(topology, rows):
+            click.echo(line)
+        if others:
+            told_others = ", ".join(f"{count} {kind}" for kind, count in others.most_common())
+            click.echo(f"other frames: {told_others}")
+    return STRAYED if any(row.verdict == DIFFERS for row in rows) else 0
+
+
+def _known(comment: str) -> dict[str, Any]:
+    """Return what a capture says of its lab."""
+    try:
+        known = json.loads(comment or "{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
