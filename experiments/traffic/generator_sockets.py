@@ -99,9 +99,10 @@ class Connector:
         """Connect them all; those that could not be connected have ended."""
         unsent = min(MOST_UNSENT, max(LEAST_UNSENT, UNSENT_BYTES // max(1, len(connections))))
         limit_s = time.monotonic() + ALL_S
+        for one in connections:
+            if not one.ended:
+                self._listen(one)
         self._due = [(0.0, one.flow.number, one) for one in connections if not one.ended]
-        for server in sorted({one.flow.destination for _, _, one in self._due}):
-            self._listen(server)
         while self._due or self._trying:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now and len(self._trying) < AT_ONCE:
@@ -114,10 +115,19 @@ class Connector:
             self._give_up(time.monotonic(), limit_s)
         self._close()
 
-    def _listen(self, server: int) -> None:
+    def _listen(self, one: Connection) -> None:
+        """See that somebody listens at a flow's destination."""
+        server = one.flow.destination
+        if server in self._listeners:
+            return
         with self._within(server):
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        listener.bind((self._addresses[server], 0))
+        try:
+            listener.bind((self._addresses[server], 0))
+        except OSError as error:  # a server whose address has gone with its forwarder
+            listener.close()
+            one.fail(f"its destination could not listen: {error.strerror}")
+            return
         listener.listen(BACKLOG)
         self._listeners[server] = listener
         self._listening[listener.fileno()] = server
@@ -161,7 +171,7 @@ class Connector:
                 accepted, client = self._listeners[server].accept()
             except BlockingIOError:
                 return
-            except OSError:  # that one has broken already: its client will tell
+            except ConnectionAbortedError:  # its client will tell
                 continue
             accepted.setblocking(False)
             one = self._trying.get((server, client))

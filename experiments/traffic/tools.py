@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.emulation.namespaces import HOST_SYSCTLS, write_sysctl
 from experiments.traffic.flows import Flow, Sending, Tool
 from topos.base.errors import require
 
@@ -18,9 +19,7 @@ MOST_IPERF3_FLOWS = 400  # beyond, two processes for each flow take the machine 
 
 # Whatever the machine's are: what a new namespace inherits, and what decides TCP's behaviour.
 PINNED = {
-    "net/ipv4/tcp_rmem": "4096 131072 6291456",
-    "net/ipv4/tcp_wmem": "4096 16384 4194304",
-    "net/ipv4/tcp_no_metrics_save": "1",
+    **{name: value for name, value in HOST_SYSCTLS.items() if "tcp" in name},
     "net/ipv4/tcp_moderate_rcvbuf": "1",
     "net/ipv4/tcp_window_scaling": "1",
     "net/ipv4/tcp_timestamps": "1",
@@ -86,8 +85,6 @@ def pinned_sysctls(lab: Lab) -> dict[str, str]:
 
     What this kernel does not know is left out.
     """
-    from experiments.emulation.namespaces import write_sysctl
-
     found: dict[str, str] = {}
     for server in range(lab.topology.servers):
         with lab.host(server).live_namespace():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import topos
+from experiments.emulation import netlink
 from experiments.plans.experiment import Workload
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, Sending
 from experiments.traffic.generator import Generator
@@ -135,13 +136,16 @@ def test_what_cannot_arrive_ends_in_time_and_with_a_reason(tmp_path: Path) -> No
     assert results[2].status == COMPLETED
 
 
-def test_unreachable_server_is_tried_and_given_up(tmp_path: Path, monkeypatch: Any) -> None:
+def test_unreachable_server_is_tried_and_given_up(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path) as lab:
         lab.host(0).intfs[0].ifconfig("down")  # and with it every route
-        flows = [Flow(0, 0, 1, VOLUME), Flow(1, 2, 3, VOLUME)]
+        gone = lab.host(3).intfs[0]
+        gone.node.send(netlink.delete_address(gone.ifindex, gone.ip, int(gone.prefixLen)))
+        flows = [Flow(0, 0, 1, VOLUME), Flow(1, 1, 2, VOLUME), Flow(2, 1, 3, VOLUME)]
         with closing(begun(lab, flows)) as tool:
             wait_until(tool.ended, "no end")
-            unreachable, reachable = tool.results()
+            unreachable, reachable, deaf = tool.results()
+    assert deaf.reason == "its destination could not listen: Cannot assign requested address"
     assert unreachable.reason == "could not connect: Network is unreachable"
     assert unreachable.tries == 3
     assert reachable.status == COMPLETED
