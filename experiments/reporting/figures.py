@@ -226,7 +226,7 @@ def _goodput_lines(
     for row in ideal.itertuples():
         if units.known(row.ideal_bps):
             last_s = max([*trials["at_s"], *mean["at_s"]], default=0.0)
-            end_s = row.ideal_end_s if units.known(row.ideal_end_s) else last_s
+            end_s = row.ideal_s if units.known(row.ideal_s) else last_s
             look = _ideal_look(index)
             (line,) = axes.plot([0, end_s], [row.ideal_bps, row.ideal_bps], **look)
             entries[f"{style.shown(system)}: ideal"] = line

@@ -96,7 +96,8 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     flows, intervals = found.tables["flows"], found.tables["intervals"]
     goodput = series.goodput_over_time(intervals, series.bin_width_s(intervals))
     means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
-    ideals, marks = series.ideal_totals(flows), series.fault_marks(found.tables["events"])
+    ideals = series.ideal_totals(found.tables["trials"])
+    marks = series.fault_marks(found.tables["events"])
     over_time = (goodput, means, ideals, marks, found.systems)
     yield "goodput", CAPTIONS["goodput"], figures.goodput_figure(*over_time)
     faulty = series.of_trials(goodput, marks["trial"])
@@ -120,7 +121,7 @@ def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
         own = loads[loads["system"] == system]
         caption = (
             f"{system}: {topology.title} {topology.spec}, each cable by the load of its busier "
-            "direction, as a share of its rate."
+            "direction, as a share of its rate. Dashes tell the levels apart."
         )
         if not own.empty and not bool(own["valid"].iloc[0]):
             caption += " No trial of it is valid."

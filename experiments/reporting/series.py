@@ -74,16 +74,15 @@ def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     return _joined(parts, "system", x, y, "trials")
 
 
-def ideal_totals(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return each system's ideal: system, ideal_bps of all flows together, ideal_end_s."""
-    parts = []
-    for system, rows in flows.groupby("system", sort=False):
-        first = rows[rows["trial"] == rows["trial"].iloc[0]]  # the same in each of its trials
-        ideals = first["ideal_bps"].astype("float64")
-        total = ideals.sum() if ideals.notna().all() else np.nan
-        end = first["ideal_end_s"].astype("float64").max()
-        parts.append(pd.DataFrame({"system": [system], "ideal_bps": total, "ideal_end_s": end}))
-    return _joined(parts, "system", "ideal_bps", "ideal_end_s")
+def ideal_totals(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return each system's ideal, the mean of its trials': system, ideal_bps, ideal_s.
+
+    Flows of fixed volume get `ideal_bps` on average until `ideal_s`; it is missing for others.
+    """
+    totals: pd.DataFrame = trials.groupby("system", sort=False, as_index=False)[
+        ["ideal_bps", "ideal_s"]
+    ].mean()
+    return totals
 
 
 def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
@@ -115,10 +114,10 @@ def flows_done(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def ideal_done(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the same as `flows_done` for the ideal of each system: system, at_s, share."""
+    """Return the same for the ideal of each system's first valid trial: system, at_s, share."""
     parts = []
-    for system, rows in flows.groupby("system", sort=False):
-        first = rows[rows["trial"] == rows["trial"].iloc[0]]
+    for system, rows in flows[_counted(flows)].groupby("system", sort=False):
+        first = rows[rows["trial"] == rows["trial"].min()]
         ends = first["ideal_end_s"].astype("float64").dropna().to_numpy()
         if len(ends):
             parts.append(pd.DataFrame(_steps(ends, len(first))).assign(system=system))

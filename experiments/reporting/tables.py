@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 import pandas as pd
 
-from experiments.plans.experiment import Experiment, FaultAt
+from experiments.plans.experiment import Experiment, FaultAt, System
 from experiments.reporting import series, units
 from experiments.reporting.reading import Found
-from experiments.runs.statistics import Estimate, compare, estimate
+from experiments.runs.statistics import Comparison, Estimate, compare, estimate
 from experiments.runs.summary import values
 
 MOST_FAILED = 50  # rows
@@ -38,18 +38,26 @@ class Table:
 def systems(found: Found) -> Table:
     """Return what was compared: one row a system, a column for whatever differs from the usual."""
     planned = found.plan.systems if found.plan else ()
-    names = [one.name for one in fields(type(planned[0]))] if planned else []
-    told = {name: [_word(getattr(system, name)) for system in planned] for name in names}
-    always = ("network", "routing", "plane", "rate_mbit")
-    used = [name for name in names if name in always or any(told[name])]
-    used = [name for name in used if name != "label"]
+    always = ("network", "routing", "plane", "timers", "rate_mbit")
+    used = [
+        one.name
+        for one in fields(System)
+        if one.name in always
+        or (one.name != "label" and any(getattr(p, one.name) != _usual(one) for p in planned))
+    ]
     labs = found.manifest.get("systems") or {}
     rows = []
-    for number, system in enumerate(planned):
-        lab = labs.get(system.name) or {}
-        cells = [str(lab.get(name) or told[name][number] or units.MISSING) for name in used]
+    for system in planned:
+        lab = labs.get(system.name) or {}  # knows what "auto" has become
+        told = [_word(lab.get(name) or getattr(system, name)) for name in used]
+        cells = [word or units.MISSING for word in told]
         rows.append(Row([system.name, *cells]))
     return Table(["system", *(name.replace("_", " ") for name in used)], rows)
+
+
+def _usual(one: Field[Any]) -> Any:
+    """Return a setting's default."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def _word(value: Any) -> str:
@@ -134,10 +142,24 @@ def comparisons(found: Found) -> list[str]:
     goodput = {name: values(found.run, name, "goodput_bps") for name in found.systems}
     ratios = {other: compare(goodput[other], goodput[first]) for other in others}
     return [
-        f"{other} has {ratio} the goodput of {first}."
+        f"{other} has {_times(ratio)} the goodput of {first}{_doubt(ratio)}."
         for other, ratio in ratios.items()
         if ratio.ratio.repeats
     ]
+
+
+def _times(found: Comparison) -> str:
+    """Return a ratio with its interval, where it has one."""
+    value, low, high = (units.three_figures(end) for end in found.ratio[:3])
+    interval = f" ({low} to {high})" if found.ratio.repeats > 1 else ""
+    return f"{value} times{interval}"
+
+
+def _doubt(found: Comparison) -> str:
+    """Return what must be said when a ratio shows nothing."""
+    if found.ratio.repeats < 2:
+        return ", by one pair of trials, from which little follows"
+    return "" if found.differs else ": no difference is shown"
 
 
 def fault_times(times: pd.DataFrame) -> Table:

@@ -14,6 +14,8 @@ def three_figures(value: float) -> str:
     >>> three_figures(0.98765), three_figures(12.345), three_figures(1234.5)
     ('0.988', '12.3', '1234')
     """
+    if not known(value):
+        return MISSING
     if value == 0:
         return "0"
     decimals = max(0, min(6, 2 - math.floor(math.log10(abs(value)))))

@@ -23,7 +23,7 @@ def over_time(found):
     intervals = found.tables["intervals"]
     goodput = series.goodput_over_time(intervals, series.bin_width_s(intervals))
     means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
-    ideals = series.ideal_totals(found.tables["flows"])
+    ideals = series.ideal_totals(found.tables["trials"])
     return goodput, means, ideals, series.fault_marks(found.tables["events"]), found.systems
 
 

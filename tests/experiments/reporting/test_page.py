@@ -84,6 +84,11 @@ def test_it_holds_every_table(outline):
     assert "figure" in heads
 
 
+def test_it_compares_the_systems(outline):
+    said = "tree,2,2 has 0.500 times the goodput of bcube,2,1 bsr, by one pair of trials"
+    assert said in outline.text
+
+
 def test_it_says_what_is_not_to_be_believed(outline):
     assert "1 of 4 trials are not valid, and count in no mean. 1 flow failed." in outline.text
     assert "sent only 0.500 of what their rate allows" in outline.text

@@ -61,9 +61,9 @@ def test_trial_that_ended_earlier_counts_as_zero():
 
 
 def test_ideal_is_that_of_all_flows(run):
-    ideals = series.ideal_totals(run.flows).set_index("system")
+    ideals = series.ideal_totals(run.trials).set_index("system")
     assert ideals["ideal_bps"].to_dict() == {BCUBE: 48e6, TREE: 24e6}
-    assert ideals.loc[BCUBE, "ideal_end_s"] == 2.0
+    assert ideals.loc[BCUBE, "ideal_s"] == 2.0
 
 
 def test_share_of_failed_flows_is_missing_on_top(run):
