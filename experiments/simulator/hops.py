@@ -6,14 +6,13 @@ wiring: the server's own, and where that leads to a switch, the switch's link to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
 
 from experiments.fluid.links import Routes, link_at, link_count
-from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
@@ -62,51 +61,48 @@ def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints
     return counts
 
 
-def routes_of_hops(topology: Topology, sources: Ints, hops: Hops) -> Routes:
+def routes_of_hops(
+    topology: Topology, sources: Ints, hops: Hops, arrivals: Sequence[int | None]
+) -> Routes:
     """Return the links of the flows.
 
-    A flow that would pass a server or cable that is not there (in a partial network) has none.
+    A flow that would pass a server that is not there (in a partial network) has none.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    sources : array
+        Of the flows.
+    hops : Hops
+        Of the flows.
+    arrivals : sequence
+        For each port of a server, by which port of the next server a hop through its switch
+        arrives; None where it is a cable between two servers.
     """
-    at = numpy.empty_like(hops.peers)
-    at[1:] = hops.peers[:-1]
-    begins = hops.starts[:-1][numpy.diff(hops.starts) > 0]
-    at[begins] = sources[numpy.diff(hops.starts) > 0]
-    far, back = _through(topology, at, hops)
-    present = (at < topology.servers) & (hops.peers < topology.servers) & (far != NOTHING)
-    flow = numpy.repeat(numpy.arange(len(sources)), numpy.diff(hops.starts))
-    broken = numpy.zeros(len(sources), bool)
-    broken[flow[~present]] = True
-    keep = ~broken[flow]
-    at, far, back, ports, flow = at[keep], far[keep], back[keep], hops.ports[keep], flow[keep]
-    by_switch = far >= topology.servers
-    places = numpy.cumsum(1 + by_switch) - 1  # of each hop's last link
-    links: Ints = numpy.empty(len(at) + int(by_switch.sum()), _link_type(topology))
-    links[places - by_switch] = link_at(topology, at, ports)
-    links[places[by_switch]] = link_at(topology, far[by_switch], back[by_switch])
+    counts = numpy.diff(hops.starts)
+    flow = numpy.repeat(numpy.arange(len(sources)), counts)
+    ports, peers = hops.ports, hops.peers
+    at = numpy.empty_like(peers)
+    at[1:] = peers[:-1]
+    at[hops.starts[:-1][counts > 0]] = sources[counts > 0]
+    if (peers >= topology.servers).any():
+        broken = numpy.zeros(len(sources), bool)
+        broken[flow[peers >= topology.servers]] = True
+        keep = ~broken[flow]
+        ports, peers, at, flow = ports[keep], peers[keep], at[keep], flow[keep]
+    switched = numpy.array([arrival is not None for arrival in arrivals])[ports]
+    places = numpy.cumsum(1 + switched) - 1  # of each hop's last link
+    links: Ints = numpy.empty(len(at) + int(switched.sum()), _link_type(topology))
+    links[places - switched] = link_at(topology, at, ports)
+    for port, arrival in enumerate(arrivals):
+        if arrival is not None:
+            here = numpy.flatnonzero(ports == port)
+            plug = topology.server_plug(peers[here], arrival)
+            links[places[here]] = link_at(topology, plug.node, plug.port)
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
-    starts[1:] = numpy.cumsum(numpy.bincount(flow, 1 + by_switch, len(sources)))
+    starts[1:] = numpy.cumsum(numpy.bincount(flow, 1 + switched, len(sources)))
     return Routes(starts, links)
-
-
-def _through(topology: Topology, at: Ints, hops: Hops) -> tuple[Ints, Ints]:
-    """Return where each hop's first cable ends and, of a switch, its port to the next server."""
-    far = numpy.full(len(at), NOTHING, numpy.int64)
-    back = numpy.zeros(len(at), numpy.int64)
-    for port in range(topology.ports):
-        here = numpy.flatnonzero(hops.ports == port)
-        if not len(here):
-            continue
-        far[here] = topology.server_plug(at[here], port).node
-        # The next server is on that switch with one of its ports, mostly the one of that number.
-        open_ = here[far[here] >= topology.servers]
-        for other in (port, *(p for p in range(topology.ports) if p != port)):
-            plug = topology.server_plug(hops.peers[open_], other)
-            found = plug.node == far[open_]
-            back[open_[found]] = numpy.broadcast_to(plug.port, found.shape)[found]
-            open_ = open_[~found]
-            if not len(open_):
-                break
-    return far, back
 
 
 def _link_type(topology: Topology) -> type:

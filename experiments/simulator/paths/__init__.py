@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -19,8 +19,8 @@ from experiments.simulator.hops import Fill, Ints, count_hops, routes_of_hops, w
 from topos.base.errors import TopologyError, require
 from topos.base.topology import Topology
 
-# Flows whose hops are turned into links at once.
-BLOCK = 1 << 17
+# Flows handled at once: what is needed for them stays in the processor's cache.
+BLOCK = 1 << 14
 
 
 class Walk(NamedTuple):
@@ -28,6 +28,7 @@ class Walk(NamedTuple):
 
     fill: Callable[[Ints], Fill]  # given the number of each flow's path
     most: int  # hops of a path
+    arrivals: Sequence[int | None]  # see `routes_of_hops`
 
 
 class Compiled(NamedTuple):
@@ -79,9 +80,9 @@ def routes(
             parts.append(algorithm.routes(topology, *ends, choice[part]))
             continue
         assert algorithm.walk
-        fill, most = algorithm.walk(topology)
+        fill, most, arrivals = algorithm.walk(topology)
         hops = walk(fill(choice[part]), most, sources[part], destinations[part])
-        parts.append(routes_of_hops(topology, sources[part], hops))
+        parts.append(routes_of_hops(topology, sources[part], hops, arrivals))
     return _joined(parts)
 
 
@@ -96,7 +97,7 @@ def lengths(
     algorithm, choice = _checked(topology, name, sources, destinations, choice)
     if not algorithm.walk:
         return numpy.ones(len(sources), numpy.int32)
-    fill, most = algorithm.walk(topology)
+    fill, most, _ = algorithm.walk(topology)
     return count_hops(fill(choice), most, sources, destinations)
 
 

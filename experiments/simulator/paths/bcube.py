@@ -70,12 +70,12 @@ def _fill_set(
 
 def _one(bcube: BCube) -> Walk:
     fill = partial(_fill_one, bcube.n, bcube.k)
-    return Walk(lambda _: fill, bcube.k + 1)
+    return Walk(lambda _: fill, bcube.k + 1, range(bcube.ports))
 
 
 def _set(bcube: BCube) -> Walk:
     fill = partial(_fill_set, bcube.n, bcube.k, bcube.radices()[0])
-    return Walk(lambda choice: partial(fill, choice), bcube.k + 2)
+    return Walk(lambda choice: partial(fill, choice), bcube.k + 2, range(bcube.ports))
 
 
 ALGORITHMS = {

@@ -23,7 +23,7 @@ def _walk(dcell: DCell) -> Walk:
         if servers is not peers:  # they differ only in some partial DCells
             peers[:] = servers
 
-    return Walk(lambda _: fill, 2 ** (dcell.k + 1) - 1)
+    return Walk(lambda _: fill, 2 ** (dcell.k + 1) - 1, [0, *[None] * dcell.k])
 
 
 ALGORITHMS = {"dcell": Compiled(_walk)}

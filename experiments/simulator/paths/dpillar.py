@@ -120,12 +120,14 @@ def _fill_set(
 
 def _one(port: int, dpillar: DPillar) -> Walk:
     fill = partial(_fill_one, dpillar.k, dpillar.half, dpillar.column_servers, port)
-    return Walk(lambda _: fill, 2 * dpillar.k - 1)
+    return Walk(lambda _: fill, 2 * dpillar.k - 1, (COUNTER_CLOCKWISE, CLOCKWISE))
 
 
 def _set(port: int, dpillar: DPillar) -> Walk:
     fill = partial(_fill_set, dpillar.k, dpillar.half, dpillar.column_servers, port)
-    return Walk(lambda choice: partial(fill, choice), 2 * dpillar.k + 1)
+    return Walk(
+        lambda choice: partial(fill, choice), 2 * dpillar.k + 1, (COUNTER_CLOCKWISE, CLOCKWISE)
+    )
 
 
 def _half(dpillar: DPillar) -> int:

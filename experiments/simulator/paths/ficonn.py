@@ -20,7 +20,7 @@ def _walk(ficonn: FiConn) -> Walk:
         numpy.array([0, *(2 ** (level - 1) - 1 for level in levels)]),
         numpy.array([SWITCH, *[BACKUP] * ficonn.k]),
     )
-    return Walk(lambda _: tor, 2 ** (ficonn.k + 1) - 1)
+    return Walk(lambda _: tor, 2 ** (ficonn.k + 1) - 1, [SWITCH, None][: ficonn.ports])
 
 
 ALGORITHMS = {"tor": Compiled(_walk)}
