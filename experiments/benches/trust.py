@@ -1,4 +1,4 @@
-"""Whether the verdict tells a quiet machine from a busy one, and a rate within reach from others."""
+"""Whether the verdict tells a quiet machine from a busy one, and a rate that can be from others."""
 
 from __future__ import annotations
 

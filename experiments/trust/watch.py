@@ -8,26 +8,28 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.emulation import shaping
 from experiments.trust.queues import Counted
-from experiments.trust.readings import Readings, Spread
+from experiments.trust.readings import Readings
 from experiments.trust.strays import of_packets, since
-from topos.base.errors import require
+from experiments.trust.watcher import Order, Seen
+from topos.base.errors import TopologyError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S, END_S = 20.0, 20.0
+PROGRAM = "import sys; from experiments.trust import watcher; watcher.main(int(sys.argv[1]))"
+ANSWER_S, END_S = 20.0, 5.0
 QUIET_EVENTS = {"up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"}
 
 
@@ -56,19 +58,17 @@ class Watch:
         self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
         self._drops = self._forwarders_drops()
         self._begin_s = 0.0
-        ours, theirs = socket.socketpair()
+        self._channel, theirs = Pipe()
         spaces = {one.namespace for one in self._directions}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "experiments.trust.watcher", str(theirs.fileno())],
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno())],
                 pass_fds=[theirs.fileno(), *spaces],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
             )
-        self._channel, self._lines = ours, ours.makefile("r")
-        ours.settimeout(START_S)
         try:
-            self._tell({"places": self._places(), "enough_bytes": enough_bytes(lab)})
+            self._tell(Order(self._places(), enough_bytes(lab)))
             self._answer()
         except BaseException:
             self.close()
@@ -83,35 +83,39 @@ class Watch:
     def begin(self, at_s: float) -> None:
         """Watch from that moment of CLOCK_MONOTONIC on."""
         self._begin_s = at_s
-        self._tell({"begin_s": at_s})
+        self._tell(at_s)
+        self._answer()
 
     def end(self) -> Readings:
         """Watch no more; return what was seen."""
         require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
-        self._channel.settimeout(END_S)
-        self._tell({"end": True})
-        told = self._answer()
+        self._tell(None)
+        seen: Seen = self._answer()
         self.close()
         rate_mbit = self._lab.settings.rate_mbit
         rate_bps = None if rate_mbit is None else rate_mbit * 1e6
-        ports = [None if port is None else Counted(*port) for port in told.pop("ports")]
-        strays = Counter(told.pop("strays"))
-        strays.update(since(self._drops, self._forwarders_drops()))
+        forwarders = since(self._drops, self._forwarders_drops())
         return Readings(
+            duration_s=seen.duration_s,
             rate_bps=rate_bps,
             base_rtt_s=base_rtt_s(self._lab),
-            links=self._rows(ports, rate_bps, told["duration_s"]),
-            round_trip=Spread(*told.pop("round_trip")),
-            lateness=Spread(*told.pop("lateness")),
-            packets=sum(port.sent_packets for port in ports if port),
-            strays=dict(strays),
+            links=self._rows(seen.ports, rate_bps, seen.duration_s),
+            samples=seen.samples,
+            interval_s=seen.interval_s,
+            round_trip=seen.heard.round_trip,
+            lost=seen.heard.lost,
+            lateness=seen.heard.lateness,
+            pressure=seen.busy.pressure,
+            steal=seen.busy.steal,
+            idle=seen.busy.idle,
+            packets=sum(port.sent_packets for port in seen.ports if port),
+            strays=seen.strays | forwarders,
             faults=self._faults(),
-            **told,
+            watching=seen.watching,
         )
 
     def close(self) -> None:
         """End the process, however far it came."""
-        self._lines.close()
         self._channel.close()  # which ends it
         try:
             self._process.wait(END_S)
@@ -160,22 +164,20 @@ class Watch:
             for event in events
         )
 
-    def _tell(self, what: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # its answer will be missing
-            self._channel.sendall(json.dumps(what).encode() + b"\n")
+    def _tell(self, what: object) -> None:
+        with suppress(ConnectionError):  # its answer will be missing
+            self._channel.send(what)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> Any:
         try:
-            line = self._lines.readline()
-        except TimeoutError:
-            line = ""
-        require(
-            line.endswith("\n"),
-            "the process that watches the trial does not answer: this trial cannot be judged; "
-            "look at the messages above, or try a smaller network",
+            if self._channel.poll(ANSWER_S):
+                return self._channel.recv()
+        except (EOFError, ConnectionError):
+            pass
+        raise TopologyError(
+            "the process that watches the trial does not answer: this trial cannot be judged; look "
+            "at the messages above, or try a smaller network"
         )
-        told: dict[str, Any] = json.loads(line)
-        return told
 
 
 def enough_bytes(lab: Lab) -> int:

@@ -1,13 +1,14 @@
-"""The process that watches: ``python -m experiments.trust.watcher CHANNEL``, started by `Watch`.
+"""The process that watches, started by `Watch`.
 
 It is a process of its own so that the watched traffic's interpreter lock does not blur what it
 sees, and so that its own cost can be told. A second one is the canary's, a third its echo. ::
 
-    {"places": [[namespace, owner, [interface, ...]], ...], "enough_bytes": 6000}  ->
-    <-  {"ready": true}
-    {"begin_s": 1234.5}  ->         by CLOCK_MONOTONIC
-    {"end": true}  ->
-    <-  {...}                       what `Watch.end` makes its Readings of
+    Order(places, enough_bytes)  ->
+    <-  None                        it is ready
+    begin_s  ->                     by CLOCK_MONOTONIC
+    <-  None                        it will be
+    None  ->                        the end
+    <-  Seen(...)                   what `Watch.end` makes its Readings of
 
 It ends with the channel, and the other two end with it.
 """
@@ -15,22 +16,21 @@ It ends with the channel, and the other two end with it.
 from __future__ import annotations
 
 import gc
-import json
 import os
-import resource
-import select
 import signal
-import socket
 import sys
 import time
 from collections import Counter
-from typing import Any
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from experiments.emulation.namespaces import fabric
 from experiments.emulation.netlink import Netlink
-from experiments.trust.canary import Canary
-from experiments.trust.machine import between, machine
-from experiments.trust.queues import Sampler
+from experiments.trust.canary import Canary, Heard
+from experiments.trust.machine import Busyness, between, machine
+from experiments.trust.queues import Counted, Sampler
 from experiments.trust.strays import dropped, since
 from hosts.live.namespace import die_with_parent, enter
 
@@ -39,57 +39,74 @@ MOST_WATCHING = 0.02  # of a processor's time, for the queues
 LOOKS_TO_MEASURE = 3
 
 
+class Order(NamedTuple):
+    """What is to be watched."""
+
+    places: list[tuple[int, str, list[int]]]  # namespace, whose it is, interfaces that count
+    enough_bytes: int  # see `queues.Account`
+
+
+class Seen(NamedTuple):
+    """What was seen; `ports` are in the order of the interfaces that were to be watched."""
+
+    duration_s: float
+    samples: int
+    interval_s: float
+    ports: list[Counted | None]
+    busy: Busyness
+    heard: Heard
+    strays: dict[str, int]
+    watching: float
+
+
 class Watcher:
     """Obeys the channel."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: Connection) -> None:
         self._channel = channel
-        self._lines = channel.makefile("r")
-        order = self._order()
+        order: Order = channel.recv()
         self._kernels: list[tuple[Netlink, str]] = []
-        places = []
-        for namespace, owner, indexes in order["places"]:
-            with_kernel = _netlink_in(namespace)
-            self._kernels.append((with_kernel, owner))
-            places.append((with_kernel, indexes))
-        self._places, self._enough_bytes = places, order["enough_bytes"]
+        self._places: list[tuple[Netlink, list[int]]] = []
+        for namespace, owner, indexes in order.places:
+            kernel = _netlink_in(namespace)
+            self._kernels.append((kernel, owner))
+            self._places.append((kernel, indexes))
+        self._enough_bytes = order.enough_bytes
         self._canary = _Singer()
         self.interval_s = self._affordable_interval()
-        self._tell({"ready": True})
+        channel.send(None)
 
     def run(self) -> None:
         """Watch once, from the moment that is told until the end is."""
-        begin_s = self._order()["begin_s"]
+        begin_s: float = self._channel.recv()
+        drops = self._drops()  # of many interfaces: not when everything begins
         self._canary.begin(begin_s)
-        select.select([self._channel], [], [], max(0.0, begin_s - time.monotonic()))
+        self._channel.send(None)
+        self._channel.poll(max(0.0, begin_s - time.monotonic()))
         sampler = Sampler(self._places, self._enough_bytes)
-        began, drops, spent = machine(), self._drops(), _cpu_s()
+        began, spent = machine(), time.process_time()
         due = time.monotonic()
-        while True:
-            sampler.look()
+        sampler.look()
+        while not self._channel.poll(max(0.0, due + self.interval_s - time.monotonic())):
             due = max(due + self.interval_s, time.monotonic())
-            if select.select([self._channel], [], [], max(0.0, due - time.monotonic()))[0]:
-                break
-        self._order()
+            sampler.look()
+        self._channel.recv()
         sampler.look()
         ended = machine()
-        busy = between(began, ended)
+        busy, duration_s = between(began, ended), ended.at_s - began.at_s
         strays = self._drops()
         strays["processors' own queues"] = busy.backlog_drops
-        heard = self._canary.end()
-        self._tell(
-            {
-                "duration_s": ended.at_s - began.at_s,
-                "samples": sampler.looks,
-                "interval_s": self.interval_s,
-                "ports": sampler.counted(),
-                "pressure": busy.pressure,
-                "steal": busy.steal,
-                "idle": busy.idle,
-                "strays": since(drops, strays),
-                "watching": (_cpu_s() - spent) / (ended.at_s - began.at_s),
-                **heard,
-            }
+        self._channel.send(
+            Seen(
+                duration_s,
+                sampler.looks,
+                self.interval_s,
+                sampler.counted(),
+                busy,
+                self._canary.end(),
+                since(drops, strays),
+                (time.process_time() - spent) / duration_s,
+            )
         )
 
     def _affordable_interval(self) -> float:
@@ -108,61 +125,40 @@ class Watcher:
             found.update(dropped(kernel, owner))
         return found
 
-    def _order(self) -> dict[str, Any]:
-        line = self._lines.readline()
-        if not line:  # whoever wanted this is gone
-            sys.exit(0)
-        order: dict[str, Any] = json.loads(line)
-        return order
-
-    def _tell(self, what: dict[str, Any]) -> None:
-        self._channel.sendall(json.dumps(what).encode() + b"\n")
-
 
 class _Singer:
     """The canary's process."""
 
     def __init__(self) -> None:
-        told, tell = os.pipe()
-        hear, say = os.pipe()
+        self._channel, theirs = Pipe()
         if not os.fork():
             try:
                 die_with_parent(signal.SIGKILL)
-                os.close(tell)
-                os.close(hear)
-                _sing(told, say)
+                self._channel.close()
+                _sing(theirs)
             finally:
                 sys.stderr.flush()
                 os._exit(1)
-        os.close(told)
-        os.close(say)
-        self._tell, self._hear = tell, os.fdopen(hear)
-        self._heard()  # that it is ready
+        theirs.close()
+        self._channel.recv()  # that it is ready
 
     def begin(self, begin_s: float) -> None:
-        os.write(self._tell, f"{begin_s!r}\n".encode())
+        self._channel.send(begin_s)
 
-    def end(self) -> dict[str, Any]:
-        os.close(self._tell)
-        return self._heard()
-
-    def _heard(self) -> dict[str, Any]:
-        line = self._hear.readline()
-        if not line:
-            sys.exit("the canary has died")
-        heard: dict[str, Any] = json.loads(line)
+    def end(self) -> Heard:
+        self._channel.send(None)
+        heard: Heard = self._channel.recv()
         return heard
 
 
-def _sing(told: int, say: int) -> None:
+def _sing(channel: Connection) -> None:
     canary = Canary()
-    os.write(say, b"{}\n")
-    begin_s = float(os.read(told, 64) or b"inf")
-    if begin_s < float("inf"):
-        heard = canary.sing(begin_s, told)
-        os.write(say, json.dumps(heard._asdict()).encode() + b"\n")
-    os.kill(canary.echo, signal.SIGKILL)
-    os._exit(0)
+    channel.send(None)
+    try:
+        channel.send(canary.sing(channel.recv(), channel.fileno()))
+    finally:
+        os.kill(canary.echo, signal.SIGKILL)
+        os._exit(0)
 
 
 def _netlink_in(namespace: int) -> Netlink:
@@ -175,13 +171,10 @@ def _netlink_in(namespace: int) -> Netlink:
         enter(fabric().descriptor)
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-if __name__ == "__main__":
+def main(channel: int) -> None:
+    """Be the process, with that descriptor as the channel."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
     gc.disable()
     fabric()  # the namespace that it was started in
-    Watcher(socket.socket(fileno=int(sys.argv[1]))).run()
+    with suppress(EOFError, ConnectionError):  # whoever wanted this is gone
+        Watcher(Connection(channel)).run()
