@@ -73,13 +73,13 @@ def run(settings: Settings, experiment: Experiment) -> Run:
 # -- from records to points ----------------------------------------------------------------------
 
 
-def curves(done: Run, scale: Scale) -> Iterable[Point]:
+def curves(done: Run, scale: Scale, points: int = MOST_POINTS) -> Iterable[Point]:
     """Yield each system's total throughput over time, the mean of its trials, in Gbit/s."""
     from experiments.reporting.series import goodput_over_time
 
     for system in done.systems:
         intervals = done.of(system).intervals
-        bin_s = max(float(intervals.end_s.max()) / MOST_POINTS, 1e-3)
+        bin_s = max(float(intervals.end_s.max()) / points, 1e-3)
         found = goodput_over_time(intervals, bin_s)
         trials = found.trial.nunique()
         for at_s, bps in (found.groupby("at_s").goodput_bps.sum() / trials).items():
@@ -97,10 +97,11 @@ def spread(
 ) -> Point:
     """Return the mean of several trials as a point, and their least and largest."""
     known = values.dropna().astype(float) * factor
+    ideal = None if ideal is None else ideal * factor
     if known.empty:
-        return Point(series, x, None, paper, ideal=_scaled(ideal, factor))
-    ends = (float(known.min()), float(known.max())) if len(known) > 1 else (None, None)
-    return Point(series, x, float(known.mean()), paper, *ends, ideal=_scaled(ideal, factor))
+        return Point(series, x, None, paper, ideal=ideal)
+    low, high = (float(known.min()), float(known.max())) if len(known) > 1 else (None, None)
+    return Point(series, x, float(known.mean()), paper, low, high, ideal)
 
 
 def ideal_of(values: pandas.Series) -> float | None:
@@ -109,8 +110,15 @@ def ideal_of(values: pandas.Series) -> float | None:
     return None if known.empty else float(known.iloc[0])
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
+    """Return how much sooner one system is done than another, pair by pair of trials."""
+    table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
+    ideals = [ideal_of(done.of(system).trials.ideal_s) for system in (fast, slow)]
+    ideal = ideals[1] / ideals[0] if ideals[0] and ideals[1] else None
+    times = table.reindex(columns=[fast, slow])
+    return spread(
+        f"{slow} / {fast}", "completion", times[slow] / times[fast], paper=paper, ideal=ideal
+    )
 
 
 # -- what to think of it -------------------------------------------------------------------------

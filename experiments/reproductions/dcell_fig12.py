@@ -55,7 +55,9 @@ def reproduce(settings: Settings) -> Reproduction:
 def reproduced(done: Run, scale: _live.Scale) -> Reproduction:
     """Return what a run's records say."""
     rows = [row for system in (DCELL, TREE) for row in _rows(done.of(system), system, scale)]
-    rows += [_neighbours(done.of(DCELL).flows, scale), _speed_up(done)]
+    rows.append(_neighbours(done.of(DCELL).flows, scale))
+    paper = PAPERS_END_S[TREE] / PAPERS_END_S[DCELL]
+    rows.append(_live.speed_up(done, DCELL, TREE, paper))
     return Reproduction(
         name="dcell-fig12",
         title="All-to-all over DCell and over a two-level tree, as with 5 GB a flow at 1 Gbit/s",
@@ -104,18 +106,4 @@ def _neighbours(flows: pandas.DataFrame, scale: _live.Scale) -> Point:
         factor=scale.time,
         paper=PAPERS_NEIGHBOURS_END_S,
         ideal=_live.ideal_of(own.groupby("trial").ideal_end_s.max()),
-    )
-
-
-def _speed_up(done: Run) -> Point:
-    """Return how much sooner DCell is done, pair by pair of trials."""
-    table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
-    ideals = {system: _live.ideal_of(done.of(system).trials.ideal_s) for system in (DCELL, TREE)}
-    ideal = (ideals[TREE] or 0.0) / ideals[DCELL] if ideals[DCELL] else None
-    return _live.spread(
-        "tree / DCell",
-        "completion",
-        table[TREE] / table[DCELL],
-        paper=PAPERS_END_S[TREE] / PAPERS_END_S[DCELL],
-        ideal=ideal,
     )
