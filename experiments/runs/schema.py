@@ -55,7 +55,7 @@ FLOWS = {
     "ideal_end_s": "float64",
     "retransmits": "Int64",
     "tries": "int64",
-    "path": "string",  # the computed one, addresses joined by blanks
+    "path": "string",  # that its servers chose, else the computed one: addresses, blanks between
 }
 INTERVALS = {
     "flow": "int64",
