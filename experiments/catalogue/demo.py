@@ -6,11 +6,11 @@ EXPERIMENT = Experiment(
     name="demo",
     about="BCube against a tree, all-to-all; one server's cable is cut, and mended again",
     systems=(
-        System("bcube,4,1", rate_mbit=30.0),
-        System("tree,4,4", rate_mbit=30.0),
+        System("bcube,4,1", rate_mbit=20.0),
+        System("tree,4,4", rate_mbit=20.0),
     ),
-    workload=Workload(pattern="all-to-all", volume_bytes=1_200_000, timeout_s=40.0),
+    workload=Workload(pattern="all-to-all", volume_bytes=600_000, timeout_s=40.0),
     # Both networks have this cable. In the tree nobody can go around it.
-    faults=(FaultAt("cut", ("h0", "s0"), at_s=1.5, until_s=3.0),),
+    faults=(FaultAt("cut", ("h0", "s0"), at_s=1.0, until_s=2.5),),
     repeats=1,
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from experiments.plans.experiment import Experiment
 
 
 @click.command()
@@ -34,20 +38,21 @@ def command(out: Path, drawings: bool) -> None:
         draw(folder)
         click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
     else:
-        run_experiment(folder)
+        from experiments.catalogue.demo import EXPERIMENT
+
+        show(EXPERIMENT, folder)
 
 
-def run_experiment(folder: Path) -> None:
-    """Run the catalogue's demo, and write its report."""
-    from experiments.catalogue.demo import EXPERIMENT
+def show(experiment: Experiment, folder: Path) -> None:
+    """Run an experiment into a folder of its own in that one, and write its report."""
     from experiments.reporting.live import Live
     from experiments.reporting.page import write_report
     from experiments.runs.run import new_name, run
     from experiments.runs.summary import text_of
 
-    click.echo(f"{EXPERIMENT.about[0].upper()}{EXPERIMENT.about[1:]}.\n")
-    with Live(len(EXPERIMENT.systems) * EXPERIMENT.repeats, EXPERIMENT.name) as live:
-        done = run(EXPERIMENT, folder / new_name(EXPERIMENT), live=live)
+    click.echo(f"{experiment.about}.\n")
+    with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
+        done = run(experiment, folder / new_name(experiment), live=live)
     click.echo(f"\n{text_of(done)}\n")
     page, missing = write_report(done.folder)
     for sentence in missing:
