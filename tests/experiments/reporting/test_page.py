@@ -1,3 +1,4 @@
+import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 
 from experiments.commands.report import command
 from experiments.plans.experiment import System
+from experiments.reporting import page as page_module
 from experiments.reporting.page import write_report
 from topos.base.errors import TopologyError
 
@@ -170,3 +172,24 @@ def test_command_prints_the_page_and_what_is_missing(broken, tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(TopologyError, match="is no run"):
         write_report(tmp_path)
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_text_and_lines_stand_out_from_their_background(mode):
+    sheet = (Path(page_module.__file__).parent / "templates" / "style.css").read_text()
+    light, dark, *_ = sheet.split("@media screen")
+    colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", light))
+    if mode == "dark":
+        colours |= dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", dark))
+    wanted = {"--ink": 7, "--soft": 4.5, "--good": 4.5, "--bad": 4.5, "--careful": 4.5}
+    lines = {f"--c{i}": 2.2 for i in range(7)}  # the palest of Okabe and Ito's on white
+    for name, least in (wanted | lines).items():
+        pair = sorted(luminance(colours[one]) for one in (name, "--paper"))
+        contrast = (pair[1] + 0.05) / (pair[0] + 0.05)
+        assert contrast >= least, f"{name} has a contrast of {contrast:.1f}"
