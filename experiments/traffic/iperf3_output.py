@@ -1,0 +1,121 @@
+"""What iperf3 prints with ``--json``, read with care.
+
+Its versions differ in what they say of a stream, and whatever ends a run early leaves half a
+report, a report with an ``error``, or no JSON at all. The data flows from the iperf3 *server* to
+the *client* (see `experiments.traffic.iperf3`), so the client's report is the receiver's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import zip_longest
+from typing import Any
+
+from experiments.traffic.flows import Flow, Interval
+from topos.base.errors import require
+
+UNREADABLE = "iperf3 ended without a report that can be read"
+NEVER_CONNECTED = "unable to connect"
+
+
+def version_in(text: str) -> tuple[int, int]:
+    """Return the version that ``iperf3 --version`` tells.
+
+    >>> version_in("iperf 3.12 (cJSON 1.7.15)")
+    (3, 12)
+    """
+    found = re.match(r"iperf (\d+)\.(\d+)", text)
+    require(found is not None, "`iperf3 --version` tells no version: install iperf3 3.9 or newer")
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def report_in(text: str) -> dict[str, Any]:
+    """Return the report, or one with nothing but an ``error``; warnings may stand before it."""
+    begin = text.find("{")
+    try:
+        report, _ = json.JSONDecoder().raw_decode(text, begin if begin >= 0 else 0)
+    except ValueError:
+        lines = text.strip().splitlines()
+        # What it says before it begins with JSON: an option that this version does not know.
+        said = lines[0].removeprefix("iperf3: ") if lines and begin < 0 else ""
+        return {"error": said or UNREADABLE}
+    return report if isinstance(report, dict) else {"error": UNREADABLE}
+
+
+def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interval]:
+    """Return the rows of a flow, which begins at 0, or none if nothing arrived.
+
+    Parameters
+    ----------
+    received, sent : dict
+        The reports of the two ends: bytes are the receiver's, the rest the sender's, whose report
+        may be missing.
+    """
+    rows = []
+    for got, gave in zip_longest(_streams(received), _streams(sent)):
+        if got is None:
+            break
+        length_s = got["end"] - got["start"]
+        # The ends do not always agree on the last interval, which is shorter than the others.
+        if gave is None or abs(gave["start"] - got["start"]) > length_s / 2:
+            gave = {}
+        if length_s > 0:
+            of_sender = (gave.get(key) for key in ("retransmits", "rtt", "snd_cwnd"))
+            rows.append(Interval(got["start"], got["end"], int(got["bytes"]), *of_sender))
+    return rows if any(row.delivered_bytes for row in rows) else []
+
+
+def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the intervals of the one stream, as far as they are whole.
+
+    A report that ends with an error may tell its last interval twice.
+    """
+    found: list[dict[str, Any]] = []
+    for interval in _list(report.get("intervals")):
+        streams = _list(interval.get("streams")) if isinstance(interval, dict) else []
+        stream = streams[0] if streams else None
+        if not isinstance(stream, dict) or stream.get("omitted"):
+            continue
+        if not all(isinstance(stream.get(key), int | float) for key in ("start", "end", "bytes")):
+            continue
+        if not found or stream["start"] > found[-1]["start"]:
+            found.append(stream)
+    return found
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def shifted(rows: list[Interval], by_s: float) -> list[Interval]:
+    """Return the same rows so much later."""
+    return [row._replace(begin_s=row.begin_s + by_s, end_s=row.end_s + by_s) for row in rows]
+
+
+def cut(flow: Flow, rows: list[Interval]) -> list[Interval]:
+    """Return the rows up to where the flow had what it was to have.
+
+    Whoever ends an iperf3 does it a little later.
+
+    >>> cut(Flow(0, 1, 2, volume_bytes=150), [Interval(0.0, 0.1, 100), Interval(0.1, 0.2, 100)])[-1]
+    Interval(begin_s=0.1, end_s=0.15..., delivered_bytes=50, retransmits=None, ...)
+    """
+    kept: list[Interval] = []
+    missing_bytes = flow.volume_bytes
+    for row in rows:
+        share = 1.0
+        if missing_bytes is not None:
+            share = missing_bytes / max(row.delivered_bytes, 1)
+            missing_bytes -= row.delivered_bytes
+        elif flow.duration_s is not None:
+            left_s = rows[0].begin_s + flow.duration_s - row.begin_s
+            share = left_s / (row.end_s - row.begin_s)
+        if share >= 1.0:
+            kept.append(row)
+        elif share > 0.0:
+            end_s = row.begin_s + (row.end_s - row.begin_s) * share
+            delivered_bytes = round(row.delivered_bytes * share)
+            return [*kept, row._replace(end_s=end_s, delivered_bytes=delivered_bytes)]
+    return kept
