@@ -82,12 +82,13 @@ def faults_figure(
             trial = series[series["system"] == system]
             ideal = ideals[ideals["system"] == system]
             own = marks[marks["system"] == system]
-            _goodput_lines(axes, systems.index(system), system, trial.iloc[:0], trial, ideal)
+            valid = bool(trial["valid"].all())
+            doubted, trusted = (trial.iloc[:0], trial) if valid else (trial, trial.iloc[:0])
+            _goodput_lines(axes, systems.index(system), system, doubted, trusted, ideal)
             for number, mark in enumerate(own.itertuples(), start=1):
                 _mark_fault(axes, number, mark)
             _finish_goodput(axes, series, ideals)
-            name = _name(system, bool(trial["valid"].all()))
-            axes.set_title(f"{name}, trial {own['trial'].iloc[0] + 1}", pad=14)
+            axes.set_title(f"{_name(system, valid)}, trial {own['trial'].iloc[0] + 1}", pad=14)
         panels[-1].set_xlabel("time after the start (s); faults are numbered as in the table")
         spans = [
             Patch(color=style.FAULT, alpha=alpha, linewidth=0, label=label)
@@ -191,9 +192,10 @@ def _name(system: str, valid: bool) -> str:
 
 
 def _look(index: int, valid: bool) -> dict[str, Any]:
-    """Return how a system's lines look; invalid ones are grey and dashed."""
+    """Return how a system's lines look; invalid ones are grey, told apart by marks."""
     if not valid:
-        return {"color": style.INVALID, "linestyle": style.DOUBTED, "linewidth": 1.2}
+        dots = {"marker": style.marker_of(index), "markersize": 3.5, "markevery": 0.08}
+        return {"color": style.INVALID, "linestyle": style.DOUBTED, "linewidth": 1.0, **dots}
     return {"color": style.colour_of(index), "linestyle": style.dashes_of(index)}
 
 

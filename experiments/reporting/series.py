@@ -16,7 +16,7 @@ from topos.base.errors import TopologyError
 from topos.base.topology import Topology
 
 TRIAL = ["system", "repeat", "trial", "valid"]
-BINS = 60  # about so many points has a line over time
+BINS = 150  # about so many points has a line over time
 AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")
 MOST_POINTS = 400  # of a curve: a picture shows no more
 NEARER_S = 0.1  # bins are no finer than the records usually are

@@ -121,3 +121,12 @@ def test_any_name_can_be_drawn(found, name, tmp_path):
     assert max(map(len, entries(figure))) < 80
     svg, png = style.save(figure, tmp_path, "figure")
     assert svg.read_bytes()[:5] == b"<?xml" and png.read_bytes()[1:4] == b"PNG"
+
+
+def test_faults_of_a_trial_without_traffic_are_drawn_all_the_same(over_time):
+    goodput, _, ideals, marks, systems = over_time
+    marks = marks.assign(system="tree,2,2", trial=99)
+    figure = faults_figure(series.of_trials(goodput, marks["trial"]), ideals, marks, systems)
+    assert figure is None  # there is nothing to draw them over
+    figure = faults_figure(goodput[goodput["trial"] == 0], ideals, marks, systems)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2"]
