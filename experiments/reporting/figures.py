@@ -127,7 +127,7 @@ def completion_figure(
     if flows_done.empty:
         return None
     with style.looks():
-        figure = Figure(figsize=(style.WIDTH, style.HEIGHT), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, style.HEIGHT * 0.9), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         entries: dict[str, Any] = {}
         for axes, curves, drawstyle in (
@@ -149,7 +149,7 @@ def completion_figure(
         left.set_xlim(left=0)
         for axes in (left, right):
             axes.set_xlabel("time after the start (s)")
-        figure.legend(entries.values(), entries, loc="outside lower center", ncols=2)
+        style.legend_below(figure, entries)
         return figure
 
 

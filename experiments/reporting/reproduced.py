@@ -44,7 +44,7 @@ def reproduction_figure(reproduction: Reproduction) -> Figure:
             style.log_axis(axes, "y")
         elif axes.get_ylim()[0] > 0:
             axes.set_ylim(bottom=0)
-        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        style.legend_outside(axes, {str(handle.get_label()): handle for handle in handles})
         return figure
 
 

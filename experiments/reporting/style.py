@@ -18,6 +18,9 @@ from experiments.drawing.files import rendered, write_atomically
 from experiments.reporting import units
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
+# Letters of a legend's longest line: with more, it does not stand beside the axes; nor in columns.
+BESIDE, BELOW = 30, 45
+ROW = 0.19  # inches, of a legend
 WIDTH, HEIGHT = 7.2, 3.3  # inches: a text column, twice as wide as high
 # Told apart in print without colour: a system's lines differ in dashes, its points in shape.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2, 3, 2)))
@@ -113,9 +116,24 @@ def log_axis(axes: Axes, name: str) -> None:
 
 
 def legend_outside(axes: Axes, entries: dict[str, Any]) -> None:
-    """Put the legend to the right of the axes, where it covers nothing."""
-    if entries:
-        axes.legend([*entries.values()], [*entries], loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    """Put the legend beside the axes, or below where its words are long: it covers nothing."""
+    if not entries:
+        return
+    if max(map(len, entries)) <= BESIDE:
+        look: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+        axes.legend([*entries.values()], [*entries], **look)
+    else:
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        legend_below(figure, entries)
+
+
+def legend_below(figure: Figure, entries: dict[str, Any]) -> None:
+    """Put the legend below all axes, in two columns where they fit, and make room for it."""
+    columns = 2 if max(map(len, entries), default=0) <= BELOW else 1
+    rows = -(-len(entries) // columns)
+    figure.set_figheight(figure.get_figheight() + ROW * rows)
+    figure.legend([*entries.values()], [*entries], loc="outside lower center", ncols=columns)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
