@@ -132,10 +132,9 @@ def _outcome(took_s: float, peak_mib: float | None) -> str:
 def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
     import numpy
 
-    random = numpy.random.default_rng(1)
-    sources = random.integers(0, network.servers, flows)
-    destinations = random.integers(0, network.servers - 1, flows)
-    return sources, destinations + (destinations >= sources)
+    from experiments.simulator.flows import random_flows
+
+    return random_flows(network.servers, flows, numpy.random.default_rng(1))
 
 
 # -- beside networkx -----------------------------------------------------------------------------
