@@ -59,4 +59,5 @@ def _variables() -> dict[str, str]:
 
 @cache
 def _colour() -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, _variables())), re.IGNORECASE)
+    colours = "|".join(map(re.escape, _variables()))
+    return re.compile(f"(?<=: )({colours})", re.IGNORECASE)  # in a style, not in what is written

@@ -5,6 +5,8 @@ Where `experiments.runs.records.load` refuses a broken run, this shows what is t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +69,9 @@ def read(folder: Path) -> Found:
         "`pillarbox run` makes it",
     )
     found = Found(folder)
-    with _told(found):
-        found.manifest = dict(store.read_json(folder / records.MANIFEST))
+    file = folder / records.MANIFEST
+    with _noting(found, file):
+        found.manifest = dict(store.read_json(file))
         version = found.manifest.get("schema_version")
         if isinstance(version, int) and version > schema.VERSION:
             found.missing.append(
@@ -86,31 +89,31 @@ def read(folder: Path) -> Found:
 
 def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
     """Add what there is of one trial."""
-    file = records.trial_folder(found.folder, number) / records.TRIAL_FILE
-    with _told(found):
+    folder = records.trial_folder(found.folder, number)
+    file = folder / records.TRIAL_FILE
+    with _noting(found, file):
         told = store.read_json(file)
+        require(
+            isinstance(told, dict) and told.keys() >= schema.TRIAL.keys(),
+            f"{file} does not say {', '.join(schema.TRIAL)}",
+        )
         run = records.Run(found.folder, found.manifest, (told,))
         parts["trials"].append(run.trials)
         found.told.append(told)
         for table in schema.TABLES:
-            with _told(found):
+            with _noting(found, folder / f"{table}.parquet"):
                 parts[table].append(getattr(run, table))
 
 
-class _told:  # noqa: N801 - reads as a statement
-    """Turns what cannot be read into a sentence of what is missing."""
-
-    def __init__(self, found: Found) -> None:
-        self.found = found
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
-        if kind is None or not issubclass(kind, (TopologyError, ValueError, KeyError, TypeError)):
-            return False
-        self.found.missing.append(f"Not all could be read: {error}.")
-        return True
+@contextmanager
+def _noting(found: Found, file: Path) -> Iterator[None]:
+    """Make a sentence of what is missing out of what cannot be read."""
+    try:
+        yield
+    except TopologyError as error:
+        found.missing.append(f"{error}.")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found.missing.append(f"{file} cannot be read: {type(error).__name__}: {error}.")
 
 
 def _joined(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:

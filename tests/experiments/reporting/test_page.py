@@ -139,13 +139,14 @@ def broken(run_folder, tmp_path):
 def test_what_is_broken_is_named_and_the_rest_is_shown(broken):
     (broken / "trials" / "0000" / "flows.parquet").write_bytes(b"no parquet")
     (broken / "trials" / "0001" / "trial.json").write_text("{")
-    shutil.rmtree(broken / "trials" / "0002")
+    (broken / "trials" / "0002" / "trial.json").write_text("[1]")
     page, missing = write_report(broken)
     text = Outline(page.read_text()).text
-    assert len(missing) == 3
+    assert len(missing) == 4
     assert "0000/flows.parquet" in missing[0] and "0001/trial.json" in missing[1]
-    assert "2 of 4 planned trials are there" in missing[2]
-    assert missing[2] in text and "bcube,2,1 bsr" in text
+    assert "0002/trial.json does not say trial, system" in missing[2]
+    assert "2 of 4 planned trials are there" in missing[3]
+    assert missing[3] in text and "bcube,2,1 bsr" in text
 
 
 def test_run_without_manifest_still_shows_its_trials(broken):
