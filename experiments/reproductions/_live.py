@@ -73,12 +73,16 @@ def run(settings: Settings, experiment: Experiment) -> Run:
 # -- from records to points ----------------------------------------------------------------------
 
 
-def curves(done: Run, scale: Scale, points: int = MOST_POINTS) -> Iterable[Point]:
+def curves(
+    done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
+) -> Iterable[Point]:
     """Yield each system's total throughput over time, the mean of its trials, in Gbit/s."""
     from experiments.reporting.series import goodput_over_time
 
-    for system in done.systems:
+    for system in systems or done.systems:
         intervals = done.of(system).intervals
+        if intervals.empty:
+            continue
         bin_s = max(float(intervals.end_s.max()) / points, 1e-3)
         found = goodput_over_time(intervals, bin_s)
         trials = found.trial.nunique()

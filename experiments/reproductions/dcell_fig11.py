@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 ABOUT = "a TCP connection through a link's failure and repair and a server's death (Guo 2008)"
 LIVE = True
 
-NETWORK, SOURCE, DESTINATION = "dcell,4,1", "0.0", "4.3"
+NETWORK, ROUTING, SOURCE, DESTINATION = "dcell,4,1", "dfr", "0.0", "4.3"
 CABLE, SERVER = ("0.3", "4.0"), "0.3"
 FAST, PAPER = "fast timers", "the paper's timers"
 SYSTEMS = (
-    System(NETWORK, timers="fast", label=FAST),
-    System(NETWORK, timers="paper", label=PAPER),
+    System(NETWORK, routing=ROUTING, timers="fast", label=FAST),
+    System(NETWORK, routing=ROUTING, timers="paper", label=PAPER),
 )
 RATE_MBIT = 100.0  # one connection: any machine can
 INTERVAL_S = 0.05
@@ -94,7 +94,7 @@ def reproduced(done: Run, scale: _live.Scale) -> Reproduction:
         title="TCP through a pulled plug and a server's death",
         x_label="time, s",
         y_label="TCP throughput, Gbit/s",
-        points=tuple(_live.curves(done, scale, POINTS)),
+        points=tuple(_live.curves(done, scale, points=POINTS)),
         rows=tuple(rows),
         verdict=AGREES if all(map(_is_as_good, rows)) else DIFFERS,
         reasons=tuple(_reasons(done)),
@@ -184,7 +184,7 @@ def _ways() -> list[str]:
         ("with the plug pulled", (f"link:{'-'.join(CABLE)}",)),
         ("with the server dead", (f"server:{SERVER}",)),
     ):
-        found = route(dcell, "dfr", *ends, parse_failures(dcell, failed))
+        found = route(dcell, ROUTING, *ends, parse_failures(dcell, failed))
         way = " ".join(dcell.address(server) for server in found.paths[0].servers)
         told.append(f"The way {state}: {way}.")
     return told

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import topos
-from experiments.plans.experiment import Experiment, System, Workload
-from experiments.reproductions import _live
+from experiments.plans.experiment import System
+from experiments.reproductions import _all_to_all, _live
 from experiments.reproductions.result import Point, Reproduction, Settings
 
 if TYPE_CHECKING:
@@ -23,71 +23,39 @@ ABOUT = "total throughput of 380 TCP connections, DCell against a two-level tree
 LIVE = True
 
 DCELL, TREE = "DCell", "tree"
-SYSTEMS = (System("dcell,4,1", label=DCELL), System("tree,4,5", label=TREE))
+SYSTEMS = (System("dcell,4,1", routing="dfr", label=DCELL), System("tree,4,5", label=TREE))
 # Section 7.3.
 PAPERS_BYTES = 5e9
 PAPERS_END_S = {DCELL: 2270.0, TREE: 4460.0}
 PAPERS_MOST_GBPS = {DCELL: 9.6, TREE: 3.6}
 PAPERS_NEIGHBOURS_END_S = 350.0
-# Of each flow, as seconds of a cable's time: the fullest link of DCell carries 27, the tree's 64.
-SECONDS, QUICK_SECONDS = 0.3, 0.06
-TIMEOUT_S = 150.0
 
 
 def reproduce(settings: Settings) -> Reproduction:
     """Run both all-to-all, in turns."""
-    systems = _live.with_rate(settings, SYSTEMS)
-    rate_mbit = systems[0].rate_mbit or 0.0
-    seconds = QUICK_SECONDS if settings.quick else SECONDS
-    volume_bytes = int(seconds * rate_mbit * 125_000)
-    experiment = Experiment(
-        name="dcell-fig12",
-        about=ABOUT,
-        systems=systems,
-        workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
-        repeats=settings.repeats or (1 if settings.quick else 2),
-        seed=settings.seed,
-    )
-    done = _live.run(settings, experiment)
-    return reproduced(done, _live.Scale.to_paper(rate_mbit, volume_bytes, PAPERS_BYTES))
+    return reproduced(*_all_to_all.measured(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def reproduced(done: Run, scale: _live.Scale) -> Reproduction:
     """Return what a run's records say."""
-    rows = [row for system in (DCELL, TREE) for row in _rows(done.of(system), system, scale)]
+    rows = []
+    for system in (DCELL, TREE):
+        rows.append(_all_to_all.completion(done, system, scale, PAPERS_END_S[system]))
+        rows.append(_all_to_all.maximum(done, system, scale, PAPERS_MOST_GBPS[system]))
     rows.append(_neighbours(done.of(DCELL).flows, scale))
     paper = PAPERS_END_S[TREE] / PAPERS_END_S[DCELL]
     rows.append(_live.speed_up(done, DCELL, TREE, paper))
     return Reproduction(
         name="dcell-fig12",
-        title="All-to-all over DCell and over a two-level tree, as with 5 GB a flow at 1 Gbit/s",
-        x_label="time, s",
+        title="All-to-all over DCell and a two-level tree",
+        x_label="time with 5 GB a flow at 1 Gbit/s, s",
         y_label="total TCP throughput, Gbit/s",
-        points=tuple(_live.curves(done, scale)),
+        points=tuple(_live.curves(done, scale, (DCELL, TREE))),
         rows=tuple(rows),
         verdict=_live.verdict_of(rows),
         reasons=tuple(_live.against_ideal(rows)),
         notes=tuple(_live.notes(done, scale)),
     )
-
-
-def _rows(done: Run, system: str, scale: _live.Scale) -> list[Point]:
-    """Return when all was done, and the largest total throughput of a sixtieth of that time."""
-    trials, flows = done.trials, done.flows
-    most = max(point.ours or 0.0 for point in _live.curves(done, scale) if point.series == system)
-    first = flows[flows.trial == flows.trial.min()]
-    most_ideal = float(first.ideal_bps.sum()) * scale.rate / 1e9
-    return [
-        _live.spread(
-            system,
-            "completion, s",
-            trials.completion_s,
-            factor=scale.time,
-            paper=PAPERS_END_S[system],
-            ideal=_live.ideal_of(trials.ideal_s),
-        ),
-        Point(system, "maximum, Gbit/s", most, PAPERS_MOST_GBPS[system], ideal=most_ideal),
-    ]
 
 
 def _neighbours(flows: pandas.DataFrame, scale: _live.Scale) -> Point:

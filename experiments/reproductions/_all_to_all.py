@@ -1,0 +1,56 @@
+"""What the figures of all-to-all traffic share: one volume from every server to every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from experiments.plans.experiment import Experiment, System, Workload
+from experiments.reproductions import _live
+from experiments.reproductions.result import Point, Settings
+
+if TYPE_CHECKING:
+    from experiments.runs.records import Run
+
+TIMEOUT_S = 150.0
+# What one flow carries, as seconds of a cable's time.
+SECONDS, QUICK_SECONDS = 0.3, 0.06
+
+
+def measured(
+    settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
+) -> tuple[Run, _live.Scale]:
+    """Run systems all-to-all, in turns; return the records, and the scale to the paper's volume."""
+    systems = _live.with_rate(settings, systems)
+    rate_mbit = systems[0].rate_mbit or 0.0
+    seconds = QUICK_SECONDS if settings.quick else SECONDS
+    volume_bytes = int(seconds * rate_mbit * 125_000)
+    experiment = Experiment(
+        name=name,
+        about=about,
+        systems=tuple(systems),
+        # Two processes of iperf3 for each flow would take the processors from the network.
+        workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
+        repeats=settings.repeats or (1 if settings.quick else 2),
+        seed=settings.seed,
+    )
+    done = _live.run(settings, experiment)
+    return done, _live.Scale.to_paper(rate_mbit, volume_bytes, papers_bytes)
+
+
+def completion(done: Run, system: str, scale: _live.Scale, paper: float | None = None) -> Point:
+    """Return when the last flow had ended."""
+    trials = done.of(system).trials
+    ideal = _live.ideal_of(trials.ideal_s)
+    return _live.spread(
+        system, "completion, s", trials.completion_s, factor=scale.time, paper=paper, ideal=ideal
+    )
+
+
+def maximum(done: Run, system: str, scale: _live.Scale, paper: float | None = None) -> Point:
+    """Return the largest total throughput, of a sixtieth of the time; the ideal's is its first."""
+    own = done.of(system)
+    most = max((point.ours or 0.0 for point in _live.curves(own, scale, [system])), default=None)
+    first = own.flows[own.flows.trial == own.flows.trial.min()]
+    ideal = float(first.ideal_bps.sum()) * scale.rate / 1e9
+    return Point(system, "maximum, Gbit/s", most, paper, ideal=ideal)
