@@ -14,17 +14,19 @@ from hosts.live.namespace import die_with_parent
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.trust.trials import Tried
+    from experiments.trust.greedy import Tried
 
 NETWORKS = ("bcube,2,1", "dcell,2,1")
 QUICK_NETWORKS = ("bcube,2,1",)
 TURNS, QUICK_TURNS = 10, 1
+SECONDS, QUICK_SECONDS = 2.0, 0.6
+QUICK_RATE_MBIT = 10.0
 TOO_FAST_MBIT = 10_000.0
 QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too high"
 SHOWN = ("conserved_median", "of_ideal", "canary_p99_ms", "timer_p99_ms", "idle")
 NOTES = f"""
-All-to-all of greedy flows for two seconds, {TURNS} turns of each case, one after the other in
-turns. rate_mbit is the largest that `pillarbox calibrate` finds at the beginning, on the machine as
+All-to-all of greedy flows for {SECONDS:.0f} seconds, {TURNS} turns of each case, one case after the
+other. rate_mbit is the largest that `pillarbox calibrate` finds at the beginning, on the machine as
 it is: nothing else may run. A burner is a process that counts for ever. as_wanted: how many turns
 were valid on the quiet machine, and how many were not in the other two cases. The figures are those
 of the worst turn, the one with the longest canary_p99_ms; docs/trust.md says what they are.
@@ -37,15 +39,16 @@ def run(quick: bool) -> Iterator[Row]:
         if os.geteuid():
             yield _row(network, QUIET, None, [], "skipped: network namespaces need root")
             continue
-        yield from _cases(network, QUICK_TURNS if quick else TURNS, quick)
+        yield from _cases(network, quick)
 
 
-def _cases(network: str, turns: int, quick: bool) -> Iterator[Row]:
-    rate_mbit = 10.0 if quick else _calibrated(network)
+def _cases(network: str, quick: bool) -> Iterator[Row]:
+    turns, seconds = (QUICK_TURNS, QUICK_SECONDS) if quick else (TURNS, SECONDS)
+    rate_mbit = QUICK_RATE_MBIT if quick else _calibrated(network)
     cases: dict[str, list[Tried]] = {QUIET: [], BURNERS: [], TOO_FAST: []}
     for turn in range(turns):
         for case, found in cases.items():
-            found.append(_turn(network, case, rate_mbit, turn + 1))
+            found.append(_turn(network, case, rate_mbit, seconds, turn))
     for case, found in cases.items():
         good = sum(one.verdict.valid == (case == QUIET) for one in found)
         why = next((r for one in found for r in one.verdict.reasons), "") if case == QUIET else ""
@@ -55,13 +58,13 @@ def _cases(network: str, turns: int, quick: bool) -> Iterator[Row]:
         yield _row(network, case, rate, found, missed or "ok", f"{good} of {turns}")
 
 
-def _turn(network: str, case: str, rate_mbit: float, seed: int) -> Tried:
+def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
     from experiments.plans.experiment import System
-    from experiments.trust.trials import tried
+    from experiments.trust.greedy import tried
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
-    return tried(system, seed=seed, beside=burning() if case == BURNERS else None)
+    return tried(system, seconds, seed, burning() if case == BURNERS else None)
 
 
 def _calibrated(network: str) -> float:

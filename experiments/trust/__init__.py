@@ -3,8 +3,8 @@
 `watch` is what a runner uses; it starts `watcher`, a process that looks at the ports' queues
 (`queues`), listens to a canary (`canary`) and reads what the kernel counts (`machine`, `strays`).
 What it saw are `readings`; `verdict` judges them. `calibration` finds the largest rate at which
-the verdict is good, and `twice` whether one system differs from itself. docs/trust.md explains it
-to users.
+trials of `greedy` flows are valid, and `twice` whether one system differs from itself.
+docs/trust.md explains it to users.
 """
 
 from experiments.trust.readings import Readings

@@ -22,7 +22,7 @@ from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import LabSettings
-    from experiments.trust.trials import Tried
+    from experiments.trust.greedy import Tried
 
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
 START_MBIT = 10.0
@@ -129,7 +129,7 @@ def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
 
 def _tried(topology: Topology, settings: LabSettings, rate_mbit: float, say: Say) -> Tried:
     from experiments.plans.experiment import System
-    from experiments.trust.trials import tried
+    from experiments.trust.greedy import tried
 
     system = System(
         network=topology.spec,
@@ -156,11 +156,14 @@ def _tried(topology: Topology, settings: LabSettings, rate_mbit: float, say: Say
 def known_as(topology: Topology, settings: LabSettings) -> str:
     """Return under which words a rate is kept; empty for a routing in a file, which may change."""
     from experiments.emulation.lab import chosen_plane, usual_routing
+    from hosts.base.load import router_for
 
-    routing = settings.routing or usual_routing(topology)
+    routing, plane = settings.routing or usual_routing(topology), settings.plane
+    if topology.ports > 1:  # else switches do the work
+        router_for(topology, routing)  # refuses what there is not, before anything runs
+        plane = chosen_plane(plane)
     if routing.endswith(".py"):
         return ""
-    plane = chosen_plane(settings.plane) if topology.ports > 1 else settings.plane
     words = [topology.spec, routing, plane, settings.timers, f"mtu {settings.mtu}"]
     words += [f"{name} {value}" for name, value in sorted(settings.options.items())]
     words += [f"{what} {value}" for what, value in _impairments(settings) if value]

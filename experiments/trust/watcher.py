@@ -34,8 +34,8 @@ from experiments.trust.queues import Counted, Sampler
 from experiments.trust.strays import dropped, since
 from hosts.live.namespace import die_with_parent, enter
 
-SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.02, 1.0
-MOST_WATCHING = 0.02  # of a processor's time, for the queues
+SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
+MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
 LOOKS_TO_MEASURE = 3
 
 

@@ -14,7 +14,7 @@ import pytest
 import topos
 from experiments.trust import calibration
 from experiments.trust.calibration import SCALE_MBIT, largest
-from experiments.trust.trials import Tried
+from experiments.trust.greedy import Tried
 from experiments.trust.verdict import Verdict
 from topos.base.errors import TopologyError
 
