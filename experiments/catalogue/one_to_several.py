@@ -6,8 +6,8 @@ EXPERIMENT = Experiment(
     name="one-to-several",
     about="a file from one server to several, by complete graphs, against a pipeline over a tree",
     systems=(
-        System("bcube,4,1", rate_mbit=30.0),
-        System("tree,4,4", rate_mbit=30.0),
+        System("bcube,4,1", timers="paper", rate_mbit=30.0),
+        System("tree,4,4", timers="paper", rate_mbit=30.0),
     ),
     workload=Workload(
         pattern="one-to-several",

@@ -6,12 +6,12 @@ EXPERIMENT = Experiment(
     name="six-networks",
     about="the four networks, a tree and a fat-tree, every server to every other",
     systems=(
-        System("dcell,4,1", rate_mbit=30.0),
-        System("bcube,4,1", rate_mbit=30.0),
-        System("dpillar,4,2", rate_mbit=30.0),
-        System("ficonn,4,1", rate_mbit=30.0),
-        System("tree,4,4", rate_mbit=30.0),
-        System("fattree,4", rate_mbit=30.0),
+        System("dcell,4,1", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1", timers="paper", rate_mbit=30.0),
+        System("dpillar,4,2", timers="paper", rate_mbit=30.0),
+        System("ficonn,4,1", timers="paper", rate_mbit=30.0),
+        System("tree,4,4", timers="paper", rate_mbit=30.0),
+        System("fattree,4", timers="paper", rate_mbit=30.0),
     ),
     workload=Workload(pattern="all-to-all", volume_bytes=1_000_000),
 )
