@@ -9,6 +9,8 @@ they give themselves.
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -28,8 +30,9 @@ _COUNTERS = struct.Struct("=8Q")  # the first of rtnl_link_stats64
 DROPPED_IN, DROPPED_OUT = 6, 7
 _LINK_BYTES = 16
 MOST_TOLD = 20
-# What reasons of drops say that are about forwarders' own messages, which go astray in good order.
-MESSAGES = ("probe", "failure", "link state", "in use")
+# What reasons of drops say that are no strays: forwarders' own messages, which go astray in good
+# order, and frames that found the shaped queue full, which has counted them.
+NO_STRAYS = ("probe", "failure", "link state", "in use", os.strerror(errno.ENOBUFS))
 
 
 def dropped(kernel: Netlink, owner: str) -> Counter[str]:
@@ -56,16 +59,17 @@ def _is_bridge(about: bytes) -> bool:
 
 
 def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
-    """Return the forwarders' own drops, but for those of their messages to one another.
+    """Return the packets that forwarders dropped, but for what is no stray.
 
-    >>> of_packets({"TTL expired": 3, "answer to no probe": 9})
+    >>> full = "port refused the frame: No buffer space available"
+    >>> of_packets({"TTL expired": 3, "answer to no probe": 9, full: 20})
     Counter({'forwarders: TTL expired': 3})
     """
     return Counter(
         {
             f"forwarders: {reason}": number
             for reason, number in reasons.items()
-            if not any(word in reason for word in MESSAGES)
+            if not any(word in reason for word in NO_STRAYS)
         }
     )
 
