@@ -124,7 +124,7 @@ def _tell_order(experiment: Experiment) -> None:
     for block in blocks(experiment):
         for trial in block:
             order = order_of(experiment, trial)
-            flows = f"{len(order.flows)} flows" if order.flows else "a distribution"
+            flows = f"{len(order.flows)} flows"
             click.echo(
                 f"{trial.number + 1}. {trial.system.name}, repeat {trial.repeat + 1}: {flows}"
             )

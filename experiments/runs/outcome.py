@@ -42,8 +42,9 @@ def outcome(order: Order, found: Measured) -> Outcome:
     topology = parse(order.trial.system.network)
     ideal = ideal_of(order, found, topology)
     totals = totals_of(order, found, ideal)
-    # With faults on the way, nobody knows what was possible.
-    comparable = ideal is not None and not order.faults
+    # With faults on the way nobody knows what was possible, and hops wait for one another.
+    greedy = not order.faults and not order.workload.options.get("distribute")
+    comparable = ideal is not None and greedy
     verdict = judge(
         found.readings,
         totals["ideal_bps"] if comparable else None,
@@ -78,13 +79,11 @@ def outcome(order: Order, found: Measured) -> Outcome:
 def ideal_of(order: Order, found: Measured, topology: Topology) -> Ideal | None:
     """Return what the flows could do at best; None where nobody can tell.
 
-    That is without a rate of the cables, with a routing of the user's own, whose headers nobody
-    knows, and for flows that wait for one another.
+    That is without a rate of the cables, and with a routing of the user's own, whose headers nobody
+    knows. The hops of a file that is passed on count as if none had to wait for another.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py"):
-        return None
-    if order.workload.options.get("distribute"):
         return None
     from experiments.fluid.ideal import ideal
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from experiments.files import output_folder
-from experiments.plans.experiment import Experiment
+from experiments.plans.experiment import Experiment, Workload
 from experiments.plans.trials import Trial, blocks
 from experiments.plans.values import plain
 from experiments.runs import records, store
@@ -27,9 +27,11 @@ from experiments.runs.records import MANIFEST, Run
 from experiments.runs.statistics import precise
 from experiments.runs.summary import totals_text, verdict_text
 from experiments.runs.trial import Shown, TrialError, measure
+from experiments.traffic.flows import Flow
 from hosts.base.load import router_for
 from topos.base.errors import require
 from topos.base.spec import parse
+from topos.base.topology import Topology
 
 LOCK = ".lock"
 Measure: TypeAlias = Callable[[Order, Shown, Path], Measured]
@@ -89,15 +91,26 @@ def orders_of(experiment: Experiment) -> list[Order]:
 def order_of(experiment: Experiment, trial: Trial) -> Order:
     """Return what a trial is to do: its flows and its faults, by its seed."""
     from experiments.plans.faults import schedule
-    from experiments.traffic.patterns import flows_of
 
     topology, workload = parse(trial.system.network), experiment.workload
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
         router_for(topology, routing)  # refuses what there is not
     faults = schedule(topology, experiment.faults, workload, trial.seed)
-    flows = () if workload.options.get("distribute") else flows_of(topology, workload, trial.seed)
+    flows = _flows_of(topology, workload, trial.seed)
     return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
+
+
+def _flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
+    """Return the flows of a workload; those of a file that is passed on are its hops."""
+    if not workload.options.get("distribute"):
+        from experiments.traffic.patterns import flows_of
+
+        return flows_of(topology, workload, seed)
+    from experiments.traffic.distribution import hops_of, plan_for
+
+    plan = plan_for(topology, workload, seed)
+    return [flow for _, flow in hops_of(plan, workload.volume_bytes or 0)]
 
 
 def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:

@@ -50,8 +50,7 @@ def test_every_experiment_of_the_catalogue_can_be_run(name):
     found = load(name)
     assert found.name == name
     assert found.about
-    if not found.workload.options.get("distribute"):
-        assert all(order.flows for order in orders_of(found))
+    assert all(order.flows for order in orders_of(found))
 
 
 def test_plain_data_and_back_is_the_same():
