@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topos.base.errors import require
+from topos.base.errors import TopologyError, require
 
 if TYPE_CHECKING:
     from experiments.plans.experiment import Experiment, System
@@ -64,12 +64,16 @@ def command(
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
     from experiments.plans.trials import blocks
     from experiments.reporting.live import Live
-    from experiments.runs.run import run
+    from experiments.runs.run import new_name, run
     from experiments.runs.summary import text_of
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
-    with Live(trials, experiment.name) as live:
-        done = run(experiment, resume or out, live=live)
+    folder = resume or out or new_name(experiment)
+    try:
+        with Live(trials, experiment.name) as live:
+            done = run(experiment, folder, live=live)
+    except KeyboardInterrupt:
+        raise TopologyError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
     click.echo(text_of(done))
     click.echo(f"\n{done.folder}")
     return int(not all(one["valid"] for one in done.told))

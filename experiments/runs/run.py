@@ -7,6 +7,7 @@ on where it was, with ``resume``: the same plan gives the same trials in the sam
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,11 +30,10 @@ from experiments.runs.summary import totals_text, verdict_text
 from experiments.runs.trial import Shown, TrialError, measure
 from experiments.traffic.flows import Flow
 from hosts.base.load import router_for
-from topos.base.errors import require
+from topos.base.errors import TopologyError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-LOCK = ".lock"
 Measure: TypeAlias = Callable[[Order, Shown, Path], Measured]
 
 
@@ -118,7 +118,7 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     (folder / "trials").mkdir(exist_ok=True)
     store.settle(folder / "trials")
     if not (folder / MANIFEST).exists():
-        found = [one.name for one in folder.iterdir() if one.name not in ("trials", LOCK)]
+        found = [one.name for one in folder.iterdir() if one.name != "trials"]
         require(not found, f"{folder} is not empty, and no run: name another folder with --out")
         told = manifest(experiment, sys.argv)
         store.write_json(folder / MANIFEST, told)
@@ -196,15 +196,15 @@ def _write(ended: Outcome, folder: Path, printed: str) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a run's folder, so that nobody else runs the same trials."""
-    with (folder / LOCK).open("w") as lock:
+    held = os.open(folder, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            require(False, f"{folder} is being run already: wait for its end")
-        try:
-            yield
-        finally:
-            (folder / LOCK).unlink()
+            raise TopologyError(f"{folder} is being run already: wait for its end") from None
+        yield
+    finally:
+        os.close(held)
 
 
 class Silence:

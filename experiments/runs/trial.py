@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from experiments.runs.order import Measured, Order
 from experiments.traffic.flows import Flow, Progress
 
-ROOT = Path(__file__).resolve().parents[2]
 END_S = 10.0  # for a lab that is told to end
 
 

@@ -13,9 +13,11 @@ import sys
 import time
 from contextlib import ExitStack, closing
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from experiments.plans.trials import Trial
 from experiments.runs.manifest import lab_facts, moment
 from experiments.runs.order import Measured, Order
 from experiments.traffic.flows import Sending, Tool
@@ -23,7 +25,7 @@ from topos.base.errors import TopologyError, require
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.emulation.lab import Lab
+    from experiments.emulation.lab import Lab, LabSettings
 
 PR_SET_PDEATHSIG = 1
 LEAD_S = 0.3  # from the order to begin to the barrier
@@ -58,16 +60,64 @@ def main(descriptor: int, parent: int) -> None:
     connection.send(told)
 
 
-def measured(order: Order, connection: Any, folder: Any) -> Measured:
+def measured(order: Order, connection: Any, folder: Path) -> Measured:
     """Run one trial where we are; return what was seen."""
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
     from experiments.runs.faulting import Faulting
     from experiments.runs.paths import live_paths
     from experiments.traffic.tools import pinned_sysctls
     from experiments.trust.watch import Watch
 
-    system = order.trial.system
-    settings = LabSettings(
+    trial = order.trial
+    connection.send(("phase", "starting servers"))
+    with ExitStack() as stack:
+        topology, settings = parse(trial.system.network), settings_of(trial)
+        lab = stack.enter_context(running(topology, settings, folder))
+        connection.send(("phase", "servers find their neighbours"))
+        lab.wait_converged()
+        connection.send(("phase", "connecting"))
+        pinned_sysctls(lab)
+        facts = lab_facts(lab)
+        tool = stack.enter_context(closing(tool_of(lab, order)))
+        tool.prepare()
+        watch = stack.enter_context(Watch(lab))
+        told: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
+        faulting = Faulting(lab, order.faults, told.put)
+        began = moment()
+        at_s = began["monotonic_s"] = began["monotonic_s"] + LEAD_S
+        watch.begin(at_s)
+        faulting.begin(at_s)
+        tool.start(at_s)
+        connection.send(("phase", "sending"))
+        try:
+            _follow(tool, told, at_s, order.workload.timeout_s, connection)
+        finally:
+            readings = watch.end()
+            events = faulting.end()
+        results = tool.results()
+        paths, back = live_paths(lab, [result.flow for result in results])
+        return Measured(
+            routing=lab.routing,
+            plane=lab.plane,
+            tool=tool.name,
+            tool_versions=tool.versions(),
+            began=began,
+            results=tuple(results),
+            paths=paths,
+            back=back,
+            events=tuple(events),
+            readings=readings,
+            lab=facts,
+            log=tuple((folder / "events.jsonl").read_text().splitlines()),
+        )
+
+
+def settings_of(trial: Trial) -> LabSettings:
+    """Return how the trial's lab runs."""
+    from experiments.emulation.lab import LabSettings
+
+    system = trial.system
+    return LabSettings(
         routing=system.routing,
         plane=system.plane,
         timers=system.timers,
@@ -75,48 +125,9 @@ def measured(order: Order, connection: Any, folder: Any) -> Measured:
         delay=system.delay,
         loss=system.loss,
         mtu=system.mtu,
-        seed=order.trial.seed,
+        seed=trial.seed,
         options=dict(system.options),
     )
-    connection.send(("phase", "starting servers"))
-    with ExitStack() as stack:
-        lab = stack.enter_context(running(parse(system.network), settings, folder))
-        connection.send(("phase", "servers find their neighbours"))
-        lab.wait_converged()
-        connection.send(("phase", "connecting"))
-        pinned = pinned_sysctls(lab)
-        tool = stack.enter_context(closing(tool_of(lab, order)))
-        tool.prepare()
-        watch = stack.enter_context(Watch(lab))
-        events: SimpleQueue[str] = SimpleQueue()  # told by a thread, and a connection has one user
-        faulting = Faulting(lab, order.faults, events.put)
-        began = moment()
-        at_s = began["monotonic_s"] + LEAD_S
-        watch.begin(at_s)
-        faulting.begin(at_s)
-        tool.start(at_s)
-        connection.send(("phase", "sending"))
-        try:
-            _follow(tool, events, at_s, order.workload.timeout_s, connection)
-        finally:
-            readings = watch.end()
-            rows = faulting.end()
-        results = tool.results()
-        paths, back = live_paths(lab, [result.flow for result in results])
-        return Measured(
-            lab.routing,
-            lab.plane,
-            tool.name,
-            tool.versions(),
-            began | {"monotonic_s": at_s},
-            tuple(results),
-            paths,
-            back,
-            tuple(rows),
-            readings,
-            lab_facts(lab) | {"pinned": pinned},
-            tuple((folder / "events.jsonl").read_text().splitlines()),
-        )
 
 
 def tool_of(lab: Lab, order: Order) -> Tool:
