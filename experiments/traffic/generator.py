@@ -56,6 +56,7 @@ class Generator:
     """
 
     name = "generator"
+    worker = "experiments.traffic.generator_worker"  # the module that is the process
 
     def __init__(self, lab: Lab, flows: Sequence[Flow], sending: Sending) -> None:
         self._lab, self._flows, self._sending = lab, list(flows), sending
@@ -80,7 +81,7 @@ class Generator:
         task = self._task()
         with self._log.open("wb") as log:
             self._worker = subprocess.Popen(
-                [sys.executable, "-m", "experiments.traffic.generator_worker"],
+                [sys.executable, "-m", self.worker],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

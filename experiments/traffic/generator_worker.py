@@ -304,8 +304,8 @@ def allow_open_files(count: int) -> None:
         ) from None
 
 
-def main() -> None:
-    """Do one task."""
+def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> None:
+    """Do one task, with a loop of that kind."""
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
     task: Task = json.loads(sys.stdin.readline())
@@ -316,7 +316,7 @@ def main() -> None:
     except ValueError as error:
         _say({"refused": str(error)})
         return
-    loop = Loop(connections, task, deaths)
+    loop = loop_of(connections, task, deaths)
     gc.freeze()
     gc.disable()  # nothing here refers to itself
     _say({"connected": sum(not one.ended for one in connections)})

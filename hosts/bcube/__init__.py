@@ -5,6 +5,7 @@ from dataclasses import replace
 from hosts.base.algorithms import Algorithm
 from hosts.base.timers import PAPER
 from hosts.bcube.bsr import BSR
+from hosts.bcube.distribution import trees
 from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
 from hosts.bcube.selection import around, parallel_paths
@@ -21,3 +22,6 @@ ALGORITHMS = {
         router=BSR,
     ),
 }
+
+# How a file is distributed (Guo 2009, sections 3.4 and 3.5): see experiments/traffic/distribution.
+DISTRIBUTION = trees

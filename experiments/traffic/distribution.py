@@ -1,0 +1,129 @@
+"""A file that really goes from one server to several or all others, from hand to hand.
+
+What the flows of an ordinary workload carry is thrown away. Here every byte that a server receives
+is hashed, kept, and passed on while more comes in: over the trees of a network that has some
+(`distribution_plan`), else down a pipeline. The flows are the hops, each a TCP connection between
+two servers; a file is complete when the last receiver has every part.
+
+In a network whose trees share no link, each hop is meant to be the one cable between two
+neighbours. A routing that looks for other ways when that cable is loaded takes some of it away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.plans.experiment import Workload
+from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
+from experiments.traffic.distribution_worker import DistributionTask
+from experiments.traffic.flows import COMPLETED, Flow, Sending
+from experiments.traffic.generator import Generator
+from experiments.traffic.patterns import flows_of
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+DISTRIBUTE = "distribute"  # the option of a workload
+SEVERAL = "one-to-several"
+PATTERNS = (SEVERAL, "one-to-all")
+SEVERAL_RECEIVERS = 2
+
+
+class Receipt(NamedTuple):
+    """What a receiver has at the end."""
+
+    moment_s: float | None  # when the last byte came; None if it did not
+    right: bool  # every byte that the source sent, by its hash
+
+
+class Distribution(Generator):
+    """Distributes a file.
+
+    Parameters
+    ----------
+    lab : Lab
+        The running lab.
+    plan : Plan
+        Which way it goes.
+    size_bytes : int
+        How long the file is.
+    sending : Sending
+        How it is sent.
+    seed : int
+        Decides what stands in the file.
+    """
+
+    name = "distribution"
+    worker = "experiments.traffic.distribution_worker"
+
+    def __init__(
+        self, lab: Lab, plan: Plan, size_bytes: int, sending: Sending, seed: int = 0
+    ) -> None:
+        self.plan, self._seed = plan, seed
+        self._hops = hops_of(plan, size_bytes)
+        super().__init__(lab, [flow for _, flow in self._hops], sending)
+
+    def _task(self) -> DistributionTask:
+        return {
+            **super()._task(),
+            "source": self.plan.source,
+            "trees": [tree for tree, _ in self._hops],
+            "seed": self._seed,
+        }
+
+    @property
+    def received(self) -> dict[int, Receipt]:
+        """What each receiver has got, after the end."""
+        results = self.results()
+        found = {}
+        for receiver in self.plan.receivers:
+            came = [one for one in results if one.flow.destination == receiver]
+            moments = [one.end_s for one in came if one.status == COMPLETED and one.end_s]
+            whole = len(moments) == len(came)
+            found[receiver] = Receipt(max(moments) if whole else None, whole)
+        return found
+
+
+def hops_of(plan: Plan, size_bytes: int) -> list[tuple[int, Flow]]:
+    """Return every hop of a plan as a flow, with the number of its tree."""
+    parts = plan.parts(size_bytes)
+    hops = [(tree, *hop) for tree, found in enumerate(plan.trees) for hop in found]
+    return [
+        (tree, Flow(number, sender, receiver, volume_bytes=parts[tree]))
+        for number, (tree, sender, receiver) in enumerate(hops)
+    ]
+
+
+def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> Distribution:
+    """Return what distributes a workload's file of `volume_bytes`."""
+    plan = plan_for(lab.topology, workload, seed)
+    assert workload.volume_bytes is not None
+    return Distribution(lab, plan, workload.volume_bytes, sending, seed)
+
+
+def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
+    """Return the way of a workload's file.
+
+    Who sends and who receives say the options of the pattern; but if one-to-several does not name
+    its receivers, they are the source's neighbours of different ports, and not drawn.
+
+    >>> import topos
+    >>> workload = Workload("one-to-several", 1000, options={"distribute": True})
+    >>> plan_for(topos.parse("bcube,4,1"), workload, seed=1).trees
+    (((0, 1), (1, 5), (5, 4)), ((0, 4), (4, 5), (5, 1)))
+    """
+    require(
+        workload.pattern in PATTERNS,
+        f"{workload.pattern} distributes no file: choose {' or '.join(PATTERNS)}",
+    )
+    require(workload.volume_bytes is not None, "a file to distribute has a length: volume_bytes")
+    options = {name: value for name, value in workload.options.items() if name != DISTRIBUTE}
+    count = options.get("receivers", SEVERAL_RECEIVERS)
+    flows = flows_of(topology, replace(workload, options=options), seed)
+    source, receivers = flows[0].source, [flow.destination for flow in flows]
+    if workload.pattern == SEVERAL and isinstance(count, int):
+        receivers = near_servers(topology, source, count)
+    return plan_of(topology, source, receivers)

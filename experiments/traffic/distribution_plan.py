@@ -1,0 +1,91 @@
+"""The way of a file from one server to several or all: trees, whose hops are TCP connections.
+
+hosts/NETWORK offers its trees as DISTRIBUTION, a function of topology, source and receivers that
+returns lists of hops (sender, receiver) between neighbours. Where a network has none, the file goes
+down a pipeline: from the source to the first receiver, from there to the second, and so on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+Hop = tuple[int, int]  # sender and receiver
+Trees = Sequence[Sequence[Hop]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which parts of a file take which hops: an equal part each tree.
+
+    A tree's hops stand in an order in which every sender has what it sends. It may pass servers
+    that are no receivers: they relay.
+    """
+
+    source: int
+    receivers: tuple[int, ...]
+    trees: tuple[tuple[Hop, ...], ...]
+    kind: str  # "trees" or "pipeline"
+
+    def parts(self, size_bytes: int) -> list[int]:
+        """Return how many bytes each tree carries.
+
+        >>> Plan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
+        [3, 2]
+        """
+        count = len(self.trees)
+        require(size_bytes >= count, f"a file for {count} trees has at least {count} bytes")
+        return [size_bytes // count + (number < size_bytes % count) for number in range(count)]
+
+
+def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
+    """Return how a file gets from the source to the receivers, in the network's best way.
+
+    >>> import topos
+    >>> plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
+    Plan(source=0, receivers=(1, 2, 3), trees=(((0, 1), (1, 2), (2, 3)),), kind='pipeline')
+    >>> len(plan_of(topos.parse("bcube,4,1"), 0, range(1, 16)).trees)
+    2
+    """
+    require(bool(receivers), "a file is distributed to at least one receiver")
+    require(source not in receivers, "the source of a file is none of its receivers")
+    require(len(set(receivers)) == len(receivers), "a receiver is named twice")
+    own = _own_trees(topology)
+    if own is None:
+        hops = tuple(pairwise((source, *receivers)))
+        return Plan(source, tuple(receivers), (hops,), "pipeline")
+    trees = own(topology, source, receivers)
+    return Plan(source, tuple(receivers), tuple(map(tuple, trees)), "trees")
+
+
+def _own_trees(topology: Topology) -> Callable[[Topology, int, Sequence[int]], Trees] | None:
+    module = f"hosts.{topology.kind}"
+    if importlib.util.find_spec(module) is None:
+        return None
+    return getattr(importlib.import_module(module), "DISTRIBUTION", None)
+
+
+def near_servers(topology: Topology, source: int, count: int) -> list[int]:
+    """Return the nearest servers, of each port in turn: where the papers put a file's copies.
+
+    >>> import topos
+    >>> near_servers(topos.parse("bcube,4,1"), 0, 3)  # 0.1, 1.0, 0.2
+    [1, 4, 2]
+    """
+    found = [source]
+    for server in found:  # grows meanwhile
+        peers = [topology.peers(server, port) for port in range(topology.ports)]
+        for place in range(max(map(len, peers))):
+            for near in (some[place] for some in peers if place < len(some)):
+                if near not in found:
+                    found.append(near)
+        if len(found) > count:
+            break
+    require(len(found) > count, f"{topology.spec} has no {count} servers beside the source")
+    return found[1 : count + 1]

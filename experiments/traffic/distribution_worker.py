@@ -1,0 +1,182 @@
+"""The process that distributes a file: the generator's, but what a server receives it passes on.
+
+The hops of a tree are connections, each between two servers. The source makes up its part of the
+file while it sends; a relay keeps what it has received until all of its own connections have taken
+it, and passes it on from the first byte. Nothing slows a fast receiver down for a slow one, as if
+every server had the file on its disk.
+
+A tree's part of the file is a row of pieces that begin with the tree's and their own number:
+pieces lost, doubled or in the wrong place do not go unnoticed. Every receiver's bytes are hashed as
+they arrive, and compared with the hash of what the source should have sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import select
+import struct
+import sys
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from experiments.traffic.generator_sockets import Connection
+from experiments.traffic.generator_worker import Deaths, Loop, Task, main
+
+PIECE_BYTES = 1 << 16
+PERIOD_BYTES = 1 << 20  # of the random bytes, which the pieces take from shifting places
+NUMBERS = struct.Struct("=II")
+SHIFT = 4099  # a prime: pieces of the same numbers modulo anything small do not look alike
+AT_ONCE = 16  # pieces in one call to the kernel
+
+
+class DistributionTask(Task):
+    """What the process is to do: the flows are hops."""
+
+    source: int
+    trees: list[int]  # of each flow, which tree's hop it is
+    seed: int
+
+
+class Content:
+    """A file that is made up: a part for each tree, by the seed."""
+
+    def __init__(self, seed: int) -> None:
+        period = random.Random(seed).randbytes(PERIOD_BYTES)
+        self._endless = memoryview(period + period[:PIECE_BYTES])
+
+    def pieces(self, tree: int, size_bytes: int) -> Iterator[bytes]:
+        """Yield a tree's part of the file, from its first byte on."""
+        for number, begin in enumerate(range(0, size_bytes, PIECE_BYTES)):
+            place = (number + tree) * SHIFT % PERIOD_BYTES
+            piece = NUMBERS.pack(tree, number) + self._endless[place : place + PIECE_BYTES - 8]
+            yield piece[: size_bytes - begin]
+
+    def digest(self, tree: int, size_bytes: int) -> bytes:
+        """Return the hash of a tree's part of the file."""
+        digest = hashlib.sha256()
+        for piece in self.pieces(tree, size_bytes):
+            digest.update(piece)
+        return digest.digest()
+
+
+class Hop:
+    """What a connection still has to send, what it has received, and who waits for that."""
+
+    def __init__(self, connection: Connection, digest: bytes, made_up: Iterator[bytes]) -> None:
+        self.connection, self.expected, self.made_up = connection, digest, made_up
+        self.onward: list[Hop] = []
+        self.waiting: deque[memoryview] = deque()  # shared by all that it goes on to
+        self.received = hashlib.sha256()
+        self.writable = True  # whether the loop is to tell when it can send
+
+        self._refill()
+
+    def _refill(self) -> None:
+        """Let the source make up what it sends next; a relay has nothing of its own."""
+        if len(self.waiting) < AT_ONCE:
+            self.waiting.extend(map(memoryview, islice(self.made_up, AT_ONCE)))
+
+    def send(self) -> int:
+        """Send what waits, as far as it goes; return how many bytes."""
+        assert self.connection.sender is not None
+        sent = left = self.connection.sender.sendmsg(list(islice(self.waiting, AT_ONCE)))
+        while left:
+            piece = self.waiting.popleft()
+            if left < len(piece):
+                self.waiting.appendleft(piece[left:])
+            left -= min(left, len(piece))
+        self._refill()
+        return sent
+
+
+class Relaying(Loop):
+    """Sends and receives until every server has what it gets, or will not get it."""
+
+    def __init__(
+        self, connections: list[Connection], task: DistributionTask, deaths: Deaths
+    ) -> None:
+        super().__init__(connections, task, deaths)
+        content = Content(task["seed"])
+        sizes = {tree: one.flow.volume_bytes or 0 for one, tree in self._with_trees(task)}
+        digests = {tree: content.digest(tree, size) for tree, size in sizes.items()}
+        feeds: dict[tuple[int, int], Hop] = {}  # by tree and receiver
+        self._hops: list[Hop] = []
+        for one, tree in self._with_trees(task):
+            from_source = one.flow.source == task["source"]
+            made_up = content.pieces(tree, sizes[tree]) if from_source else iter(())
+            hop = Hop(one, digests[tree], made_up)
+            if not from_source:
+                feeds[tree, one.flow.source].onward.append(hop)
+            feeds[tree, one.flow.destination] = hop
+            self._hops.append(hop)
+        for hop in self._hops:  # what comes before a hop stands before it
+            for onward in hop.onward if hop.connection.ended else ():
+                onward.connection.fail(self._had_no_more(hop))
+
+    def _with_trees(self, task: DistributionTask) -> Iterator[tuple[Connection, int]]:
+        return zip(self.connections, task["trees"], strict=True)
+
+    def _send(self, one: Connection) -> None:
+        hop = self._hops[one.flow.number]
+        if hop.waiting:
+            one.sent += hop.send()
+            if one.begin_s is None:
+                one.begin_s = self._now
+        elif not hop.writable:  # there is nothing to send, and yet there is something: an error
+            assert one.sender is not None
+            one.sender.send(b"")
+            self._end(one, "its connection was closed")
+            return
+        self._tell_writable(hop, bool(hop.waiting))
+
+    def _tell_writable(self, hop: Hop, wanted: bool) -> None:
+        if hop.writable != wanted:
+            hop.writable = wanted
+            sender = hop.connection.sender
+            assert sender is not None
+            self._ready.modify(sender, select.EPOLLOUT if wanted else 0)
+
+    def _receive(self, one: Connection) -> None:
+        assert one.receiver is not None
+        arrived = one.receiver.recv(PIECE_BYTES)
+        if not arrived:
+            self._end(one, "its connection was closed")
+            return
+        hop = self._hops[one.flow.number]
+        hop.received.update(arrived)
+        one.delivered += len(arrived)
+        one.moved_s = self._now
+        self._delivered[one.flow.number] = one.delivered
+        for onward in hop.onward:
+            if not onward.connection.ended:
+                onward.waiting.append(memoryview(arrived))
+                self._tell_writable(onward, True)
+        if one.delivered == one.flow.volume_bytes:
+            one.end_s = self._now
+            right = hop.received.digest() == hop.expected
+            self._end(one, "" if right else "what arrived is not what the source sent")
+
+    def _end(self, one: Connection, reason: str = "") -> None:
+        super()._end(one, reason)
+        hop = self._hops[one.flow.number]
+        for onward in hop.onward if reason else ():
+            if not onward.connection.ended:
+                self._end(onward.connection, self._had_no_more(hop))
+
+    def _had_no_more(self, hop: Hop) -> str:
+        return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
+
+
+def relaying(connections: list[Connection], task: Any, deaths: Deaths) -> Relaying:
+    """Return the loop for a task."""
+    return Relaying(connections, task, deaths)
+
+
+if __name__ == "__main__":
+    main(relaying)
+    sys.stdout.buffer.flush()
+    os._exit(0)

@@ -1,0 +1,76 @@
+"""How a BCube source distributes a file: over trees that share no directed link.
+
+To a few servers that are its neighbours at different levels, a source sends an equal part each,
+and each sends its part on to the others, over a complete graph (Guo 2009, section 3.4). To all, it
+sends a part over each of its spanning trees (section 3.5). To any others these trees serve too,
+cut back to where they lead to a receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hosts.bcube.paths import complete_graph, digit, spanning_trees, with_digit
+from topos.bcube import BCube
+
+Hop = tuple[int, int]  # sender and receiver, neighbours of one another
+
+
+def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
+    """Return the trees; hops stand in an order in which every sender has what it sends.
+
+    >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
+    >>> for tree in trees(bcube, 0, [1, 4]):
+    ...     print(*(f"{bcube.address(a)}-{bcube.address(b)}" for a, b in tree))
+    0.0-0.1 0.1-1.1 1.1-1.0
+    0.0-1.0 1.0-1.1 1.1-0.1
+    """
+    levels = [_only_level(bcube, source, receiver) for receiver in receivers]
+    if len(receivers) > 1 and None not in levels and len(set(levels)) == len(levels):
+        return _complete_graph_trees(bcube, source, receivers)
+    wanted = set(receivers)
+    return [
+        _cut_back([(edge.sender, edge.receiver) for edge in tree], wanted)
+        for tree in spanning_trees(bcube, source)
+    ]
+
+
+def _only_level(bcube: BCube, source: int, receiver: int) -> int | None:
+    """Return the one level at which two servers differ, None if there are more."""
+    differing = [
+        level
+        for level in range(bcube.k + 1)
+        if digit(bcube, source, level) != digit(bcube, receiver, level)
+    ]
+    return differing[0] if len(differing) == 1 else None
+
+
+def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
+    """Return a tree for each receiver, which gets its part first and sends it to the others."""
+    # Where no receiver stands at a level, any server may: its edges of the graph are not used.
+    corners = [
+        with_digit(bcube, source, level, (digit(bcube, source, level) + 1) % bcube.n)
+        for level in range(bcube.k + 1)
+    ]
+    for receiver in receivers:
+        level = _only_level(bcube, source, receiver)
+        assert level is not None
+        corners[level] = receiver
+    graph = complete_graph(bcube, source, corners)
+    found = []
+    for first in receivers:
+        paths = [graph[first, other] for other in receivers if other != first]
+        onward = [hop for path in paths for hop in pairwise(path.servers)]
+        found.append([(source, first), *onward])
+    return found
+
+
+def _cut_back(tree: list[Hop], wanted: set[int]) -> list[Hop]:
+    """Return the hops of a tree that lead to somebody who wants it."""
+    needed, kept = set(wanted), []
+    for sender, receiver in reversed(tree):
+        if receiver in needed:
+            needed.add(sender)
+            kept.append((sender, receiver))
+    return kept[::-1]
