@@ -17,6 +17,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
 APPLICATION_INTERFACE = "dcn0"
 BROADCAST_MAC = b"\xff" * 6
+TO_A_GROUP = 0x01  # in the first byte of a MAC address
 LARGEST_FRAME = 65600
 
 TUNSETIFF = 0x400454CA
@@ -76,26 +77,31 @@ class Port:
     def __init__(self, number: int, name: str, mac: bytes, *, super_packets: bool) -> None:
         self.number, self.name, self.mac = number, name, mac
         self._note = segments.NOTHING_TO_DO if super_packets else b""
-        self.sockets = [
-            _packet_socket(name, ethertype, super_packets) for ethertype in (ETH_DCN, ETH_IP)
-        ]
+        self._ethertypes = {
+            _packet_socket(name, ethertype, super_packets): ethertype
+            for ethertype in (ETH_DCN, ETH_IP)
+        }
+        self.sockets = list(self._ethertypes)
 
     def receive(self, which: socket.socket) -> list[Received] | None:
         """Return the packets of the socket's next frame, None when there is none."""
+        ethertype = self._ethertypes[which]
         while True:
             try:
-                data, (_, ethertype, kind, _, source) = which.recvfrom(LARGEST_FRAME)
+                # Not `recvfrom`: it asks the kernel for the port's name, for every frame anew.
+                data = which.recv(LARGEST_FRAME)
             except BlockingIOError:
                 return None
             except OSError:  # the port went down while something waited: the carrier tells
                 return None
-            if not self._note:
-                if kind == socket.PACKET_OTHERHOST:
-                    continue  # flooded here by a bridge that is learning
-                return [Received(source, Frame(ethertype, data[14:]))]
             size = len(self._note)
-            packets = segments.cut(data[:size], data[size:])
-            return [Received(source, Frame(ethertype, packet)) for packet in packets]
+            source = data[size + 6 : size + 12]
+            if self._note:
+                packets = segments.cut(data[:size], data[size:])
+                return [Received(source, Frame(ethertype, packet)) for packet in packets]
+            if data[:6] == self.mac or data[0] & TO_A_GROUP:
+                return [Received(source, Frame(ethertype, data[14:]))]
+            # Else a bridge that is learning has flooded it here.
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
         """Put a frame on the cable; return the reason if that fails."""
