@@ -1,9 +1,10 @@
-"""Four tiny BPF programs, assembled here, and how they are attached to an interface.
+"""Five tiny BPF programs, assembled here, and how they are attached to an interface.
 
 A cable needs no more than: drop what passes (a cut that nobody notices), drop some of it (loss),
-hand it to another interface's far end (a patch panel), take it from its sender (see `own`). Each is
-a handful of instructions, so there is nothing to compile. The first three run before whatever other
-programs are attached to an interface, which get what they let pass.
+hand it to another interface's far end (a patch panel), take it from its sender (see `own`), and
+tell control messages apart (for the queue: `is_control`). Each is a handful of instructions, so
+there is nothing to compile. The first three run before whatever other programs are attached to an
+interface, which get what they let pass.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from experiments.emulation.netlink import (
     number,
     text,
 )
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP
 from topos.base.errors import TopologyError
 
 RTM_NEWQDISC, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 44, 45
 CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # where on an interface a program runs
 TCA_KIND, TCA_OPTIONS = 1, 2
-TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 6, 7, 8, 1
+TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 7, 8, 1
 ETH_P_ALL = 0x0003
 
 BPF_PROG_LOAD, SCHED_CLS = 5, 3
@@ -37,10 +41,13 @@ ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; 
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT_PEER = 7, 13, 155  # helper functions
 TO_INGRESS = 1
 MARK, IFINDEX = 8, 40  # where in a packet's context (struct __sk_buff)
+# Where in a frame.
+ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 OWNED = 0x50420001  # a mark that lasts from one program to itself
 
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
+CONTROL = 1  # at a queue, where there is no other
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -104,6 +111,32 @@ def hand_to_peer(index: int) -> bytes:
     return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
 
 
+def is_control() -> bytes:
+    """Return the program that finds servers' control messages among what leaves a port.
+
+    A DCN or BCube header names its protocol in its second byte, an IPv4 header in its tenth; within
+    a tunnel it is the inner header that tells. To be used as a filter: -1 is a match, 0 is none.
+    """
+    # Loads (0x28, 0x30) take the packet from r6; one beyond its end ends the program with 0.
+    return b"".join(
+        [
+            _instruction(0xBF, 0x16),  # r6 = r1
+            _instruction(0x28, 0, 0, ETHERTYPE_AT),
+            _instruction(0x15, 0, 5, ETH_DCN),  # equal: on to the load of DCN's protocol
+            _instruction(0x55, 0, 9, ETH_IP),  # not equal: no
+            _instruction(0x30, 0, 0, IP_PROTOCOL_AT),
+            _instruction(0x55, 0, 3, IP_IN_IP),  # not equal: judge this one
+            _instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
+            _instruction(0x05, 0, 1),
+            _instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
+            _instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
+            _instruction(0x55, 0, 2, Protocol.HEART_BEAT),
+            _set(0, -1) + _EXIT,
+            _set(0, 0) + _EXIT,
+        ]
+    )
+
+
 def load(program: bytes) -> int:
     """Return an open file that stands for a loaded program."""
     licence = ctypes.create_string_buffer(b"GPL")
@@ -155,6 +188,15 @@ def detach(tap: Tap, priority: int, deed: str) -> Message:
     """Return the request that takes our program of that priority away."""
     body = _filter(tap, priority) + text(TCA_KIND, "bpf")
     return Message(RTM_DELTFILTER, 0, body, deed)
+
+
+def classify(index: int, queue: int, band: int, program: int, deed: str) -> Message:
+    """Return the request that lets a loaded program choose what goes to a band of a queue."""
+    options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
+    options += text(TCA_BPF_NAME, "pillarbox")
+    body = _filter(Tap(index, queue), CONTROL) + text(TCA_KIND, "bpf")
+    body += attribute(TCA_OPTIONS, options)
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
 
 
 def _filter(tap: Tap, priority: int) -> bytes:

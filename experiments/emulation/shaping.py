@@ -6,6 +6,11 @@ packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a
 10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, and so
 is the burst; where that is much (from 150 Mbit/s on), the queue holds eight super-packets.
 
+Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
+in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
+cable that stands for one of 1 Gbit/s, where it is 1 ms. Behind it they would come too late, and a
+busy network would take itself for a broken one. A queue with a delay of netem's has no such band.
+
 Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
 program (see `bpf`), which every kernel has.
 """
@@ -17,7 +22,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.emulation import netlink
+from experiments.emulation import bpf, netlink
 from experiments.emulation.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.emulation.namespaces import Namespace
 from experiments.emulation.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
@@ -27,8 +32,9 @@ RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SIZE = 41
 ROOT = 0xFFFFFFFF
-HTB_HANDLE, LEAF_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: and 10:
-HTB_CLASS = HTB_HANDLE | 1
+HTB_HANDLE, DATA_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: and 10:
+HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
+CONTROL_SHARE = 0.1  # of the rate is theirs before they have to borrow; what they leave, data has
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
 FRAME_BYTES = 1514
@@ -120,20 +126,25 @@ def limited(
         f"a link's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
     )
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
-    size = super_packet_bytes(rate_mbit)
     bytes_s = int(rate_mbit * 125_000)
-    opening = struct.pack("=IIIII", 3, 10, 1, 0, 0)  # version, quantum divisor, default class
-    burst = _ticks(size / bytes_s)
-    limits = _rate_spec(bytes_s) * 2 + struct.pack("=IIIII", burst, burst, size, 0, 0)
-    wide = struct.pack("=Q", bytes_s)
-    options = attribute(TCA_HTB_PARMS, limits)
-    options += attribute(TCA_HTB_RATE64, wide) + attribute(TCA_HTB_CEIL64, wide)
-    return [
+    size = super_packet_bytes(rate_mbit)
+    usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
+    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
+    rate = [
         _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
-        _new(RTM_NEWTCLASS, index, HTB_CLASS, HTB_HANDLE, "htb", options, deed),
-        _delayed(index, HTB_CLASS, delay, packets, rate_mbit)
-        if delay
-        else _queue(index, max(packets * frame_bytes, LEAST_SUPER_PACKETS * size), deed),
+        _class(index, HTB_CLASS, HTB_HANDLE, (bytes_s, bytes_s), size, deed),
+    ]
+    if delay:
+        return [*rate, _delayed(index, HTB_CLASS, delay, packets, rate_mbit)]
+    control_bytes_s = int(bytes_s * CONTROL_SHARE)
+    limit = struct.pack("=I", max(packets * frame_bytes, LEAST_SUPER_PACKETS * size))
+    share = (bytes_s - control_bytes_s, bytes_s)
+    return [
+        *rate,
+        _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed),
+        _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, priority=1),
+        _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, "bfifo", limit, deed),
+        bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
     ]
 
 
@@ -162,12 +173,36 @@ def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: flo
     ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
     data = struct.pack("=IIIIII", ticks, packets + under_way, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
-    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, parent, "netem", data, deed)
+    return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
-def _queue(index: int, limit_bytes: int, deed: str) -> Message:
-    limit = struct.pack("=I", limit_bytes)
-    return _new(RTM_NEWQDISC, index, LEAF_HANDLE, HTB_CLASS, "bfifo", limit, deed)
+def _class(
+    index: int,
+    handle: int,
+    parent: int,
+    rates_bytes_s: tuple[int, int],
+    size: int,
+    deed: str,
+    priority: int = 0,
+) -> Message:
+    """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
+
+    Bursts and turns are of one super-packet.
+    """
+    rate, most = rates_bytes_s
+    burst = _ticks(size / most)
+    limits = _rate_spec(rate) + _rate_spec(most)
+    limits += struct.pack("=IIIII", _ticks(size / rate), burst, size, 0, priority)
+    options = attribute(TCA_HTB_PARMS, limits)
+    options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
+    options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", most))
+    return _new(RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
+
+
+@functools.cache
+def _finds_control() -> int:
+    """Load the program of `bpf.is_control`, for as long as this process lives."""
+    return bpf.load(bpf.is_control())
 
 
 def _new(
