@@ -26,7 +26,7 @@ from experiments.runs.order import Measured, Order
 from experiments.runs.outcome import Outcome, failed, outcome
 from experiments.runs.records import MANIFEST, Run
 from experiments.runs.statistics import precise
-from experiments.runs.summary import totals_text, verdict_text
+from experiments.runs.summary import main_measure, totals_text, values, verdict_text
 from experiments.runs.trial import Shown, TrialError, measure
 from experiments.traffic.flows import Flow
 from hosts.base.load import router_for
@@ -157,10 +157,9 @@ def changes(before: Any, after: Any, name: str = "") -> list[str]:
 def _is_precise(experiment: Experiment, done: Run) -> bool:
     """Tell whether every system's interval is as narrow as is wanted."""
     assert experiment.precision is not None
-    wanted = "goodput_bps" if experiment.workload.volume_bytes is None else "completion_s"
-    trials = done.valid().trials
+    column = main_measure(experiment.workload.volume_bytes).column
     return all(
-        precise(trials[trials.system == system.name][wanted], experiment.precision)
+        precise(list(values(done, system.name, column).values()), experiment.precision)
         for system in experiment.systems
     )
 

@@ -45,13 +45,19 @@ class Summary(NamedTuple):
     failed: int
     failed_flows: int  # of the valid trials
     estimates: dict[str, Estimate]  # by column, of the valid trials
-    against_first: Comparison | None  # the goodput, as many times that of the plan's first system
+    against_first: Comparison | None  # as many times the plan's first system, by `main_measure`
 
 
 def summaries(run: Run) -> list[Summary]:
     """Return a summary of every system, in the order of the plan."""
     systems = run.systems
-    return [_summary(run, system, systems[0]) for system in systems]
+    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    return [_summary(run, system, systems[0], main) for system in systems]
+
+
+def main_measure(volume_bytes: int | None) -> Measure:
+    """Return what systems are compared by: how soon all is done, or else how much they carry."""
+    return GOODPUT if volume_bytes is None else COMPLETION
 
 
 def values(run: Run, system: str, column: str) -> dict[int, float]:
@@ -62,13 +68,12 @@ def values(run: Run, system: str, column: str) -> dict[int, float]:
     return paired(list(trials.repeat), [float(value) for value in found])
 
 
-def _summary(run: Run, system: str, first: str) -> Summary:
+def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     own = run.of(system)
     trials = own.trials
-    goodput = values(run, system, GOODPUT.column)
     against = None
     if system != first:
-        against = compare(goodput, values(run, first, GOODPUT.column))
+        against = compare(values(run, system, main.column), values(run, first, main.column))
     return Summary(
         system,
         len(trials),
@@ -135,9 +140,9 @@ def text_of(run: Run) -> str:
         for summary in found
     ]
     lines = [*_table([titles, *rows])]
-    first = found[0].system
+    first, main = found[0].system, main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
     lines += [
-        f"{summary.system} has {summary.against_first} the goodput of {first}"
+        f"{summary.system} against {first}, {main.title}: {summary.against_first}"
         for summary in found
         if summary.against_first and summary.against_first.ratio.repeats
     ]
