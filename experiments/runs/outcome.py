@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.plans.trials import Trial
 from experiments.runs.order import Measured, Order
-from experiments.runs.paths import path_of
+from experiments.runs.paths import paths_of
 from experiments.runs.recovery import recovery
 from experiments.runs.statistics import jain, spread
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trust.verdict import judge
+from hosts.base.path import Path
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -40,7 +41,9 @@ def failed(trial: Trial, reason: str) -> Outcome:
 def outcome(order: Order, found: Measured) -> Outcome:
     """Return the records of a trial that came to its end."""
     topology = parse(order.trial.system.network)
-    ideal = ideal_of(order, found, topology)
+    pairs = [(result.flow.source, result.flow.destination) for result in found.results]
+    paths = paths_of(topology, found.routing, pairs, found.paths)
+    ideal = ideal_of(order, found, topology, paths)
     totals = totals_of(order, found, ideal)
     # With faults on the way nobody knows what was possible, and hops wait for one another.
     greedy = not order.faults and not order.workload.options.get("distribute")
@@ -64,7 +67,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
         "began": found.began,
     }
     tables = {
-        "flows": _flow_rows(topology, found, ideal),
+        "flows": _flow_rows(topology, found, paths, ideal),
         "intervals": [
             {"flow": result.flow.number, **interval._asdict()}
             for result in found.results
@@ -76,7 +79,9 @@ def outcome(order: Order, found: Measured) -> Outcome:
     return Outcome(told, tables, found.log)
 
 
-def ideal_of(order: Order, found: Measured, topology: Topology) -> Ideal | None:
+def ideal_of(
+    order: Order, found: Measured, topology: Topology, paths: Sequence[Path | None]
+) -> Ideal | None:
     """Return what the flows could do at best; None where nobody can tell.
 
     That is without a rate of the cables, and with a routing of the user's own, whose headers nobody
@@ -87,14 +92,16 @@ def ideal_of(order: Order, found: Measured, topology: Topology) -> Ideal | None:
         return None
     from experiments.fluid.ideal import ideal
 
+    flows = [result.flow for result in found.results]
+    back = [(flow.destination, flow.source) for flow in flows]
     return ideal(
         topology,
         found.routing,
-        [result.flow for result in found.results],
+        flows,
         system.rate_mbit * 1e6,
         system.mtu,
-        paths=[path_of(topology, way) for way in found.paths],
-        ack_paths=[path_of(topology, way) for way in found.back],
+        paths=paths,
+        ack_paths=paths_of(topology, found.routing, back, found.back),
     )
 
 
@@ -137,10 +144,13 @@ def _beginning(trial: Trial) -> Row:
     }
 
 
-def _flow_rows(topology: Topology, found: Measured, ideal: Ideal | None) -> list[Row]:
+def _flow_rows(
+    topology: Topology, found: Measured, paths: Sequence[Path | None], ideal: Ideal | None
+) -> list[Row]:
     rows = []
-    for at, (result, way) in enumerate(zip(found.results, found.paths, strict=True)):
-        row = _flow_row(topology, result) | {"path": " ".join(way)}
+    for at, (result, path) in enumerate(zip(found.results, paths, strict=True)):
+        row = _flow_row(topology, result)
+        row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
         if ideal:
             row["ideal_bps"] = _number(ideal.goodput_bps[at])
             row["ideal_end_s"] = _number(ideal.end_s[at])

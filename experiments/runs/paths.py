@@ -7,7 +7,7 @@ their state which one that is, in one of three forms:
 - ``destinations`` with several ``paths``, of which one is ``in use`` by all flows to there
 - ``entries`` with the ``next`` server of each flow: the way is followed from server to server
 
-Every other flow takes the way that the algorithm alone computes.
+Every other flow takes the way that the algorithm alone computes (`paths_of`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from experiments.fluid.ideal import static_paths
 from experiments.traffic.flows import Flow
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
@@ -30,34 +31,24 @@ Ways = dict[tuple[str, str], list[Way]]  # by source and destination, oldest fir
 
 
 def live_paths(lab: Lab, flows: Sequence[Flow]) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
-    """Return the way of each flow, and that of its acknowledgements; empty where there is none."""
+    """Return the way of each flow, and of its acknowledgements; empty where none was chosen."""
     topology = lab.topology
-    chosen: Ways = {}
-    if lab.relays:
-        alive = [server for server in range(topology.servers) if server not in lab.dead]
-        chosen = chosen_ways({topology.address(server): lab.state(server) for server in alive})
-    numbers: Counter[tuple[int, int]] = Counter()
-    computed: dict[tuple[int, int], Way] = {}
+    if not lab.relays:
+        return ((),) * len(flows), ((),) * len(flows)
+    alive = [server for server in range(topology.servers) if server not in lab.dead]
+    chosen = chosen_ways({topology.address(server): lab.state(server) for server in alive})
+    ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
+    return _dealt(chosen, ends), _dealt(chosen, [(to, source) for source, to in ends])
 
-    def way(source: int, destination: int, number: int, of: int) -> Way:
-        ends = topology.address(source), topology.address(destination)
-        found = chosen.get(ends, [])
-        if found:  # a tool's control connections come before its flows
-            return found[-of:][min(number, len(found[-of:]) - 1)]
-        if (source, destination) not in computed:
-            steps = lab.computed(source, destination)
-            computed[source, destination] = tuple(a for a in steps if a[0] != "s")
-        return computed[source, destination]
 
-    pairs = [(flow.source, flow.destination) for flow in flows]
-    of = Counter(pairs)
-    there, back = [], []
-    for source, destination in pairs:
-        number = numbers[source, destination]
-        numbers[source, destination] += 1
-        there.append(way(source, destination, number, of[source, destination]))
-        back.append(way(destination, source, number, of[source, destination]))
-    return tuple(there), tuple(back)
+def _dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
+    """Return a way for each flow; several flows of a pair get its ways in turn."""
+    flows, seen, ways = Counter(pairs), Counter[tuple[str, str]](), []
+    for pair in pairs:
+        found = chosen.get(pair, [()])[-flows[pair] :]  # a tool's control connections come before
+        ways.append(found[seen[pair] % len(found)])
+        seen[pair] += 1
+    return tuple(ways)
 
 
 def chosen_ways(states: Mapping[str, Mapping[str, Any]]) -> Ways:
@@ -95,6 +86,19 @@ def _way_of(
     told = flow.get("path") or ()
     servers = told["servers"] if isinstance(told, Mapping) else told
     return tuple(servers) if flow.get("protocol") == TCP else ()
+
+
+def paths_of(
+    topology: Topology, routing: str, pairs: Sequence[tuple[int, int]], ways: Sequence[Way]
+) -> list[Path | None]:
+    """Return the path of each flow: that which was chosen for it, else the computed one."""
+    own = routing.endswith(".py")  # of which nothing can be computed
+    computed: Sequence[Path | None] = [None] * len(pairs)
+    if not own:
+        computed = static_paths(topology, routing, pairs)
+    return [
+        path_of(topology, way) if way else known for way, known in zip(ways, computed, strict=True)
+    ]
 
 
 def path_of(topology: Topology, way: Sequence[str]) -> Path | None:

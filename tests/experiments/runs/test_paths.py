@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import topos
-from experiments.runs.paths import chosen_ways, path_of
+from experiments.runs.paths import chosen_ways, path_of, paths_of
 
 
 def test_source_routes_of_tcp_flows_alone():
@@ -51,3 +51,18 @@ def test_a_way_is_a_path_where_its_servers_are_neighbours():
     assert path_of(topology, ("0.0", "0.1", "1.1")).servers == (0, 1, 3)
     assert path_of(topology, ("0.0", "1.1")) is None
     assert path_of(topology, ()) is None
+
+
+def test_the_chosen_way_counts_before_the_computed_one():
+    topology = topos.parse("bcube,2,1")
+    ways = [("0.0", "1.0", "1.1"), ("0.0", "0.1", "1.1"), ()]
+    found = paths_of(topology, "shortest", [(0, 3), (0, 3), (0, 1)], ways)
+    assert [path.servers for path in found] == [(0, 2, 3), (0, 1, 3), (0, 1)]
+    assert paths_of(topology, "my_router.py", [(0, 3)], [()]) == [None]
+
+
+def test_flows_over_switches_keep_the_switches_that_routing_chose():
+    topology = topos.parse("fattree,4")
+    pairs = [(0, 4), (0, 8), (1, 9), (2, 10)]
+    found = paths_of(topology, "two-level", pairs, [()] * 4)
+    assert len({step.via for path in found for step in path.steps}) == 4

@@ -130,7 +130,7 @@ def test_a_run_is_what_was_measured(tmp_path: Path):
     assert first.fairness == pytest.approx(1.0)
     row = bcube.flows.iloc[0]
     assert row.delivered_bytes == row.volume_bytes == 1_000_000
-    assert (row.source, row.destination) == ("0.0", "0.1")
+    assert (row.source, row.destination, row.path) == ("0.0", "0.1", "0.0 0.1")
 
 
 def test_tables_have_their_columns_and_types(tmp_path: Path):
