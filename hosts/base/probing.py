@@ -34,6 +34,7 @@ class Candidate:
     state: State = State.UNTRIED
     available_bps: float = 0.0
     waiting: bool = False  # for the answer to a probe of the present round
+    silent: bool = False  # has failed for no other reason than that its answer did not come in time
 
 
 def best(candidates: Sequence[Candidate], using: int | None, own_bps: float = 0.0) -> int | None:
@@ -109,6 +110,7 @@ class Probing:
         self.round += 1
         for candidate in self.candidates:
             candidate.waiting = True
+            candidate.silent = False
         return list(range(len(self.candidates)))
 
     def add(self, path: Path) -> int:
@@ -117,21 +119,24 @@ class Probing:
         return len(self.candidates) - 1
 
     def answer(self, round_: int, index: int, available_bps: float) -> bool:
-        """Take in the answer to a probe; False if it answers no probe of this round."""
+        """Take in the answer to a probe; False if it answers no probe of this round.
+
+        One that comes late is good news all the same.
+        """
         if round_ != self.round or not 0 <= index < len(self.candidates):
             return False
         candidate = self.candidates[index]
-        if not candidate.waiting:
+        if not (candidate.waiting or candidate.silent):
             return False
         candidate.state = State.WORKING
         candidate.available_bps = available_bps
-        candidate.waiting = False
+        candidate.waiting = candidate.silent = False
         return True
 
     def fail(self, index: int) -> None:
         """Note that a path has failed."""
-        self.candidates[index].state = State.FAILED
-        self.candidates[index].waiting = False
+        one = self.candidates[index]
+        one.state, one.waiting, one.silent = State.FAILED, False, False
 
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
         """Note the failure of every path for which that holds; tell whether one is in use."""
@@ -145,19 +150,50 @@ class Probing:
         silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]
         for index in silent:
             self.fail(index)
+            self.candidates[index].silent = True
         return silent
 
     def choose(self) -> bool:
         """Use the best of the paths that work; tell whether that is another than before.
 
-        Without any that works, one that was never tried is used; without that, none.
+        Without any that works, one that was never tried is used. Without that, one from which only
+        no answer came: servers may be too busy to answer in time. Without that, none.
         """
         before = self.current
         self.current = best(self.candidates, before)
         if self.current is None:
             untried = (i for i, one in enumerate(self.candidates) if one.state == State.UNTRIED)
             self.current = next(untried, None)
+        if self.current is None:
+            silent = [i for i, one in enumerate(self.candidates) if one.silent]
+            self.current = before if before in silent else next(iter(silent), None)
         return self.current != before
 
     def _state(self, index: int) -> State:
         return self.candidates[index].state
+
+
+class Pace:
+    """When a server may begin its next round of probes: on average one in so much time.
+
+    A few may follow one another closely, and those that cannot wait (`urgent`) do not, but the
+    others then wait longer.
+
+    >>> pace = Pace(spacing_s=1.0, now=0.0)
+    >>> [pace.turn(0.0) for _ in range(10)]
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0]
+    >>> pace.turn(0.0, urgent=True), pace.turn(0.0)
+    (0.0, 4.0)
+    """
+
+    TOGETHER = 8
+
+    def __init__(self, spacing_s: float, now: float) -> None:
+        self.spacing_s = spacing_s
+        self._next_s = now  # when the next one is due, had they all come at the pace
+
+    def turn(self, now: float, *, urgent: bool = False) -> float:
+        """Take a turn; return when it is."""
+        due = self._next_s
+        self._next_s = max(now, due) + self.spacing_s
+        return now if urgent else max(now, due - (self.TOGETHER - 1) * self.spacing_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topos.base.errors import TopologyError
 from topos.base.topology import Topology
@@ -13,8 +13,9 @@ from topos.base.topology import Topology
 # tenth of that; the rest is the price of waking a process whose memory is in no cache any more.
 SEND_COST_S = 190e-6
 RECEIVE_COST_S = 160e-6
-# Heart-beats of all servers together may take this much of the machine.
+# Heart-beats of all servers together may take this much of the machine, and their probes as much.
 HEART_BEAT_SHARE = 0.1
+PROBE_SHARE = 0.1
 CPUS = 2
 SMALL = 64
 
@@ -33,6 +34,7 @@ class Timers:
     failed_link_timeout_s: float  # how long an overheard failure is believed
     flow_idle_s: float  # a flow without packets for so long is forgotten
     unreachable_hold_s: float  # how long nothing is sent to an unreachable destination
+    probe_spacing_s: float = 0.0  # from one round of probes of a server to its next, on average
 
 
 # Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3. What the
@@ -69,20 +71,25 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
 
     Fast ones notice a silent failure in 150 ms in networks of up to SMALL servers, whatever that
     costs. In larger ones, where heart-beats of all servers would take more than a tenth of the
-    machine, all intervals are longer by the same factor.
+    machine, all intervals are longer by the same factor. In all of them a server keeps its rounds
+    of probes apart: hundreds of flows that each probe every second would leave no time for anything
+    else, and where nobody answers in time everything seems broken.
 
     >>> import topos
-    >>> timers_for(topos.parse("bcube,4,1")) == FAST
+    >>> fast = timers_for(topos.parse("bcube,4,1"))
+    >>> fast == replace(FAST, probe_spacing_s=fast.probe_spacing_s)
     True
     """
     if name == "paper":
         return _of_paper(topology.kind)
     if name != "fast":
         raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
-    if topology.servers <= SMALL:
-        return FAST
-    factor = max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / (HEART_BEAT_SHARE * cpus))
-    return scaled(FAST, factor)
+    timers = FAST
+    if topology.servers > SMALL:
+        share = HEART_BEAT_SHARE * cpus
+        timers = scaled(FAST, max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / share))
+    spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
+    return replace(timers, probe_spacing_s=spacing_s)
 
 
 def _of_paper(kind: str) -> Timers:
@@ -108,3 +115,9 @@ def heart_beat_load(topology: Topology) -> float:
         for port in range(topology.ports):
             cost += SEND_COST_S + RECEIVE_COST_S * len(topology.peers(server, port))
     return cost * topology.servers / len(sampled)
+
+
+def probe_round_cost_s(topology: Topology) -> float:
+    """Return the seconds of processor time that one round of probes costs: there and back again."""
+    paths, hops = topology.disjoint_paths().value, topology.diameter_bound().value
+    return 2 * (paths or 1) * (hops or 1) * (SEND_COST_S + RECEIVE_COST_S)

@@ -31,6 +31,7 @@ from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.failures import Pair
 from hosts.base.path import Path, Step
+from hosts.base.probing import Pace
 from hosts.bcube.forwarding import Forwarding
 from hosts.bcube.gateways import Gateways, ranked
 from hosts.bcube.selection import Selection
@@ -53,7 +54,8 @@ class Flow:
     targets: tuple[int, ...]  # its destination; or the gateways that it may use, best first
     since_s: float  # when the count of bytes began
     sent_bytes: int = 0
-    round: int = 0  # the number of the round of probes under way, 0 for none
+    round: int = 0  # the number of the last round of probes, 0 for none
+    probing: bool = False  # whether it is still under way
 
 
 class BSR(Forwarding):
@@ -81,6 +83,7 @@ class BSR(Forwarding):
         self._last_round = 0
         self._lost: set[Pair] = set()  # links that no flow was looked through for yet
         self._gathering_until_s = now
+        self._pace = Pace(self.timers.probe_spacing_s, now)
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class BSR(Forwarding):
         if known is None:
             return []
         known.sent_bytes += sent_bytes
-        return [] if _timer(flow) in self.agenda else self._begin_round(flow, known, now)
+        return [] if _timer(flow) in self.agenda else self._adapt(flow, now)
 
     # -- flows -----------------------------------------------------------------------------------
 
@@ -163,15 +166,29 @@ class BSR(Forwarding):
 
     # -- rounds of probes ------------------------------------------------------------------------
 
-    def _begin_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
-        if flow.selection.path is None and len(flow.targets) > 1:
+    def _begin_round(
+        self, key: FlowKey, flow: Flow, now: float, *, urgent: bool = True
+    ) -> list[Action]:
+        """Begin a round, now or when it is its turn."""
+        turn = self._pace.turn(now, urgent=urgent)
+        if turn > now:
+            self.agenda.set(_timer(key), turn, lambda at: self._now_begin_round(key, at))
+            return []
+        return self._now_begin_round(key, now)
+
+    def _now_begin_round(self, key: FlowKey, now: float) -> list[Action]:
+        flow = self.flows.get(key)
+        if flow is None:
+            return []
+        if flow.selection.hopeless and len(flow.targets) > 1:
             flow.selection = self._select(flow.targets, now)
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
         flow.since_s, flow.sent_bytes = now, 0
         # Numbered across all flows of this server, so that an answer finds its flow.
         self._last_round = self._last_round % MOST_ROUND + 1
-        flow.round = self._last_round
+        self._rounds.pop(flow.round)
+        flow.round, flow.probing = self._last_round, True
         self._rounds.put(flow.round, key, now)
         self.counters["probe rounds"] += 1
         return self._probe(key, flow, flow.selection.begin_round(self.failures(now)), now)
@@ -187,9 +204,9 @@ class BSR(Forwarding):
             probe = Probe(flow.round, index, int(free_bps))
             actions += self.send_along(path, Protocol.PROBE, probe.pack())
         if candidates:
-            deadline = now + self.timers.probe_timeout_s
+            deadline = now + self.timers.probe_timeout_s * flow.selection.patience
             self.agenda.set(_timer(key), deadline, lambda at: self._time_out(key, at))
-        if flow.selection.finished:
+        if flow.probing and flow.selection.finished:
             actions += self._end_round(key, flow, now)
         return actions
 
@@ -200,10 +217,9 @@ class BSR(Forwarding):
         return self._probe(key, flow, flow.selection.time_out(self.failures(now)), now)
 
     def _end_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
-        self._rounds.pop(flow.round)
-        flow.round = 0
+        flow.probing = False
         flow.selection.end_round()
-        if flow.selection.path is None:
+        if flow.selection.hopeless:
             # A gateway that cannot be reached: on to those that the flow likes less.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
@@ -217,7 +233,9 @@ class BSR(Forwarding):
     def _adapt(self, key: FlowKey, now: float) -> list[Action]:
         """Probe again, unless the flow has sent nothing since the last time (section 4.3)."""
         flow = self.flows.get(key)
-        return self._begin_round(key, flow, now) if flow and flow.sent_bytes else []
+        if flow is None or not flow.sent_bytes:
+            return []
+        return self._begin_round(key, flow, now, urgent=False)
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
         """Take in what is free on a path."""
@@ -228,7 +246,11 @@ class BSR(Forwarding):
         selection = flow.selection
         if not selection.answer_of(response.path, path, float(response.available_bps)):
             return [Drop("answer to no probe")]
-        return self._end_round(key, flow, now) if selection.finished else []
+        if not flow.probing:  # late
+            selection.settle()
+        elif selection.finished:
+            return self._end_round(key, flow, now)
+        return []
 
     # -- failures --------------------------------------------------------------------------------
 
@@ -258,7 +280,7 @@ class BSR(Forwarding):
         for key, flow in self.flows.items():
             if not flow.selection.lose(lost):
                 continue
-            if flow.round:
+            if flow.probing:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)
             elif not flow.selection.path:
                 actions += self._begin_round(key, flow, now)
@@ -269,7 +291,7 @@ class BSR(Forwarding):
         actions = super().link_changed(step, up, now)
         if up:
             for key, flow in self.flows.items():
-                if flow.selection.path is None and not flow.round:
+                if flow.selection.path is None and not flow.probing:
                     actions += self._begin_round(key, flow, now)
         return actions
 

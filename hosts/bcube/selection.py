@@ -255,6 +255,16 @@ class Selection(Probing):
                 candidate.state = State.UNTRIED
         return probes
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether there is no path, or only one from which no answer came."""
+        return self.current is None or self.candidates[self.current].silent
+
+    @property
+    def patience(self) -> int:
+        """How many times the usual timeout to wait for answers: busy servers need more and more."""
+        return 1 << self._silences
+
     def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
         """Take in an answer that came over that path; False if it answers no probe of the round."""
         if index >= len(self.candidates) or self.candidates[index].path != path:

@@ -2,8 +2,8 @@
 
 For every destination in use, the source keeps the disjoint paths and what is known of each. It
 probes them all, at once when the first packet is sent and then at each probe interval; a little
-more at random keeps sources from probing in step. The answer goes back over the links by which the
-probe came (see tunnel.py). A path has failed when
+more at random keeps sources from probing in step, and rounds of many destinations keep apart. The
+answer goes back over the links by which the probe came (see tunnel.py). A path has failed when
 
 - a relay tells so, because its next hop is down: it answers a probe or any other packet with a
   path failure, which names the link;
@@ -16,7 +16,9 @@ others, and to ask costs less than a packet on each.
 All packets to a destination take the path in use. It is left the moment that it fails, for the
 shortest of those that work; at the end of each round the shortest that works is used, so that
 traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
-in, that is the shortest path. With no path left, packets are dropped, and probing goes on.
+in, that is the shortest path. Where all that is known is that no answer came, a path goes on being
+used: servers may be too busy to answer in time. With no path left, packets are dropped, and
+probing goes on.
 
 State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
 without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each.
@@ -38,7 +40,7 @@ from typing import Any, ClassVar
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
-from hosts.base.probing import Probing
+from hosts.base.probing import Pace, Probing
 from hosts.dpillar.choices import Link, links, tunnels
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
@@ -71,6 +73,7 @@ class FaultTolerant(Tunnelling):
         self.destinations: Bounded[int, Destination] = Bounded(
             DESTINATIONS, self.timers.flow_idle_s
         )
+        self._pace = Pace(self.timers.probe_spacing_s, 0.0)
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -94,7 +97,7 @@ class FaultTolerant(Tunnelling):
         if forgotten is not None:
             self._forget(forgotten)
         self._fail(known, lambda path: not self.first_works(some[path]))
-        self.agenda.set(("probe", destination), now, partial(self._probe, destination))
+        self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -105,6 +108,19 @@ class FaultTolerant(Tunnelling):
         return []
 
     # -- rounds of probes ------------------------------------------------------------------------
+
+    def _probe_in_turn(self, destination: int, now: float) -> list[Action]:
+        """Begin a round when those of other destinations leave it time."""
+        turn = self._pace.turn(now)
+        if turn <= now:
+            return self._probe(destination, now)
+        self.agenda.set(("probe", destination), turn, partial(self._probe, destination))
+        return []
+
+    def _probe_now(self, destination: int, now: float) -> list[Action]:
+        """Begin a round that cannot wait."""
+        self._pace.turn(now, urgent=True)
+        return self._probe(destination, now)
 
     def _probe(self, destination: int, now: float) -> list[Action]:
         for idle, _ in self.destinations.expire(now):
@@ -122,7 +138,8 @@ class FaultTolerant(Tunnelling):
             else:
                 probing.fail(index)
         self.choose(known)
-        give_up, again = partial(self._give_up, destination), partial(self._probe, destination)
+        give_up = partial(self._give_up, destination)
+        again = partial(self._probe_in_turn, destination)
         self.agenda.set(("give up", destination), now + timers.probe_timeout_s, give_up)
         jitter = self.random.random() * timers.probe_jitter_s
         self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
@@ -161,7 +178,7 @@ class FaultTolerant(Tunnelling):
             return super().failed(destination, flow, link, now)
         self._fail(known, lambda path: link in links(path))
         if now >= known.asked_s + self.timers.probe_timeout_s:
-            self.agenda.set(("probe", destination), now, partial(self._probe, destination))
+            self.agenda.set(("probe", destination), now, partial(self._probe_now, destination))
         return []
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
@@ -171,7 +188,7 @@ class FaultTolerant(Tunnelling):
             if first and up:
                 # Not all destinations in the same instant.
                 soon = now + self.random.random() * self.timers.probe_timeout_s
-                self.agenda.set(("probe", destination), soon, partial(self._probe, destination))
+                self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
                 self._fail(known, first.__contains__)
         return []

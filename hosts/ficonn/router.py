@@ -34,7 +34,7 @@ from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
-from hosts.base.probing import NEARLY_BEST
+from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.base.router import Router
 from hosts.ficonn import tar
 from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Tag, described
@@ -71,6 +71,7 @@ class Tar(Router):
         # the time tells, elsewhere. As printed the counter runs on for as long as probes come.
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
+        self._pace = Pace(self.timers.probe_spacing_s, 0.0)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.probe_timeout_s)
         self.queued = 0
         self.moves = Moves(self.settle_s, self._next, self.answers_change, self.agenda)
@@ -245,6 +246,14 @@ class Tar(Router):
         return self._release(flow, own, now)
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
+        """Look for a better path, when the refreshes of other flows leave it time."""
+        turn = self._pace.turn(now)
+        if turn <= now:
+            return self._refresh_now(flow, now)
+        self.agenda.set(("probe", flow), turn, lambda at: self._refresh_now(flow, at))
+        return []
+
+    def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
         return self._probe(flow, own, now) if own and not own.waiting else []
 

@@ -25,7 +25,7 @@ class Recorder(BSR):
 
     def __init__(self, topology: BCube, server: int) -> None:
         gateways = {"0.0.0.0/0": [3, 5], "192.0.2.0/24": [9]}
-        super().__init__(topology, server, gateways=gateways)
+        super().__init__(topology, server, gateways=gateways, timers=FAST)
         self.delivered: list[bytes] = []
 
     def _counted(self, actions: list[Action]) -> list[Action]:

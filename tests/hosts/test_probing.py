@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.base.path import Path, Step
-from hosts.base.probing import NEARLY_BEST, Candidate, Probing, State, best
+from hosts.base.probing import NEARLY_BEST, Candidate, Pace, Probing, State, best
 
 
 def path(name: int, length: int = 2) -> Path:
@@ -89,6 +89,10 @@ def test_silence_is_failure_and_then_an_untried_path_before_none() -> None:
     assert rounds.current == 3
     rounds.fail(3)
     assert rounds.choose()
+    assert rounds.current == 0, "silence is no proof"
+    for index in range(3):
+        rounds.fail(index)
+    assert rounds.choose()
     assert rounds.current is None
     assert rounds.current_path is None
 
@@ -160,3 +164,28 @@ def test_best_works_is_nearly_best_and_shortest_of_those(
     good = [one for one in working if one.available_bps >= NEARLY_BEST * most]
     assert candidates[chosen] in good
     assert len(candidates[chosen].path) == min(len(one.path) for one in good)
+
+
+def test_an_answer_that_comes_late_brings_its_path_back() -> None:
+    rounds = probing(2, 2)
+    number = rounds.begin() and rounds.round
+    rounds.give_up()
+    assert rounds.answer(number, 1, 5e8)
+    assert rounds.choose() and rounds.current == 1 and rounds.works
+    rounds.fail(0)  # not for silence, but because somebody said so
+    assert not rounds.answer(number, 0, 9e8)
+    rounds.begin()
+    assert not rounds.answer(number, 1, 5e8), "of a round before"
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=60))
+def test_a_pace_is_kept_on_average(steps: list[tuple[float, bool]]) -> None:
+    pace, now, turns = Pace(0.5, 0.0), 0.0, []
+    for wait_s, urgent in steps:
+        now += wait_s
+        turn = pace.turn(now, urgent=urgent)
+        assert turn == now if urgent else turn >= now
+        turns.append(turn)
+    calm = [turn for turn, (_, urgent) in zip(turns, steps, strict=True) if not urgent]
+    for begin, end in zip(calm, calm[Pace.TOGETHER + 1 :], strict=False):
+        assert end - begin >= 0.5 * 0.99

@@ -1,0 +1,67 @@
+"""A server's port: which frames come up by which of its sockets, and whose."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
+from hosts.live.devices import BROADCAST_MAC, Port
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+
+pytestmark = pytest.mark.root
+
+WAIT_S = 5.0
+HEART_BEAT = DcnHeader(A, A, Protocol.HEART_BEAT).pack(b"")
+DATA = DcnHeader(A, B, Protocol.IPV4).pack(b"payload")
+TO_THE_PORT, TO_ANOTHER = mac(RELAY, 0), mac(B, 0)
+
+
+@pytest.fixture(params=[False, True], ids=["packets", "super-packets"])
+def lab_and_port(request: pytest.FixtureRequest) -> Iterator[tuple[ThreeServers, Port]]:
+    with ThreeServers() as lab:
+        with lab.servers[RELAY].entered():
+            port = Port(0, "eth0", TO_THE_PORT, super_packets=request.param)
+        yield lab, port
+        for each in (*port.sockets, port.heart_beats):
+            each.close()
+
+
+def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
+    """Return what has come by a socket, at least one frame."""
+    assert select.select([which], [], [], WAIT_S)[0]
+    found = []
+    while packets := port.receive(which):
+        found += packets
+    return found
+
+
+def injected(lab: ThreeServers, to: bytes, ethertype: int, data: bytes) -> None:
+    lab.inject(to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
+
+
+def test_heart_beats_and_all_else_come_by_sockets_of_their_own(
+    lab_and_port: tuple[ThreeServers, Port],
+) -> None:
+    lab, port = lab_and_port
+    packet = bytes(range(46))
+    injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
+    injected(lab, TO_THE_PORT, ETH_DCN, DATA)
+    injected(lab, TO_THE_PORT, ETH_IP, packet)
+    data, ip = port.sockets
+    assert came(port, ip) == [(mac(A, 0), Frame(ETH_IP, packet))]
+    assert came(port, data) == [(mac(A, 0), Frame(ETH_DCN, DATA))]
+    assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
+
+
+def test_what_a_learning_bridge_floods_is_not_taken() -> None:
+    with ThreeServers() as lab:
+        with lab.servers[RELAY].entered():
+            port = Port(0, "eth0", TO_THE_PORT, super_packets=False)
+        injected(lab, TO_ANOTHER, ETH_DCN, DATA)
+        injected(lab, TO_THE_PORT, ETH_DCN, DATA + b"padding")
+        assert came(port, port.sockets[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
