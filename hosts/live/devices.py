@@ -5,6 +5,7 @@ Nothing here decides anything. All sockets are non-blocking, for one loop to wai
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hosts.live import segments
+from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
 APPLICATION_INTERFACE = "dcn0"
@@ -23,7 +25,7 @@ LARGEST_FRAME = 65600
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 SOCKET_BUFFER_BYTES = 4 << 20
 
 RTMGRP_LINK, RTM_NEWLINK, RTM_DELLINK = 1, 16, 17
@@ -31,6 +33,8 @@ IFF_LOWER_UP = 0x10000
 _MESSAGE = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
+_INSTRUCTION = struct.Struct("=HBBI")  # of classic BPF: code, jumps if true and if false, operand
+PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
 
 
 class Tun:
@@ -67,8 +71,9 @@ class Received(NamedTuple):
 
 
 class Port:
-    """One network port, by a packet socket for each ethertype that is ours.
+    """One network port: `sockets`, one for each ethertype that is ours, and one for `heart_beats`.
 
+    Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
     Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
     what a program there has forwarded is not seen twice. Where there is such a program,
     super-packets can come up, and are cut.
@@ -77,15 +82,15 @@ class Port:
     def __init__(self, number: int, name: str, mac: bytes, *, super_packets: bool) -> None:
         self.number, self.name, self.mac = number, name, mac
         self._note = segments.NOTHING_TO_DO if super_packets else b""
-        self._ethertypes = {
-            _packet_socket(name, ethertype, super_packets): ethertype
-            for ethertype in (ETH_DCN, ETH_IP)
-        }
-        self.sockets = list(self._ethertypes)
+        data, ip, self.heart_beats = (
+            _packet_socket(name, ethertype, wanted, super_packets)
+            for ethertype, wanted in ((ETH_DCN, _OTHERS), (ETH_IP, b""), (ETH_DCN, _HEART_BEATS))
+        )
+        self.sockets = [data, ip]
 
     def receive(self, which: socket.socket) -> list[Received] | None:
         """Return the packets of the socket's next frame, None when there is none."""
-        ethertype = self._ethertypes[which]
+        ethertype = ETH_IP if which is self.sockets[1] else ETH_DCN
         while True:
             try:
                 # Not `recvfrom`: it asks the kernel for the port's name, for every frame anew.
@@ -115,12 +120,26 @@ class Port:
         return ""
 
 
-def _packet_socket(name: str, ethertype: int, notes: bool) -> socket.socket:
+def _filter(heart_beat: int, other: int) -> bytes:
+    """Return a program for a socket: how much of a DCN frame is wanted, by its protocol."""
+    instructions = ((0x30, 0, 0, PROTOCOL_AT), (0x15, 0, 1, Protocol.HEART_BEAT))
+    verdicts = ((0x06, 0, 0, heart_beat), (0x06, 0, 0, other))
+    return b"".join(_INSTRUCTION.pack(*each) for each in instructions + verdicts)
+
+
+_HEART_BEATS, _OTHERS = _filter(LARGEST_FRAME, 0), _filter(0, LARGEST_FRAME)
+
+
+def _packet_socket(name: str, ethertype: int, wanted: bytes, notes: bool) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(notes))
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    if wanted:
+        program = ctypes.create_string_buffer(wanted)
+        where = struct.pack("@HP", len(wanted) // _INSTRUCTION.size, ctypes.addressof(program))
+        made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, where)
     made.bind((name, ethertype))
     made.setblocking(False)
     return made

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
+MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
 # How often a router learns its ports' load; less often where heart-beats are rarer.
 OBSERVE_S = 0.1
 TRACES = 512
@@ -68,6 +69,8 @@ class Forwarder:
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
         self._live = dict.fromkeys(self.ports, True)
+        self._links = sum(map(len, router.neighbours.peers))
+        self._awaits_heart_beats = False
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
         self._watch_devices()
@@ -139,13 +142,15 @@ class Forwarder:
         observe_s = max(OBSERVE_S, self.router.timers.heart_beat_s)
         next_look = 0.0
         while True:
-            wait = min(self.router.next_poll, next_look) - time.monotonic()
+            # To look at counters, nobody need be woken up who wakes up soon anyway.
+            wait = min(self.router.next_poll, next_look + observe_s) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
                 waker = self._wakers.get(fd)
                 if waker:
                     waker()
             now = time.monotonic()
             if self.router.next_poll <= now:
+                self._hear()
                 self._act(self.router.poll(now))
             if now >= next_look:
                 next_look = now + observe_s
@@ -164,8 +169,27 @@ class Forwarder:
             self._trace(packet, None, actions)
             self._act(actions)
 
-    def _from_port(self, port: Port, which: socket.socket) -> None:
-        for _ in range(BATCH):
+    def _hear(self) -> None:
+        """Take in the heart-beats that have come since the router last had something to do.
+
+        To be woken up by each of them is what costs most on a network that is at rest. So they
+        wait until the router's own timers fire: until the next heart-beat at the latest, and always
+        before silence is noticed. Only where a neighbour is missing, it is heard at once.
+        """
+        for port in self.ports.values():
+            self._from_port(port, port.heart_beats, MOST_HEARD)
+        awaits = len(self.router.neighbours.up) < self._links
+        if awaits != self._awaits_heart_beats:
+            self._awaits_heart_beats = awaits
+            for port in self.ports.values():
+                which = port.heart_beats
+                if awaits:
+                    self.watch(which.fileno(), partial(self._from_port, port, which))
+                else:
+                    self.forget(which.fileno())
+
+    def _from_port(self, port: Port, which: socket.socket, most: int = BATCH) -> None:
+        for _ in range(most):
             packets = port.receive(which)
             if packets is None:
                 return
