@@ -32,6 +32,8 @@ setup(
         "experiments.drawing",
         "experiments.emulation",
         "experiments.fluid",
+        "experiments.grading",
+        "experiments.grading.labs",
         "experiments.plans",
         "experiments.reporting",
         "experiments.reproductions",

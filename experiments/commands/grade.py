@@ -1,0 +1,64 @@
+"""``pillarbox grade``: what a student's file is worth, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from topos.base.errors import require
+
+LONGEST_FILE = 200_000
+
+
+@click.command()
+@click.argument("lab", metavar="LAB")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.py]")
+@click.option("--student", required=True, metavar="ID", help="Whose work it is: draws the values.")
+@click.option("--show", is_flag=True, help="Print the student's own values, and grade nothing.")
+@click.option(
+    "--secret",
+    default="",
+    envvar="PILLARBOX_GRADE_SECRET",
+    metavar="TEXT",
+    help="The teacher's own word: hidden pairs and faults depend on it. Better kept in the "
+    "environment, as PILLARBOX_GRADE_SECRET.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As Gradescope reads it.")
+def command(
+    lab: str,
+    file: Path | None,
+    student: str,
+    show: bool,
+    secret: str,
+    as_json: bool,
+) -> None:
+    """Grade a student's file for a lab of vagrant/labs.
+
+    The file runs in sealed processes: no network, no files, little memory and time. It is asked
+    questions, and only its answers count.
+
+    \b
+    pillarbox grade 2 --student ada --show
+    pillarbox grade 2 --student ada my_router.py
+    """
+    from experiments.grading import engine, report
+
+    sheet = engine.sheet_of(lab, student)
+    if show:
+        click.echo(report.sheet_text(sheet))
+        return
+    require(file is not None, "name the file to grade, or --show to see the student's values")
+    assert file is not None
+    found = engine.grade(sheet, source_of(file), secret)
+    click.echo(report.as_json(found) if as_json else report.as_text(found))
+
+
+def source_of(file: Path) -> str:
+    """Return the text of a student's file, or raise TopologyError."""
+    require(file.is_file(), f"there is no file {file}")
+    data = file.read_bytes()
+    require(
+        len(data) <= LONGEST_FILE, f"{file} is longer than {LONGEST_FILE} bytes: too long to grade"
+    )
+    return data.decode("utf-8", errors="replace")

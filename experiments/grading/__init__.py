@@ -1,0 +1,1 @@
+"""Grading of lab work: checks with points, and the sealed processes that student code runs in."""

@@ -1,0 +1,148 @@
+"""What a sealed child answers: calls of the student's functions, and decisions of its routers.
+
+Questions and answers are JSON, one a line, bytes in hexadecimal. Only the standard library is
+imported here; what a lab allows besides was imported before the child was sealed. ::
+
+    {"load": "def peers(n): ..."}                                 ->  {"answer": null}
+    {"call": "peers", "arguments": [4], "network": "bcube,4,1"}   ->  {"answer": [1, 2]}
+    {"router": {"network": "bcube,4,1", "server": 3, ...}}        ->  {"answer": 0.012}
+    {"step": [7, null]}                                           ->  {"answer": [0, 7]}
+    {"tell": "receive", "arguments": [0, 2, 2048, "4500...", 1.5], "observed": []}
+                                        ->  {"answer": [[["deliver", "4500..."]], 0.012]}
+
+An exception is an answer too: ``{"error": "KeyError: 7 (line 12)"}``. Each line carries the number
+of its question, and a reader who finds another knows that something is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import types
+from typing import Any
+
+STUDENT = "student"  # the name of the module, and of the file in tracebacks
+LONGEST_ERROR = 300
+
+
+def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
+    """Answer until the other end closes; `networks` are those that can be asked about, by spec."""
+    student = Student(networks)
+    with stream.makefile("rw", encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            question = json.loads(line)
+            number = question.pop("number")
+            try:
+                text = json.dumps({"number": number, "answer": student.answer(question)})
+            except BaseException as error:  # whatever it is, it is the student's
+                if isinstance(error, SystemExit | KeyboardInterrupt):
+                    raise
+                text = json.dumps({"number": number, "error": told(error)})
+            lines.write(text + "\n")
+            lines.flush()
+
+
+def told(error: BaseException) -> str:
+    """Return an exception as one line, with the line of the student's file where it came from."""
+    line, trace = 0, error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == STUDENT:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    try:
+        text = " ".join(str(error).split())[:LONGEST_ERROR]
+    except Exception:  # noqa: BLE001 - an error of its own that cannot be printed
+        text = "?"
+    return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
+
+
+class Student:
+    """A student's file, once it is loaded, and a router of it, once one is made."""
+
+    def __init__(self, networks: dict[str, Any]) -> None:
+        self.networks = networks
+        self.module = types.ModuleType(STUDENT)
+        self.router: Any = None
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        """Return what is asked for."""
+        if "load" in question:
+            return self._load(question["load"])
+        if "call" in question:
+            return self._call(question["call"], question["arguments"], question.get("network"))
+        if "router" in question:
+            return self._make(**question["router"])
+        if "step" in question:
+            step = self.router.next_step(*question["step"])
+            return None if step is None else [step.port, step.peer]
+        return self._tell(question["tell"], question["arguments"], question["observed"])
+
+    def _load(self, source: str) -> None:
+        sys.modules[STUDENT] = self.module
+        exec(compile(source, STUDENT, "exec"), vars(self.module))
+
+    def _call(self, name: str, arguments: list[Any], network: str | None) -> Any:
+        function = getattr(self.module, name, None)
+        if not callable(function):
+            raise NotImplementedError(f"the file has no function {name}")
+        given = [_frozen(argument) for argument in arguments]
+        if network is not None:
+            given.insert(0, self.networks[network])
+        return function(*given)
+
+    def _make(
+        self, network: str, server: int, seed: int, timers: dict[str, float], now: float
+    ) -> float:
+        from hosts.base.router import Router
+        from hosts.base.timers import Timers
+
+        found = [
+            value
+            for value in vars(self.module).values()
+            if isinstance(value, type)
+            and issubclass(value, Router)
+            and value.__module__ == STUDENT
+            and not value.__name__.startswith("_")
+        ]
+        if len(found) != 1:
+            raise NotImplementedError(f"the file defines {len(found)} routers, not one")
+        self.router = found[0](
+            self.networks[network], server, timers=Timers(**timers), seed=seed, now=now
+        )
+        return _seconds(self.router.next_poll)
+
+    def _tell(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:
+        from hosts.wire.frame import Frame
+
+        for seen in observed:
+            self.router.bandwidth.observe(*seen)
+        if what == "receive":
+            port, peer, ethertype, data, now = arguments
+            arguments = [port, peer, Frame(ethertype, bytes.fromhex(data)), now]
+        elif what == "send":
+            arguments = [bytes.fromhex(arguments[0]), arguments[1]]
+        actions = getattr(self.router, what)(*arguments)
+        return [[_plain(action) for action in actions], _seconds(self.router.next_poll)]
+
+
+def _frozen(value: Any) -> Any:
+    """Return lists as tuples, as Python's own callers would have written them."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _seconds(when: float) -> float:
+    return min(float(when), 1e9)  # JSON has no infinity
+
+
+def _plain(action: Any) -> list[Any]:
+    """Return an action as lists; what is none fails here, in the student's name."""
+    kind = type(action).__name__
+    if kind == "Send":
+        ethertype, data = action.frame
+        return ["send", action.port, action.peer, ethertype, bytes(data).hex()]
+    if kind == "Deliver":
+        return ["deliver", bytes(action.packet).hex()]
+    if kind == "Drop":
+        return ["drop", str(action.reason), bytes(action.packet).hex()]
+    raise TypeError(f"a router answers with Send, Deliver or Drop, not with {kind}")

@@ -1,0 +1,200 @@
+"""The grader's end of sealed children: questions with a deadline, answers that prove nothing.
+
+A child is another's program. It may answer late, never, too much, or what is no answer; then it is
+killed, and `Stopped` says why. An exception in the student's code is `Mistake`, and the child goes
+on. What an answer *says* is for the caller to check: it came from the outside, like a packet.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from topos.base.errors import TopologyError
+
+PROGRAM = Path(__file__).with_name("sealed.py")
+DECISION_S = 2.0  # of wall time; a right answer takes a thousandth of it
+CPU_S = 10  # of a child's whole life
+MEMORY_BYTES = 256 << 20  # for all children that live at one time
+LEAST_MEMORY_BYTES = 16 << 20
+LONGEST_ANSWER = 1 << 20
+START_S = 20.0
+
+
+class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
+    """The child was killed; the text says why."""
+
+
+class Mistake(Exception):  # noqa: N818
+    """The student's code raised an exception; the text says which, and in which line."""
+
+
+class Keeper:
+    """The process that forks children; use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    source : str
+        The student's file.
+    modules : iterable of str
+        What of Pillarbox the file may import.
+    networks : iterable of str
+        The specs of the networks that children are asked about.
+    """
+
+    def __init__(self, source: str, modules: Iterable[str], networks: Iterable[str]) -> None:
+        self.source = source
+        self.unsealed: list[str] = []  # what this machine cannot seal
+        self._folder = tempfile.TemporaryDirectory(prefix="pillarbox-grade-")
+        Path(self._folder.name).chmod(0o555)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd=self._folder.name,
+                env={},  # nothing in it is for others to read
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._control.settimeout(START_S)
+        self._tell({"modules": list(modules), "networks": list(networks)})
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._control.close()  # it kills all children, and ends
+        try:
+            self._process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+    def child(self, among: int = 1) -> Child:
+        """Return a new child that has read the file; of so many, each has its share of memory."""
+        mine, theirs = socket.socketpair()
+        memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
+        with theirs:
+            limits = {"cpu_s": CPU_S, "memory_bytes": memory}
+            self._tell({"start": limits}, [theirs.fileno()])
+        told = self._told()
+        self.unsealed = told["open"]
+        child = Child(self, told["pid"], mine)
+        try:
+            child.ask({"load": self.source})
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def end(self, pid: int) -> int:
+        """Kill a child; return the signal that ended it, 0 if it had left before."""
+        self._tell({"end": pid})
+        return int(self._told()["signal"])
+
+    def _tell(self, message: dict[str, Any], descriptors: Iterable[int] = ()) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
+        except OSError as error:
+            raise TopologyError(_no_keeper(error)) from error
+
+    def _told(self) -> Any:
+        try:
+            return json.loads(self._control.recv(1 << 16))
+        except (OSError, ValueError) as error:
+            raise TopologyError(_no_keeper(error)) from error
+
+
+def _no_keeper(error: Exception) -> str:
+    return (
+        f"the process that seals student code has ended ({error}): Python and Pillarbox must be "
+        f"readable where they stand; try `{sys.executable} {PROGRAM} 0` by hand"
+    )
+
+
+class Child:
+    """One sealed process with the student's file in it."""
+
+    def __init__(self, keeper: Keeper, pid: int, stream: socket.socket) -> None:
+        self._keeper, self._pid, self._stream = keeper, pid, stream
+        self._questions = 0
+        self._unread = b""
+        self.alive = True
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Return the answer; raise Mistake for an exception, Stopped where there is no answer."""
+        if not self.alive:
+            raise Stopped("it was stopped before")
+        self._questions += 1
+        line = json.dumps({**question, "number": self._questions}) + "\n"
+        deadline = time.monotonic() + DECISION_S
+        try:
+            self._stream.settimeout(DECISION_S)
+            self._stream.sendall(line.encode())
+            answer = json.loads(self._line(deadline))
+        except TimeoutError:
+            self.stop(f"no answer within {DECISION_S:g} s: it loops or waits")
+        except OSError:
+            self.stop("its process ended")
+        except (ValueError, RecursionError):
+            self.stop("what it wrote is no answer")
+        if not isinstance(answer, dict) or answer.get("number") != self._questions:
+            self.stop("it answered out of turn")
+        if "error" in answer:
+            if str(answer["error"]).startswith("MemoryError"):
+                self.stop("it asked for more memory than it may have")
+            raise Mistake(_printable(answer["error"]))
+        return answer.get("answer")
+
+    def stop(self, reason: str) -> Any:
+        """Kill the child and raise Stopped."""
+        ended_by = self.close()
+        if ended_by == signal.SIGXCPU:
+            reason = f"it used up its {CPU_S} s of processor time"
+        elif ended_by not in (0, signal.SIGKILL):
+            reason = f"its process ended by signal {ended_by}"
+        raise Stopped(reason)
+
+    def close(self) -> int:
+        """End the child; return the signal that ended it."""
+        if not self.alive:
+            return 0
+        self.alive = False
+        self._stream.close()
+        return self._keeper.end(self._pid)
+
+    def _line(self, deadline: float) -> bytes:
+        while b"\n" not in self._unread:
+            if len(self._unread) > LONGEST_ANSWER:
+                raise ValueError("the answer has no end")
+            self._stream.settimeout(max(0.001, deadline - time.monotonic()))
+            data = self._stream.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+
+def _printable(text: object) -> str:
+    """Return text of a stranger as one line that a terminal may show."""
+    line = str(text)[:400]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,0 +1,241 @@
+"""From a student's file to marks: each check is a list of cases, each case gets its share.
+
+A lab is a file in labs/ with
+
+- ``TITLE``, and ``FOLDER`` in vagrant/labs/, where its sheet and its skeleton are;
+- ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
+- ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
+- ``CHECKS``, whose points sum to 100.
+
+A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
+the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
+depend on the student and on the teacher's secret.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from experiments.grading import labs
+from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.remote import Remote
+from hosts.base.timers import FAST
+from hosts.memory.network import MemoryNetwork
+from hosts.wire.marks import serial_of
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
+WHOLE = 100.0
+
+
+class Verdict(NamedTuple):
+    """How much of a case is right, from 0 to 1, and a sentence about what is not."""
+
+    share: float
+    wrong: str = ""
+
+
+RIGHT = Verdict(1.0)
+
+
+def verdict(right: bool, wrong: str) -> Verdict:
+    """Return all or nothing."""
+    return RIGHT if right else Verdict(0.0, wrong)
+
+
+class Case(NamedTuple):
+    """One thing that is asked: how to ask it again, and how to judge the answer."""
+
+    asked: str
+    judge: Callable[[], Verdict]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A part of a lab, with its points."""
+
+    name: str
+    points: float
+    cases: Callable[[Work], Sequence[Case]]
+
+
+class Mark(NamedTuple):
+    """What a check gave."""
+
+    name: str
+    points: float
+    got: float
+    told: str
+
+
+class Lab(Protocol):
+    """What a file in labs/ has: see the module's text."""
+
+    TITLE: str
+    FOLDER: str
+    MODULES: tuple[str, ...]
+    NETWORKS: tuple[str, ...]
+    CHECKS: tuple[Check, ...]
+
+    def values(self, draw: random.Random) -> dict[str, Any]:
+        """Return the student's own values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A lab, a student, and the values drawn for both."""
+
+    number: int
+    student: str
+    lab: Lab
+    values: dict[str, Any]
+
+
+@dataclass
+class Report:
+    """All marks of a student's file, and what is to be known of how they came about."""
+
+    sheet: Sheet
+    marks: list[Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def got(self) -> float:
+        """The points."""
+        return round(sum(mark.got for mark in self.marks), 2)
+
+    @property
+    def points(self) -> float:
+        """The points there are."""
+        return sum(mark.points for mark in self.marks)
+
+
+def numbers() -> list[int]:
+    """Return which labs there are."""
+    names = (module.name for module in pkgutil.iter_modules(labs.__path__))
+    return sorted(int(name[3:]) for name in names if name[:3] == "lab" and name[3:].isdecimal())
+
+
+def sheet_of(lab: str, student: str) -> Sheet:
+    """Return a student's sheet of a lab, named by its number or its folder (``2``, ``2-sp``)."""
+    number = lab.partition("-")[0]
+    if not number.isdecimal() or int(number) not in numbers():
+        known = ", ".join(map(str, numbers()))
+        raise TopologyError(f"there is no lab {lab!r} to grade: there are {known}")
+    found: Any = importlib.import_module(f"experiments.grading.labs.lab{int(number)}")
+    draw = random.Random(f"sheet/{int(number)}/{student}")
+    return Sheet(int(number), student, found, found.values(draw))
+
+
+class Work:
+    """A student's file under test: what checks ask it through."""
+
+    def __init__(self, sheet: Sheet, keeper: Keeper, secret: str) -> None:
+        self.sheet, self.values = sheet, sheet.values
+        self._keeper, self._secret = keeper, secret
+        self._child: Child | None = None
+
+    def draw(self, name: str) -> random.Random:
+        """Return a random source that the student cannot know."""
+        return random.Random(f"{self._secret}/{self.sheet.number}/{self.sheet.student}/{name}")
+
+    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return what a function of the file returns; the network, if any, goes before the rest.
+
+        Lists in the answer may have been tuples. Raises Mistake and Stopped.
+        """
+        question = {"call": function, "arguments": arguments, "network": network}
+        return self._asked(question)
+
+    def step(self, topology: Topology, server: int, destination: int, came_by: int | None) -> Any:
+        """Return the next hop that a `HopByHop` router of one server names, as a list."""
+        made = {"network": topology.spec, "server": server, "seed": 0, "now": 0.0}
+        self._asked({"router": {**made, "timers": vars(FAST)}})
+        return self._asked({"step": [destination, came_by]})
+
+    @contextmanager
+    def network(self, topology: Topology, seed: int = 0) -> Iterator[MemoryNetwork]:
+        """Give a network in memory in which every server runs the file's router, sealed."""
+        children: list[Child] = []
+        asked: Counter[str] = Counter()
+
+        def accepts(server: int, packet: bytes) -> bool:
+            serial = serial_of(packet)
+            known = serial is not None and serial < len(network.trips)
+            return known and network.trips[serial or 0].destination == server
+
+        def make(network: Topology, server: int) -> Remote:
+            child = self._keeper.child(among=topology.servers)
+            children.append(child)
+            given: Any = {"child": child, "accepts": accepts, "asked": asked}
+            return Remote(network, server, timers=FAST, seed=seed, **given)
+
+        try:
+            network = MemoryNetwork(topology, make)
+            yield network
+        finally:
+            for child in children:
+                child.close()
+
+    def close(self) -> None:
+        """End the child that functions are asked in; the next question has a new one."""
+        if self._child:
+            self._child.close()
+        self._child = None
+
+    def _asked(self, question: dict[str, Any]) -> Any:
+        if self._child is None:
+            self._child = self._keeper.child()
+        return self._child.ask(question)
+
+
+def grade(sheet: Sheet, source: str, secret: str = "") -> Report:
+    """Return the marks of a student's file."""
+    report = Report(sheet)
+    stops = 0
+    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS) as keeper:
+        work = Work(sheet, keeper, secret)
+        for check in sheet.lab.CHECKS:
+            if stops == MOST_STOPS:
+                told = f"not tried, since the file had to be stopped {stops} times before"
+                report.marks.append(Mark(check.name, check.points, 0.0, told))
+                continue
+            mark, stopped = _marked(check, work)
+            report.marks.append(mark)
+            stops += stopped
+            work.close()
+        report.notes += keeper.unsealed
+    return report
+
+
+def _marked(check: Check, work: Work) -> tuple[Mark, bool]:
+    """Return a check's mark, and whether the file had to be stopped."""
+    shares, total, right, first, stopped = 0.0, 0, 0, "", ""
+    asked = "before the first question"
+    try:
+        cases = check.cases(work)
+        total = len(cases)
+        for asked, judge in cases:
+            try:
+                share, wrong = judge()
+            except Mistake as mistake:
+                share, wrong = 0.0, str(mistake)
+            shares += share
+            right += share == 1.0
+            first = first or (f"{asked}: {wrong}" if share < 1.0 else "")
+    except Stopped as reason:
+        stopped = f"stopped at {asked}: {reason}. "
+    except Mistake as mistake:
+        first = f"{asked}: {mistake}"
+    got = round(check.points * shares / total, 2) if total else 0.0
+    told = stopped + f"{right} of {total} right" + (f"; first {first}" if first else "")
+    return Mark(check.name, check.points, got, told), bool(stopped)

@@ -1,0 +1,159 @@
+"""Lab 2: DPillarSP as a router (Liao 2012, section 3, Algorithm 1)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import topos
+from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.packets import faults_told, hop_told, trips, way_told
+from experiments.grading.remote import walked
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from hosts.dpillar.paths import sp_path, sp_step
+from hosts.memory.network import Trip
+from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+
+TITLE = "DPillarSP"
+FOLDER = "2-dpillar-sp"
+MODULES = ("topos.dpillar", "hosts.base.hop_by_hop", "hosts.base.path")
+OWN = ("dpillar,8,2", "dpillar,6,2", "dpillar,4,3")
+HIDDEN = ("dpillar,4,4", "dpillar,6,3", "dpillar,10,2")
+NETWORKS = (*OWN, *HIDDEN)
+DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
+
+HOPS, PACKETS, FAULTY = 60, 40, 20
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, a direction, and a pair to work out by hand."""
+    network = dpillar(draw.choice(OWN))
+    source, destination = draw.sample(range(network.servers), 2)
+    return {
+        "network": network.spec,
+        "direction": draw.choice(sorted(DIRECTIONS)),
+        "source": network.address(source),
+        "destination": network.address(destination),
+    }
+
+
+def next_hops(work: Work) -> list[Case]:
+    """Ask for single hops on the student's network, of own packets and of relayed ones."""
+    return hops_on(work, dpillar(work.values["network"]), "hops")
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask for hops on a network that the student has not seen."""
+    return hops_on(work, dpillar(work.draw("size").choice(HIDDEN)), "other hops")
+
+
+def hops_on(work: Work, network: DPillar, name: str) -> list[Case]:
+    """Return single decisions; a relay's packet came from either side."""
+    draw, own = work.draw(name), DIRECTIONS[work.values["direction"]]
+    return [
+        _hop(work, network, own, _pair(draw, range(network.servers)), came_by)
+        for came_by in (None, 0, 1)
+        for _ in range(HOPS // 3)
+    ]
+
+
+def _hop(
+    work: Work, network: DPillar, own: int, pair: tuple[int, int], came_by: int | None
+) -> Case:
+    server, destination = pair
+    right = sp_step(network, server, destination, own if came_by is None else 1 - came_by)
+    origin = "its own packet" if came_by is None else f"a packet that came by port {came_by}"
+    ends = network.address(server), network.address(destination)
+
+    def judge() -> Verdict:
+        got = work.step(network, server, destination, came_by)
+        wanted = [right.port, right.peer]
+        ways = hop_told(network, got), hop_told(network, wanted)
+        return verdict(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*ways))
+
+    return Case(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
+
+
+def packets(work: Work) -> list[Case]:
+    """Send packets through the whole network: each arrives over the right servers."""
+    network, draw = dpillar(work.values["network"]), work.draw("packets")
+    servers = range(network.servers)
+    return sent(work, network, [_pair(draw, servers) for _ in range(PACKETS)], NONE)
+
+
+def faults(work: Work) -> list[Case]:
+    """Let a server die: half of the packets would pass it, and end before it; others arrive."""
+    network, draw = dpillar(work.values["network"]), work.draw("faults")
+    dead = draw.randrange(network.servers)
+    alive = [server for server in range(network.servers) if server != dead]
+    port = DIRECTIONS[work.values["direction"]]
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < FAULTY:
+        a, b = _pair(draw, alive)
+        inner = sp_path(network, a, b, port).servers[1:-1]
+        # Where the first hop is dead a router that does nothing would be right.
+        if (dead in inner[1:]) if len(pairs) % 2 else (dead not in inner):
+            pairs.append((a, b))
+    return sent(work, network, pairs, Failures(frozenset([dead])))
+
+
+def _pair(draw: random.Random, servers: Any) -> tuple[int, int]:
+    a, b = draw.sample(servers, 2)
+    return a, b
+
+
+def sent(
+    work: Work, network: DPillar, pairs: list[tuple[int, int]], failures: Failures
+) -> list[Case]:
+    """Return a case for each of many packets through one network."""
+    port = DIRECTIONS[work.values["direction"]]
+    found = trips(work, network, failures, pairs)
+    return [_packet(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
+
+
+def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> Case:
+    """Judge one packet: half of its share for the hops before it goes astray."""
+    reach = _reach(network, right, failures)
+    ends = network.address(right.source), network.address(right.destination)
+
+    def judge() -> Verdict:
+        trip = next(found)
+        path, lost = walked(trip)
+        same = _same(trip.path, right, reach)
+        ways = way_told(network, trip.path), way_told(network, right)
+        if same == reach == len(trip.steps) and (path is None) == (reach < len(right)):
+            return RIGHT
+        said = f"it went {ways[0]}, by Algorithm 1 {ways[1]}" + (f"; {lost}" if lost else "")
+        return Verdict(same / reach / 2, said)
+
+    asked = f"{network.spec}, packet from {ends[0]} to {ends[1]}{faults_told(network, failures)}"
+    return Case(asked, judge)
+
+
+def _reach(network: DPillar, path: Path, failures: Failures) -> int:
+    """Return how many hops of a path a packet can go."""
+    hops = zip(path.servers, path.steps, strict=False)
+    stops = (i for i, hop in enumerate(hops) if failures.of_hop(network, *hop))
+    return next(stops, len(path))
+
+
+def _same(path: Path, right: Path, reach: int) -> int:
+    hops = zip(path.steps, right.steps[:reach], strict=False)
+    return next((i for i, (a, b) in enumerate(hops) if a != b), min(len(path), reach))
+
+
+def dpillar(spec: str) -> DPillar:
+    """Return the network of a spec."""
+    network = topos.parse(spec)
+    assert isinstance(network, DPillar)
+    return network
+
+
+CHECKS = (
+    Check("next hops", 40, next_hops),
+    Check("next hops in a network of another size", 15, other_size),
+    Check("packets arrive over the right servers", 30, packets),
+    Check("a server dies", 15, faults),
+)
