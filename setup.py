@@ -69,6 +69,7 @@ setup(
             "import-linter>=2.1",
             "mypy>=1.10",
             "pytest>=8.2",
+            "pyyaml>=6.0",
             "ruff>=0.6",
         ],
         "bench": ["fnss>=0.9.1"],

@@ -27,12 +27,13 @@ dist_packages=${PILLARBOX_DIST_PACKAGES:-/usr/lib/python3/dist-packages}
 user_id=$(id -u)
 
 # What Mininet's own package does not bring: brctl for its bridges, ethtool for its shaped
-# links, ping and killall for its tests; clang and libbpf make the eBPF programs and load them.
-# None of these starts a service (iperf3 asks, and takes no answer for a no), so that a machine
-# without an init (a chroot) is no special case.
+# links, ping and killall for its tests; clang and libbpf make the eBPF programs and load them;
+# tshark dissects captures. None of these starts a service, so that a machine without an init (a
+# chroot) is no special case. Two ask a question, and take no answer for a no: iperf3, whether to
+# start one, and tshark, whether others than root may capture.
 packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
-    libbpf-dev mininet net-tools procps psmisc python3 python3-venv tcpdump"
-commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump"
+    libbpf-dev mininet net-tools procps psmisc python3 python3-venv tcpdump tshark"
+commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump tshark"
 
 # ---------------------------------------------------------------- Is this machine ready?
 
@@ -60,6 +61,11 @@ private_venv() {
 
 stamp_of() {
     cat -- "$1/pillarbox.stamp" 2>/dev/null
+}
+
+# Whether a venv was made by this interpreter for this checkout, up to date or not.
+is_ours() {
+    [ "$(stamp_of "$1" | head -n 2)" = "$(wanted_stamp | head -n 2)" ]
 }
 
 mininet_linked() {
@@ -206,7 +212,7 @@ provision_packages() {
         missing=$(missing_commands)
         [ -n "$missing" ] || return 0
         fail "this is not Debian or Ubuntu, and it has no$missing" \
-            "install them by hand, or run Pillarbox in its virtual machine with 'vagrant up'"
+            "install them by hand, or run Pillarbox in its virtual machine with 'cd vagrant && vagrant up'"
     fi >/dev/null
     missing=$(missing_packages)
     if [ -n "$missing" ]; then
@@ -247,9 +253,12 @@ as_owner() {
         setpriv --reuid="$owner_id" --regid="$owner_gid" --clear-groups -- "$@"
 }
 
-# A synchronised folder may refuse symbolic links, a medium may be read-only, and the venv that
-# is there may be somebody else's.
+# A folder of another machine may have that one's venv, or refuse symbolic links; a medium may be
+# read-only, and the venv that is there may be somebody else's.
 can_hold_venv() {
+    case $(stat -f -c %T -- "$checkout") in
+        vboxsf | prl_fs | v9fs | vmhgfs | fuse*) return 1 ;;
+    esac
     as_owner test -w "$checkout" || return 1
     [ ! -e "$checkout/.venv" ] || as_owner test -w "$checkout/.venv" || return 1
     probe=$checkout/.venv-probe.$$
@@ -260,20 +269,20 @@ choose_venv() {
     owner_id=$(stat -c %u -- "$checkout")
     owner_gid=$(stat -c %g -- "$checkout")
     logged as_owner true || owner_id=0
-    if [ -z "${PILLARBOX_VENV:-}" ] && can_hold_venv; then
-        venv=$checkout/.venv
-        return
-    fi
-    owner_id=$user_id
     if [ -n "${PILLARBOX_VENV:-}" ]; then
         venv=$(readlink -m -- "$PILLARBOX_VENV")
     elif [ "$user_id" -eq 0 ]; then
         venv=/var/lib/pillarbox/venv
     else
         venv=$(private_venv)
-        [ -n "$venv" ] || fail "$checkout cannot hold the Python environment and HOME is not set" \
-            "name a place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
     fi
+    if [ -z "${PILLARBOX_VENV:-}" ] && ! is_ours "$venv" && can_hold_venv; then
+        venv=$checkout/.venv
+        return
+    fi
+    owner_id=$user_id
+    [ -n "$venv" ] || fail "$checkout cannot hold the Python environment and HOME is not set" \
+        "name a place with 'PILLARBOX_VENV=/some/where ./pillarbox'"
 }
 
 # Held until this script ends, by pip too: should only this script be killed, the next one waits
@@ -306,9 +315,7 @@ check_python() {
 
 make_venv() {
     found=$(stamp_of "$venv")
-    if [ -x "$venv/bin/python" ] && [ "$(printf '%s\n' "$found" | head -n 2)" = "$(wanted_stamp | head -n 2)" ]; then
-        return
-    fi
+    [ ! -x "$venv/bin/python" ] || ! is_ours "$venv" || return
     if [ -z "$found" ] && [ -n "$(ls -A -- "$venv" 2>/dev/null)" ]; then
         fail "$venv is there already and is not Pillarbox's" "move it away with 'mv $venv $venv.old'"
     fi

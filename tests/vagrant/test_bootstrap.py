@@ -292,6 +292,34 @@ def test_folder_without_links_is_left_alone(machine: Machine) -> None:
     assert not machine.venv.exists()
 
 
+def put_on(machine: Machine, kind_of_file_system: str) -> None:
+    """Have the checkout lie on another kind of file system."""
+    stat = shutil.which("stat")
+    says = f'[ "$1" != -f ] || {{ echo {kind_of_file_system}; exit; }}'
+    machine.program("stat", f'#!/bin/sh\n{says}\nexec {stat} "$@"\n')
+
+
+@pytest.mark.parametrize("kind", ["vboxsf", "prl_fs", "v9fs", "fuseblk"])
+def test_folder_of_another_machine_keeps_that_ones_environment(machine: Machine, kind: str) -> None:
+    (machine.checkout / ".venv").mkdir()
+    (machine.checkout / ".venv" / "pillarbox.stamp").write_text("/usr/bin/python3\n/there\n")
+    put_on(machine, kind)
+    assert machine.pillarbox("topo").returncode == 0
+    assert machine.stamp == ["/usr/bin/python3", "/there"]
+    assert (machine.folder / "home/.local/share/pillarbox/venv/pillarbox.stamp").exists()
+
+
+def test_environment_elsewhere_is_updated_where_it_is(machine: Machine) -> None:
+    machine.settings["PILLARBOX_VENV"] = str(machine.folder / "home/.local/share/pillarbox/venv")
+    machine.provision()
+    machine.settings.clear()
+    with (machine.checkout / "setup.py").open("a") as setup:
+        setup.write("# one more\n")
+    assert machine.pillarbox("topo").returncode == 0
+    assert machine.pip_runs == 2
+    assert not machine.venv.exists()
+
+
 def assert_one_sentence(ran: subprocess.CompletedProcess[str], log: Path, *words: str) -> None:
     assert ran.returncode not in (0, None)
     form = rf"pillarbox: [^\n]+; [^\n]*'[^\n]+'[^\n]* \(full log: {re.escape(str(log))}\)\.\n"
