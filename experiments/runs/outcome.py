@@ -108,12 +108,14 @@ def ideal_of(
 def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
-    Goodput is all that receivers got, over the time until the last flow's end; its ideal likewise.
+    Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
+    a flow had none; its ideal likewise. Where every flow failed there is none.
     """
     results = found.results
     whole = [result for result in results if result.status == COMPLETED]
     delivered = sum(result.delivered_bytes for result in results)
-    end_s = max((result.end_s for result in results if result.end_s is not None), default=0.0)
+    ends = [result.end_s for result in whole if result.end_s is not None]
+    end_s = max(ends) if len(ends) == len(results) else found.readings.duration_s
     ideal_s = ideal.completion_s if ideal else math.nan
     if ideal is None:
         ideal_bps = None
@@ -126,7 +128,7 @@ def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
     return {
         "flows": len(results),
         "failed_flows": len(results) - len(whole),
-        "goodput_bps": delivered * 8 / end_s if end_s else 0.0,
+        "goodput_bps": delivered * 8 / end_s if whole else None,
         "completion_s": end_s if len(whole) == len(results) else None,
         "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
         "link_spread": _number(spread(sent)),

@@ -102,6 +102,8 @@ def totals_text(told: Mapping[str, Any]) -> str:
     """Return what trial.json says of the totals, in a few words; nothing where there are none."""
     if told["status"] == FAILED:
         return ""
+    if told["goodput_bps"] is None:
+        return f"all {told['flows']} flows failed"
     words = [f"{told['goodput_bps'] / 1e6:.1f} Mbit/s"]
     if told["ideal_bps"]:
         words.append(f"{told['goodput_bps'] / told['ideal_bps']:.2f} of the ideal")
@@ -147,7 +149,7 @@ def text_of(run: Run) -> str:
         if summary.against_first and summary.against_first.ratio.repeats
     ]
     lines += [
-        f"{summary.system}: {summary.failed_flows} flows failed"
+        f"{summary.system}: failed flows: {summary.failed_flows}"
         for summary in found
         if summary.failed_flows
     ]

@@ -19,7 +19,7 @@ from experiments.runs.order import Measured, Order
 from experiments.runs.run import run
 from experiments.runs.summary import doubtful, summaries, text_of
 from experiments.runs.trial import Shown, TrialError
-from experiments.traffic.flows import COMPLETED, FlowResult, Interval
+from experiments.traffic.flows import COMPLETED, FAILED, FlowResult, Interval
 from experiments.trust.readings import Readings, Spread
 from topos.base.errors import TopologyError
 
@@ -183,6 +183,31 @@ def test_a_trial_that_failed_is_a_row_with_its_reason(tmp_path: Path):
     assert "with code 1" in row.reason
     assert math.isnan(row.goodput_bps)
     assert len(found.flows) == 5 * 12
+
+
+def test_flows_that_failed_have_no_goodput_and_their_trial_takes_as_long_as_it_took(tmp_path: Path):
+    def failing(numbers: range):
+        def measured(order, live, log):
+            found = FakeTrials()(order, live, log)
+            results = [
+                replace(one, status=FAILED, reason="reset", end_s=None)
+                if one.flow.number in numbers
+                else replace(one, end_s=1.0)
+                for one in found.results
+            ]
+            return replace(found, results=tuple(results))
+
+        return run(replace(EXPERIMENT, repeats=1), tmp_path / str(numbers), measure=measured)
+
+    some = failing(range(1))
+    assert math.isnan(some.flows.goodput_bps[0]) and some.flows.reason[0] == "reset"
+    trial = some.of("bcube,2,1").trials.iloc[0]
+    assert trial.failed_flows == 1 and math.isnan(trial.completion_s)
+    assert trial.goodput_bps == 12 * 1_000_000 * 8 / END_S["bcube,2,1"]
+    assert "failed flows: 1" in text_of(some)
+    every = failing(range(12))
+    assert every.trials.goodput_bps.isna().all()
+    text_of(every)
 
 
 def test_invalid_trials_are_shown_and_never_averaged(tmp_path: Path):
