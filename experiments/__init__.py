@@ -1,7 +1,7 @@
 """Experiments on the networks, their records, and the command line.
 
 >>> from experiments import load                                         # doctest: +SKIP
->>> load("quick-20260301-101500-seed1").flows
+>>> load("quick-20260301-101500-seed1").flows                           # doctest: +SKIP
 """
 
 from typing import TYPE_CHECKING, Any

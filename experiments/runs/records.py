@@ -2,7 +2,7 @@
 
 >>> from experiments import load                                         # doctest: +SKIP
 >>> run = load("quick-20260301-101500-seed1")
->>> run.valid().flows.groupby("system").goodput_bps.describe()
+>>> run.valid().flows.groupby("system").goodput_bps.describe()          # doctest: +SKIP
 """
 
 from __future__ import annotations

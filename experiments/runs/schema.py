@@ -31,7 +31,7 @@ TRIALS = {
     "reason": "string",
     "flows": "Int64",
     "failed_flows": "Int64",
-    "goodput_bps": "float64",  # all that was delivered until the last flow's end; missing if all failed
+    "goodput_bps": "float64",  # until the last flow ended; missing if all failed
     "completion_s": "float64",  # of the last flow; missing where one failed
     "fairness": "float64",  # Jain's index over the flows' goodput
     "link_spread": "float64",  # standard deviation over mean of what servers' ports sent
