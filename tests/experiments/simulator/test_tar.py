@@ -1,0 +1,145 @@
+"""Compiled probes are those of the routers, decision by decision, round by round."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import numpy
+import pytest
+
+import topos
+from experiments.fluid.links import routes_of
+from experiments.simulator.flows import all_to_all, random_flows
+from experiments.simulator.paths import routes
+from experiments.simulator.tar import Tar
+from hosts.base.path import Path, Step
+from hosts.ficonn import tar as rules
+from topos.base.errors import TopologyError
+from topos.ficonn import SWITCH, FiConn
+
+ROUNDS = 3
+
+
+class Drawn:
+    """What the routers draw from, in place of a random.Random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = numpy.random.default_rng(seed)
+
+    def randrange(self, stop: int) -> int:
+        return int(self.random.integers(0, stop))
+
+
+class Plain:
+    """The same network from the routers' own decisions, with lists and dictionaries."""
+
+    def __init__(self, ficonn: FiConn, seed: int, printed: bool) -> None:
+        self.ficonn, self.random, self.printed = ficonn, Drawn(seed), printed
+        self.out: Counter[tuple[int, int]] = Counter()
+        self.virtual: dict[int, list[int]] = defaultdict(list)
+        self.paths: dict[int, Path] = {}
+        self.bypasses = 0
+
+    def sight(self, server: int) -> rules.Sight:
+        switch = self.out[server, SWITCH] + len(self.virtual[server])
+        free = [-float(flows) for flows in (self.out[server, 1], switch)]
+        return rules.Sight(lambda step: True, self.random, *free)  # type: ignore[arg-type]
+
+    def probe(self, flow: int, source: int, destination: int) -> None:
+        if flow in self.paths:
+            self.weigh(self.paths.pop(flow), -1)
+        for server in list(self.virtual):
+            self.forget(flow, server)
+        probe = rules.first_probe(self.ficonn, source, destination)
+        ways: dict[int, rules.Way] = {}
+        at, came = source, None
+        while True:
+            self.forget(flow, at)
+            seen = self.sight(at)
+            decision = rules.decide(self.ficonn, at, probe, came, ways.get(at), seen)
+            if isinstance(decision, rules.Arrived):
+                break
+            assert not isinstance(decision, rules.Stuck)
+            if isinstance(decision, rules.Onward):
+                ways[at], step = decision.way, decision.way.next
+                if step.port == SWITCH and self.virtual[at]:
+                    self.virtual[at].pop(0)
+            else:
+                ways.pop(at, None)
+                step = decision.step
+                if decision.virtual:
+                    self.virtual[at].append(flow)
+                    self.bypasses += 1
+            probe = probe._replace(progress=decision.progress)
+            at, came = step.peer, Step(step.port, at)
+        steps, at = [], source
+        while at != destination:
+            steps.append(ways[at].next)
+            at = steps[-1].peer
+        self.paths[flow] = Path(source, tuple(steps))
+        self.weigh(self.paths[flow], 1)
+
+    def forget(self, flow: int, server: int) -> None:
+        if flow in self.virtual[server] and not self.printed:
+            self.virtual[server].remove(flow)
+
+    def weigh(self, path: Path, flows: int) -> None:
+        for server, step in zip(path.servers, path.steps, strict=False):
+            self.out[server, step.port] += flows
+
+
+@pytest.mark.parametrize("printed", [False, True], ids=["", "as printed"])
+@pytest.mark.parametrize("pattern", ["random", "burst"])
+@pytest.mark.parametrize(
+    "spec", ["ficonn,4,1", "ficonn,8,1", "ficonn,4,2", "ficonn,8,2", "ficonn,4,3"]
+)
+def test_rounds_are_those_of_the_routers(spec: str, pattern: str, printed: bool) -> None:
+    ficonn = topos.parse(spec)
+    assert isinstance(ficonn, FiConn)
+    random = numpy.random.default_rng(6)
+    sources, destinations = random_flows(ficonn.servers, 250, random)
+    if pattern == "burst":  # from one of the top level's members to another one
+        below = ficonn.sizes[-2]
+        sources, destinations = sources % below, below + destinations % below
+    chance = numpy.random.default_rng(9)
+    ours = Tar(ficonn, sources, destinations, chance, printed=printed)
+    plain = Plain(ficonn, 9, printed)
+    for _ in range(ROUNDS):
+        ours.probe(0, 100)
+        ours.probe(100)
+        for flow, ends in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
+            plain.probe(flow, *ends)
+        expected = routes_of(ficonn, [plain.paths[flow] for flow in range(len(sources))])
+        found = ours.routes()
+        assert found.starts.tolist() == expected.starts.tolist()
+        assert found.links.tolist() == expected.links.tolist()
+        virtual = [len(plain.virtual[server]) for server in range(ficonn.servers)]
+        assert ours.virtual_flows().tolist() == virtual
+    assert plain.bypasses  # else nothing but TOR was compared
+
+
+def test_a_first_flow_takes_tor_and_flows_not_yet_probed_have_no_path() -> None:
+    ficonn = topos.parse("ficonn,8,2")
+    ends = random_flows(ficonn.servers, 50, numpy.random.default_rng(2))
+    flows = Tar(ficonn, *ends, numpy.random.default_rng(1))
+    flows.probe(0, 1)
+    found, expected = flows.routes(), routes(ficonn, "tor", *(end[:1] for end in ends))
+    assert found.links.tolist() == expected.links.tolist()
+    assert found.starts.tolist() == [0, *[len(expected.links)] * 50]
+
+
+def test_flows_arrive_and_load_the_ports_of_their_paths() -> None:
+    ficonn = topos.parse("ficonn,4,2")
+    flows = Tar(ficonn, *all_to_all(numpy.arange(24)), numpy.random.default_rng(1))
+    for _ in range(2):
+        flows.probe()
+    found, loads = flows.hops(), numpy.zeros((48, 2), int)
+    assert found.peers[found.starts[1:] - 1].tolist() == flows.destinations.tolist()
+    for source, (first, end) in zip(flows.sources, pairwise(found.starts), strict=True):
+        here = [source, *found.peers[first : end - 1]]
+        numpy.add.at(loads, (here, found.ports[first:end]), 1)
+    assert (flows.loads() == loads).all()
+
+
+def test_a_level_0_network_is_refused() -> None:
+    with pytest.raises(TopologyError, match="no backup links"):
+        Tar(FiConn(4, 0), numpy.array([0]), numpy.array([1]), numpy.random.default_rng(1))
