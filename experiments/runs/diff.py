@@ -142,7 +142,9 @@ def _results_text(found: Difference) -> str:
             "The intervals cover chance within the runs, not what else changed between them: to "
             "compare two systems, put both into one experiment."
         )
-    return "\n".join(lines or ["No system has valid trials in both runs."])
+    else:
+        lines.append("No system has valid trials in both runs: the results cannot be compared.")
+    return "\n".join(lines)
 
 
 def _shown(value: Any) -> str:

@@ -1,7 +1,7 @@
 """A run's records: written by the schema, and read again as pandas frames.
 
 >>> from experiments import load                                         # doctest: +SKIP
->>> run = load("quick-20260301-101500-seed1")
+>>> run = load("quick-20260301-101500-seed1")                            # doctest: +SKIP
 >>> run.valid().flows.groupby("system").goodput_bps.describe()          # doctest: +SKIP
 """
 
