@@ -118,8 +118,9 @@ class Remote(Router):
             kind, *fields = plain
             if kind == "send":
                 port, peer, ethertype, data = fields
-                known = peer == EVERYONE or _whole(peer, self.topology.servers)
-                if known and _whole(port, self.topology.ports) and _whole(ethertype, 1 << 16):
+                if whole(port, self.topology.ports) and whole(ethertype, 1 << 16):
+                    if peer != EVERYONE and peer not in self.neighbours.peers[port]:
+                        return Drop("next hop is no neighbour", packet)
                     return Send(port, peer, Frame(ethertype, _bytes(data)))
             elif kind == "deliver":
                 delivered = _bytes(*fields)
@@ -174,7 +175,8 @@ def _moment(when: Any, now: float) -> float:
     raise Stopped("it wants to be called at a time that is none")
 
 
-def _whole(value: Any, below: int) -> bool:
+def whole(value: Any, below: int) -> bool:
+    """Tell whether a stranger's value is a whole number from 0 to below that."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 

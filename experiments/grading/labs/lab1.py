@@ -1,0 +1,164 @@
+"""Lab 1: addresses and wiring, of the network that is drawn for the student."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import topos
+from experiments.grading.engine import Case, Check, Verdict, Work, verdict
+from topos.base.polymorphic import NOTHING
+from topos.base.topology import Topology
+
+TITLE = "Addresses and wiring"
+FOLDER = "1-addresses"
+MODULES: tuple[str, ...] = ()
+NETWORKS: tuple[str, ...] = ()
+# What a student may get, and other sizes of the same: nobody can write down all answers.
+OWN = {
+    "dpillar,6,2": ("dpillar,4,4", "dpillar,8,3"),
+    "dcell,4,1": ("dcell,5,1", "dcell,3,2"),
+    "bcube,4,1": ("bcube,3,3", "bcube,5,2"),
+    "ficonn,4,2": ("ficonn,6,2", "ficonn,8,1"),
+}
+CASES = 40
+OTHER_CASES = 24
+
+Judge = Callable[[Work, Topology, random.Random], Case]
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, and a server to work out by hand."""
+    network = topos.parse(draw.choice(list(OWN)))
+    server = draw.randrange(network.servers)
+    return {
+        "network": network.spec,
+        **{name: network.parameters[name] for name in ("n", "k")},
+        "server": network.address(server),
+    }
+
+
+def addresses(work: Work) -> list[Case]:
+    """Ask for numbers and addresses, half of each."""
+    return asked(work, "addresses", [address_of, number_of])
+
+
+def peers(work: Work) -> list[Case]:
+    """Ask who is one hop away."""
+    return asked(work, "peers", [peers_by])
+
+
+def switches(work: Work) -> list[Case]:
+    """Ask what a cable leads to."""
+    return asked(work, "switches", [switch_by])
+
+
+def ports(work: Work) -> list[Case]:
+    """Ask which port leads to another server."""
+    return asked(work, "ports", [port_to])
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask everything of a network of another size."""
+    spec = work.draw("size").choice(OWN[work.values["network"]])
+    kinds = [address_of, number_of, peers_by, switch_by]
+    return asked(work, "other", kinds, topos.parse(spec), OTHER_CASES)
+
+
+def asked(
+    work: Work,
+    name: str,
+    kinds: list[Judge],
+    network: Topology | None = None,
+    many: int = CASES,
+) -> list[Case]:
+    """Return so many cases, of all kinds in turn."""
+    own = network or topos.parse(work.values["network"])
+    draw = work.draw(name)
+    return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
+
+
+def address_of(work: Work, network: Topology, draw: random.Random) -> Case:
+    """Ask for the digits of a number."""
+    server = draw.randrange(network.servers)
+    return _case(work, network, "address", [server], list(network.digits(server)))
+
+
+def number_of(work: Work, network: Topology, draw: random.Random) -> Case:
+    """Ask for the number of some digits."""
+    server = draw.randrange(network.servers)
+    return _case(work, network, "number", [list(network.digits(server))], server)
+
+
+def switch_by(work: Work, network: Topology, draw: random.Random) -> Case:
+    """Ask for the switch at a port; None where there is a server, or nothing."""
+    server, port = draw.randrange(network.servers), draw.randrange(network.ports)
+    node = network.server_plug(server, port).node
+    switch = node - network.servers if node >= network.servers else None
+    return _case(work, network, "switch", [list(network.digits(server)), port], switch)
+
+
+def port_to(work: Work, network: Topology, draw: random.Random) -> Case:
+    """Ask for the lowest port that leads to a server in one hop; in a third of cases none does."""
+    server = draw.randrange(network.servers)
+    near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
+    to = draw.choice(near) if draw.random() < 2 / 3 else draw.randrange(network.servers)
+    ways = (port for port in range(network.ports) if to in network.peers(server, port))
+    ends = [list(network.digits(server)), list(network.digits(to))]
+    return _case(work, network, "port_to", ends, next(ways, None))
+
+
+def peers_by(work: Work, network: Topology, draw: random.Random) -> Case:
+    """Ask for the peers at a port that has a cable, in any order; those that are right count."""
+    cabled = [
+        (server, port)
+        for server in range(network.servers)
+        for port in range(network.ports)
+        if network.server_plug(server, port).node != NOTHING
+    ]
+    server, port = draw.choice(cabled)
+    right = {network.digits(peer) for peer in network.peers(server, port)}
+    arguments = [list(network.digits(server)), port]
+
+    def judge() -> Verdict:
+        answer = work.call("peers", *_size(network), *arguments)
+        try:
+            got = {tuple(digits) for digits in answer}
+            share = len(got & right) / len(got | right)
+        except TypeError:
+            return Verdict(0.0, f"{answer!r:.80} is no list of addresses")
+        return Verdict(share, f"{_told(got)}, right is {_told(right)}")
+
+    return Case(_question(network, "peers", arguments), judge)
+
+
+def _case(work: Work, network: Topology, function: str, arguments: list[Any], right: Any) -> Case:
+    def judge() -> Verdict:
+        answer = work.call(function, *_size(network), *arguments)
+        same = type(answer) is type(right) and answer == right
+        return verdict(same, f"{answer!r:.60}, right is {right!r}")
+
+    return Case(_question(network, function, arguments), judge)
+
+
+def _size(network: Topology) -> list[int]:
+    return [network.parameters["n"], network.parameters["k"]]
+
+
+def _question(network: Topology, function: str, arguments: list[Any]) -> str:
+    given = [tuple(a) if isinstance(a, list) else a for a in (*_size(network), *arguments)]
+    return f"{network.spec}, {function}({', '.join(map(repr, given))})"
+
+
+def _told(addresses: set[Any]) -> str:
+    return f"{sorted(addresses, key=repr)!r:.100}"
+
+
+CHECKS = (
+    Check("addresses and numbers", 20, addresses),
+    Check("peers", 35, peers),
+    Check("switches", 20, switches),
+    Check("the port to a server", 10, ports),
+    Check("a network of another size", 15, other_size),
+)

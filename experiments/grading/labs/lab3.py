@@ -1,0 +1,271 @@
+"""Lab 3: disjoint paths, and another one when one fails (Liao 2012, 4; Guo 2009, 3.3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import topos
+from experiments.grading.engine import Case, Check, Verdict, Work, verdict
+from experiments.grading.packets import way_told
+from experiments.grading.remote import whole
+from hosts.base.path import Path, Step, disjoint
+from topos.base.topology import Topology
+
+TITLE = "Disjoint paths and failover"
+FOLDER = "3-disjoint-paths"
+MODULES = ("topos.dpillar", "topos.bcube", "hosts.base.path")
+
+
+class Family(NamedTuple):
+    """Networks of one kind: what its paper says of its disjoint paths, beside their number."""
+
+    own: tuple[str, ...]
+    hidden: tuple[str, ...]
+    detour: int  # hops that they may have over the diameter
+    ends_shared: bool  # whether all may pass the same first and the same last switch
+
+
+FAMILIES = {
+    "dpillar": Family(("dpillar,8,2", "dpillar,6,3"), ("dpillar,4,4", "dpillar,10,2"), 2, True),
+    "bcube": Family(("bcube,4,2", "bcube,5,1"), ("bcube,3,3", "bcube,6,1"), 1, False),
+}
+NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
+PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
+MOST_PATHS = 64  # of an answer
+MOST_HOPS = 64
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network and a pair to work out by hand."""
+    family = FAMILIES[draw.choice(list(FAMILIES))]
+    network = topos.parse(draw.choice(family.own))
+    a, b = far_pair(network, draw)
+    return {
+        "network": network.spec,
+        "source": network.address(a),
+        "destination": network.address(b),
+        "disjoint paths": wanted(network),
+        "hops at most": longest(network),
+    }
+
+
+def wanted(network: Topology) -> int:
+    """Return how many paths the paper finds."""
+    return int(network.disjoint_paths().value or 0)
+
+
+def longest(network: Topology) -> int:
+    """Return how long the paper lets them be."""
+    return int(network.diameter_bound().value or 0) + FAMILIES[network.kind].detour
+
+
+def far_pair(network: Topology, draw: random.Random) -> tuple[int, int]:
+    """Return two servers that share no switch: in a DPillar, others have fewer paths."""
+    while True:
+        a, b = draw.sample(range(network.servers), 2)
+        if all(b not in network.peers(a, port) for port in range(network.ports)):
+            return a, b
+
+
+# -- the paths ---------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What the student's `path_set` returned: the paths that are some, and what is wrong."""
+
+    paths: list[Path]
+    returned: int
+    wrong: str
+
+
+def answer(work: Work, network: Topology, source: int, destination: int) -> Answer:
+    """Ask for a set of paths, and keep what are ways between the two."""
+    found = work.call("path_set", source, destination, network=network.spec)
+    if not isinstance(found, list) or len(found) > MOST_PATHS:
+        return Answer([], 0, f"{found!r:.60} is no list of paths")
+    paths: list[Path] = []
+    wrong = ""
+    for steps in found:
+        path, why = _path(network, source, destination, steps)
+        if path and path in paths:
+            path, why = None, f"{way_told(network, path)} is there twice"
+        if path:
+            paths.append(path)
+        wrong = wrong or why
+    return Answer(paths, len(found), wrong)
+
+
+def _path(network: Topology, source: int, destination: int, steps: Any) -> tuple[Path | None, str]:
+    """Return the path that these steps make, or why they make none."""
+    if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
+        return None, f"{steps!r:.60} is no list of steps (port, peer)"
+    passed, made = [source], []
+    for step in steps:
+        if not isinstance(step, list) or len(step) < 2:
+            return None, f"{step!r:.40} is no step (port, peer)"
+        port, peer = step[:2]
+        at = network.address(passed[-1])
+        there = whole(port, network.ports) and whole(peer, network.servers)
+        if not there or peer not in network.peers(passed[-1], port):
+            return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
+        if peer in passed:
+            return None, f"a path comes through {network.address(peer)} twice"
+        passed.append(peer)
+        made.append(Step(port, peer))
+    if passed[-1] != destination:
+        return None, f"a path ends at {network.address(passed[-1])}"
+    return Path(source, tuple(made)), ""
+
+
+def apart(network: Topology, paths: list[Path]) -> list[Path]:
+    """Return those that share nothing with one before them but what the paper lets them share."""
+    kept: list[Path] = []
+    for path in paths:
+        if disjoint(network, [*kept, path], shared=_shared(network, [*kept, path])):
+            kept.append(path)
+    return kept
+
+
+def _shared(network: Topology, paths: list[Path]) -> set[int]:
+    if not FAMILIES[network.kind].ends_shared:
+        return set()
+    nodes = paths[0].nodes(network)
+    return {nodes[1], nodes[-2]}
+
+
+# -- the checks --------------------------------------------------------------------------------
+
+
+def real(work: Work) -> list[Case]:
+    """Each path leads over cables that are there, through no server twice, to its destination."""
+
+    def judge(network: Topology, found: Answer) -> Verdict:
+        share = len(found.paths) / max(found.returned, wanted(network))
+        return Verdict(share, found.wrong or _too_few(network, found.paths))
+
+    return on_pairs(work, "real", judge)
+
+
+def separate(work: Work) -> list[Case]:
+    """No two paths share a server or a switch."""
+    return on_pairs(work, "separate", _separate)
+
+
+def _separate(network: Topology, found: Answer) -> Verdict:
+    kept = apart(network, found.paths)
+    meets = next((way_told(network, path) for path in found.paths if path not in kept), "")
+    said = f"{meets} shares a server or switch with one before it" if meets else ""
+    share = len(kept) / max(found.returned, wanted(network))
+    return Verdict(share, said or found.wrong or _too_few(network, found.paths))
+
+
+def short(work: Work) -> list[Case]:
+    """Each path is as short as the paper says."""
+
+    def judge(network: Topology, found: Answer) -> Verdict:
+        bound = longest(network)
+        fits = [path for path in found.paths if len(path) <= bound]
+        too_long = [path for path in found.paths if len(path) > bound]
+        said = f"{len(too_long[0])} hops, {bound} are enough" if too_long else found.wrong
+        share = len(fits) / max(found.returned, wanted(network))
+        return Verdict(share, said or _too_few(network, found.paths))
+
+    return on_pairs(work, "short", judge)
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask for disjoint paths in a network of another size."""
+    hidden = FAMILIES[topos.parse(work.values["network"]).kind].hidden
+    network = topos.parse(work.draw("size").choice(hidden))
+    return on_pairs(work, "other", _separate, network, OTHER_PAIRS)
+
+
+def _too_few(network: Topology, paths: list[Path]) -> str:
+    return f"{len(paths)} paths, there are {wanted(network)}"
+
+
+def on_pairs(
+    work: Work, name: str, judge: Any, network: Topology | None = None, many: int = PAIRS
+) -> list[Case]:
+    """Return a case for each of many pairs."""
+    own = network or topos.parse(work.values["network"])
+    draw = work.draw(name)
+
+    def case(source: int, destination: int) -> Case:
+        ends = f"{own.address(source)} to {own.address(destination)}"
+        return Case(
+            f"{own.spec}, paths from {ends}",
+            lambda: judge(own, answer(work, own, source, destination)),
+        )
+
+    return [case(*far_pair(own, draw)) for _ in range(many)]
+
+
+def failover(work: Work) -> list[Case]:
+    """Let links on some of the student's own paths fail, in a third of the cases on all."""
+    network, draw = topos.parse(work.values["network"]), work.draw("failover")
+    many = wanted(network)
+    numbers = [many if i % 3 == 2 else 1 + draw.randrange(many - 1) for i in range(FAULTS)]
+    return [_failover(work, network, far_pair(network, draw), n, draw) for n in numbers]
+
+
+def _failover(
+    work: Work, network: Topology, pair: tuple[int, int], failing: int, draw: random.Random
+) -> Case:
+    places = [(draw.random(), draw.random()) for _ in range(MOST_PATHS)]
+    a, b = map(network.address, pair)
+
+    def judge() -> Verdict:
+        found = answer(work, network, *pair)
+        if len(found.paths) < wanted(network):
+            return Verdict(0.0, found.wrong or _too_few(network, found.paths))
+        order = sorted(range(len(found.paths)), key=lambda i: places[i][0])
+        failed = {_link(found.paths[i], places[i][1]) for i in order[:failing]}
+        return _tries(work, network, found.paths, failed)
+
+    return Case(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
+
+
+Link = tuple[int, int, int]  # server, port, peer
+
+
+def _links(path: Path) -> list[Link]:
+    return [(server, *step[:2]) for server, step in zip(path.servers, path.steps, strict=False)]
+
+
+def _link(path: Path, place: float) -> Link:
+    return _links(path)[int(place * len(path))]
+
+
+def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Verdict:
+    """Play the source's network: each failed try tells it one more failed link."""
+    told: list[Link] = []
+    plain = [[list(step[:2]) for step in path.steps] for path in paths]
+    works = [not failed.intersection(_links(path)) for path in paths]
+    for _ in range(len(paths) + 1):
+        choice = work.call("choose", paths[0].source, plain, told)
+        if choice is None:
+            return verdict(not any(works), "it gave up, though a path works")
+        if not whole(choice, len(paths)):
+            return Verdict(0.0, f"{choice!r:.30} is not the number of a path, nor None")
+        if set(told).intersection(_links(paths[choice])):
+            return Verdict(0.0, f"it chose path {choice}, of which it was told that it has failed")
+        if works[choice]:
+            return verdict(True, "")
+        told.append(_first(failed, _links(paths[choice])))
+    return Verdict(0.0, "it chose again and again")
+
+
+def _first(failed: set[Link], links: Iterable[Link]) -> Link:
+    return next(link for link in links if link in failed)
+
+
+CHECKS = (
+    Check("paths are real", 20, real),
+    Check("paths are disjoint", 35, separate),
+    Check("paths are short", 15, short),
+    Check("another path when one fails", 20, failover),
+    Check("a network of another size", 10, other_size),
+)

@@ -1,0 +1,286 @@
+"""Lab 4: link state inside a DCell_1, local reroute beyond it (Guo 2008, section 4.3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import topos
+from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.packets import faults_told, hop_told
+from experiments.grading.remote import whole
+from hosts.base.failures import NONE, Failures
+from hosts.base.linkstate import SEQUENCES, newer, next_steps
+from hosts.base.path import Step
+from hosts.base.shortest import steps
+from hosts.dcell import dfr
+from topos.dcell import DCell
+
+TITLE = "Link state and local reroute in DCell"
+FOLDER = "4-dcell-reroute"
+MODULES = ("topos.dcell",)
+NETWORKS = ("dcell,2,2", "dcell,3,2")
+CELL = 1  # DCell_b: the level within which servers know all links
+PACKETS = 30
+LONGEST_WAY = 64
+
+Link = tuple[int, int, int]  # server, port, peer
+Pair = tuple[int, int]
+Draw = Callable[[DCell, random.Random, Pair], Failures]
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, a pair in two DCell_1s, and the cable between these, which fails."""
+    dcell = dcell_of(draw.choice(NETWORKS))
+    source, destination = far_pair(dcell, draw)
+    near, over = leaving(dcell, source, destination)
+    return {
+        "network": dcell.spec,
+        "source": dcell.address(source),
+        "destination": dcell.address(destination),
+        "failed link": f"{dcell.address(near)}-{dcell.address(over.peer)}",
+    }
+
+
+def dcell_of(spec: str) -> DCell:
+    """Return the network of a spec."""
+    network = topos.parse(spec)
+    assert isinstance(network, DCell)
+    return network
+
+
+def far_pair(dcell: DCell, draw: random.Random) -> Pair:
+    """Return two servers of different DCell_1s."""
+    while True:
+        a, b = draw.sample(range(dcell.servers), 2)
+        if not dfr.together(dcell, CELL, a, b):
+            return a, b
+
+
+def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
+    """Return the link by which DCellRouting leaves the source's DCell_1."""
+    link = dfr.first_link(dcell, CELL, source, destination)
+    assert link is not None
+    return link
+
+
+# -- link state ----------------------------------------------------------------------------------
+
+
+def sequences(work: Work) -> list[Case]:
+    """Ask which of two link states is the newer, round the end of the numbers too."""
+    draw = work.draw("sequences")
+    near = [draw.randrange(SEQUENCES) for _ in range(4)]
+    pairs: list[tuple[int | None, int]] = [(None, draw.randrange(SEQUENCES)), (7, 7)]
+    pairs += [(number, number + draw.randrange(1, 1000)) for number in near[:2]]
+    pairs += [(number + draw.randrange(1, 1000), number) for number in near[2:]]
+    late = SEQUENCES - draw.randrange(1, 50)
+    pairs += [(late, draw.randrange(50)), (draw.randrange(50), late)]
+
+    def case(known: int | None, heard: int) -> Case:
+        right = known is None or newer(heard % SEQUENCES, known % SEQUENCES)
+
+        def judge() -> Verdict:
+            got = work.call("is_news", known, heard)
+            return verdict(got is right, f"{got!r:.30}, right is {right}")
+
+        return Case(f"is_news({known}, {heard})", judge)
+
+    return [
+        case(None if known is None else known % SEQUENCES, heard % SEQUENCES)
+        for known, heard in pairs
+    ]
+
+
+def shortest(work: Work) -> list[Case]:
+    """Ask for next hops in DCell_1s that have lost some links; some are listed by one end only."""
+    dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
+    return [_shortest(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(12)]
+
+
+def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Case:
+    inside = dfr.members(dcell, CELL, server)
+    known = listed(dcell, server, NONE)
+    lost = draw.sample([link for link in known if link[2] in inside], 3)
+    known = [link for link in known if link not in lost]  # their other ends still list them
+    gone = {frozenset((a, b)) for a, _, b in lost}
+    ways = _ways(dcell, inside, gone)
+    reached = next_steps(server, ways)
+
+    def judge() -> Verdict:
+        answer = work.call("next_steps", server, known)
+        try:
+            got = {to: (port, peer) for to, port, peer in answer}
+        except (TypeError, ValueError):
+            return Verdict(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
+        wrong = [to for to in inside if to != server and not _first_hop(ways, server, to, got)]
+        if not wrong and set(got) == set(reached):
+            return RIGHT
+        to = min({*wrong, *set(got) ^ set(reached)} & set(inside), default=server)
+        said = f"to {dcell.address(to)} it names {hop_told(dcell, got.get(to))}"
+        return Verdict(0.9 * (1 - len(wrong) / (len(inside) - 1)), said)
+
+    cut = ", ".join(f"{dcell.address(a)} has lost {dcell.address(b)}" for a, _, b in lost)
+    return Case(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
+
+
+def _ways(
+    dcell: DCell, inside: Iterable[int], gone: set[frozenset[int]]
+) -> Callable[[int], list[Step]]:
+    members = set(inside)
+
+    def ways(server: int) -> list[Step]:
+        found = [step for step in steps(dcell, server) if step.peer in members]
+        return [step for step in found if frozenset((server, step.peer)) not in gone]
+
+    return ways
+
+
+def _first_hop(
+    ways: Callable[[int], list[Step]], server: int, to: int, got: dict[Any, Any]
+) -> bool:
+    """Tell whether the hop is the first of a shortest way, or rightly none."""
+    length = _lengths(ways, to)  # of the way from each server; every link goes both ways
+    if server not in length:
+        return to not in got
+    firsts = {step[:2] for step in ways(server) if length.get(step.peer) == length[server] - 1}
+    return got.get(to) in firsts
+
+
+def _lengths(ways: Callable[[int], list[Step]], to: int) -> dict[int, int]:
+    length = {to: 0}
+    for at in (queue := [to]):
+        for step in ways(at):
+            if step.peer not in length:
+                length[step.peer] = length[at] + 1
+                queue.append(step.peer)
+    return length
+
+
+def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
+    """Return what the servers of a DCell_1 list of their links: those that work."""
+    inside = dfr.members(dcell, CELL, server)
+    alive = [member for member in inside if member not in failures.nodes]
+    return [(at, step.port, step.peer) for at in alive for step in steps(dcell, at, failures)]
+
+
+# -- packets -------------------------------------------------------------------------------------
+
+
+def undisturbed(work: Work) -> list[Case]:
+    """Send packets where nothing has failed: none takes longer than DCellRouting may."""
+    return sent(work, "undisturbed", lambda *_: NONE)
+
+
+def inside_fails(work: Work) -> list[Case]:
+    """Let a link inside the source's DCell_1 fail that the packet would take."""
+
+    def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
+        hops = pairwise(dfr.path(dcell, *pair).servers)
+        inside = [hop for hop in hops if dfr.together(dcell, CELL, pair[0], hop[1])]
+        return Failures(links=frozenset([frozenset(draw.choice(inside))])) if inside else NONE
+
+    return sent(work, "inside", draw_one, lambda failures: bool(failures.links))
+
+
+def leaving_fails(work: Work) -> list[Case]:
+    """Let the link fail by which DCellRouting leaves the source's DCell_1."""
+
+    def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
+        near, over = leaving(dcell, *pair)
+        return Failures(links=frozenset([frozenset((near, over.peer))]))
+
+    return sent(work, "leaving", draw_one)
+
+
+def rack_fails(work: Work) -> list[Case]:
+    """Let the rack die at the near or the far end of that link: switch and servers."""
+
+    def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
+        near, over = leaving(dcell, *pair)
+        switches = [dcell.server_plug(end, 0).node for end in (near, over.peer)]
+        switch = draw.choice(switches)
+        rack = frozenset(plug.node for _, plug in dcell.neighbours(switch))
+        return NONE if rack.intersection(pair) else Failures(rack | {switch})
+
+    return sent(work, "rack", draw_one, lambda failures: bool(failures.nodes))
+
+
+def sent(
+    work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
+) -> list[Case]:
+    """Return packets between DCell_1s, each with failures that DFR finds a way around."""
+    dcell, draw = dcell_of(work.values["network"]), work.draw(name)
+    cases: list[Case] = []
+    while len(cases) < PACKETS:
+        pair = far_pair(dcell, draw)
+        failures = fail(dcell, draw, pair)
+        if usable(failures) and dfr.around(dcell, *pair, failures).paths:
+            cases.append(_packet(work, dcell, pair, failures))
+    return cases
+
+
+def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Case:
+    ends = " to ".join(map(dcell.address, pair))
+    asked = f"{dcell.spec}, packet from {ends}{faults_told(dcell, failures)}"
+    return Case(asked, lambda: _walk(work, dcell, pair, failures))
+
+
+def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Verdict:
+    """Carry a packet from server to server as the student's decisions say."""
+    at, destination = pair
+    proxy: int | None = None
+    came_by: int | None = None
+    retry, way = dfr.RETRY, [at]
+    bound = LONGEST_WAY if failures != NONE else int(dcell.diameter_bound().value or 0)
+    while at != destination:
+        if len(way) > bound:
+            return Verdict(0.0, f"over {bound} hops: {_told(dcell, way[:12])} ...")
+        proxy = None if at == proxy else proxy
+        links = listed(dcell, at, failures)
+        answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
+        step, onward, wrong = _checked(dcell, at, answer, failures)
+        if step is None:
+            return Verdict(0.0, f"at {dcell.address(at)} {wrong}; so far {_told(dcell, way)}")
+        retry -= onward not in (None, proxy)  # another proxy is a reroute
+        if retry < 1:
+            return Verdict(0.0, f"rerouted {dfr.RETRY} times: {_told(dcell, way)}")
+        came_by = dcell.server_plug(at, step.port).port if step.port else 0
+        at, proxy = step.peer, onward
+        way.append(at)
+    return RIGHT
+
+
+def _checked(
+    dcell: DCell, at: int, answer: Any, failures: Failures
+) -> tuple[Step | None, int | None, str]:
+    """Return the hop and the proxy that an answer names, or what is wrong with it."""
+    if answer is None:
+        return None, None, "it drops the packet, though there is a way"
+    if not isinstance(answer, list) or len(answer) != 3:
+        return None, None, f"{answer!r:.50} is no (port, peer, proxy)"
+    port, peer, proxy = answer
+    if not whole(port, dcell.ports) or peer not in dcell.peers(at, port):
+        return None, None, f"there is no server {peer!r:.10} behind port {port!r:.10}"
+    if proxy is not None and not whole(proxy, dcell.servers):
+        return None, None, f"{proxy!r:.20} is no proxy"
+    step = Step(port, peer)
+    if failures.of_hop(dcell, at, step):
+        return None, None, f"it sends to {dcell.address(peer)}, over a link that has failed"
+    return step, proxy, ""
+
+
+def _told(dcell: DCell, way: list[int]) -> str:
+    return " ".join(map(dcell.address, way))
+
+
+CHECKS = (
+    Check("news or not", 10, sequences),
+    Check("shortest ways inside", 30, shortest),
+    Check("nothing has failed", 10, undisturbed),
+    Check("a link inside has failed", 15, inside_fails),
+    Check("the link that leaves has failed", 20, leaving_fails),
+    Check("a rack has failed", 15, rack_fails),
+)
