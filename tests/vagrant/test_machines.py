@@ -125,12 +125,13 @@ def test_lima_has_what_limactl_asks_for() -> None:
         debian = {"x86_64": "amd64", "aarch64": "arm64"}[image["arch"]]
         assert re.fullmatch(rf"https://cloud\.debian\.org/.*-{debian}\.qcow2", image["location"])
     assert (machine["cpus"], machine["memory"]) == (2, "4GiB")
-    assert machine["mounts"] == [{"location": "{{.Param.checkout}}", "writable": True}]
+    (mount,) = machine["mounts"]
+    assert mount == {"location": "{{.Param.checkout}}", "mountPoint": PLACE, "writable": True}
     assert list(machine["param"]) == ["checkout"]
     assert machine["portForwards"] == [{"guestPort": REPORT_PORT, "hostIP": "127.0.0.1"}]
     (step,) = machine["provision"]
     assert step["mode"] == "system"
-    assert step["script"] == f'#!/bin/sh\nexec sh "$PARAM_checkout/{SCRIPT}"\n'
+    assert step["script"] == f"#!/bin/sh\nexec sh {PLACE}/{SCRIPT}\n"
 
 
 def test_user_data_clones_and_provisions() -> None:
