@@ -176,11 +176,11 @@ def notes(done: Run, scale: Scale) -> list[str]:
     """Return how it was measured, and which trials cannot be believed."""
     plan = done.manifest["plan"]
     rate = plan["systems"][0]["rate_mbit"]
+    scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
+    scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
     told = [
-        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.told)} trials; rates are "
-        f"multiplied by {scale.rate:g}"
-        + (f", times by {scale.time:.4g}, to compare" if scale.time != 1 else " to compare")
-        + f". Records: {done.folder}"
+        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.told)} trials{scaled}. "
+        f"Records: {done.folder}"
     ]
     for one in done.told:
         if not one["valid"]:

@@ -288,8 +288,9 @@ def test_failover_names_what_did_not_go_on() -> None:
     found = four_failover.reproduced(done)  # type: ignore[arg-type]
     assert found.verdict == DIFFERS
     assert found.reasons == ("DCell, cut of 0.3 4.0: not all of 2 flows that stopped went on",)
-    assert of(found, "DCell", "server").ours == pytest.approx(0.4)
-    assert of(found, "DCell", "switch").ours is None
+    assert of(found, "DCell", "server: all moved after, s").ours == pytest.approx(0.4)
+    assert of(found, "DCell", "switch: all moved after, s").ours is None
+    assert of(found, "DCell", "cut: flows that stopped").ours == 2
 
 
 # -- the real thing ------------------------------------------------------------------------------
