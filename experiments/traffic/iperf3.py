@@ -6,7 +6,8 @@ The iperf3 *server* stands at the flow's source and the *client* at its destinat
 Hundreds of processes cannot start at one instant, so all are there before: each server listens and
 is then stopped by a signal; its client connects, which the kernel answers for it, and waits for
 the first word. At the barrier the servers are continued. Between that and a flow's first byte lie
-iperf3's own greetings, some three round trips.
+iperf3's own greetings, some three round trips: milliseconds, but among hundreds of flows that have
+begun the last may need a second. `begin_s` says when the bytes began.
 
 No client is told how much to receive: a signal ends it, after which it still reports. For with
 ``--bytes``, a sender that leads throws away what is still in its socket, several per cent of a
@@ -17,21 +18,16 @@ kernel, from its own socket.
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import heapq
 import os
 import selectors
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -47,16 +43,14 @@ from experiments.traffic.iperf3_output import (
     shifted,
     version_in,
 )
-from experiments.traffic.tcp_info import tcp_info
+from experiments.traffic.iperf3_session import FIRST_PORT, Session, shared_socket, text_of
 from topos.base.errors import TopologyError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 OLDEST = (3, 9)
-FIRST_PORT = 5201  # iperf3's own
 SHORTEST_INTERVAL_S = 0.1  # iperf3 refuses less
-SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 LONGEST_S = 86_400  # iperf3 takes no more
 LISTEN_S, CONNECT_S = 10.0, 10.0  # what preparing may take
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
@@ -67,10 +61,6 @@ LISTENING, ESTABLISHED = "0A", "01"  # in /proc/net/tcp
 # Hundreds of processes would else leave no time to the servers' forwarders, nor to whoever has to
 # end them.
 NICE = 10
-FIONREAD = 0x541B
-SYS_PIDFD_GETFD = 438  # the same on every processor
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @cache
@@ -92,69 +82,6 @@ def version(program: str = "iperf3") -> tuple[int, int]:
         "generator",
     )
     return found
-
-
-@dataclass(eq=False)
-class _Session:
-    """One flow: its two processes, and what they print."""
-
-    flow: Flow
-    result: FlowResult
-    server: subprocess.Popen[bytes] | None = None
-    client: subprocess.Popen[bytes] | None = None
-    server_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    client_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    stopped: bool = False  # by us, when it had done what it should
-    given_up: bool = False
-    exited_s: float = 0.0  # when the client did, by the monotonic clock
-    ended: bool = False
-    judged: bool = False
-    pidfd: int = -1  # of the client
-    stream: socket.socket | None = None  # the client's, for asking about
-    began_s: float = 0.0  # when the stream was found
-
-    @property
-    def port(self) -> int:
-        """Where the server listens."""
-        return FIRST_PORT + self.flow.number
-
-    def fail(self, reason: str) -> None:
-        """End without success."""
-        self.result.reason = reason
-        self.ended = True
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the client; it may have ended."""
-        if self.client and self.client.poll() is None:
-            self.client.send_signal(number)
-
-    def found_stream(self) -> bool:
-        """Look for the client's data connection: it comes after the control connection."""
-        if not self.stream and self.client:
-            with suppress(OSError):  # it has ended
-                open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_number)
-                sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
-                if len(sockets) > 1:
-                    self.stream = _shared_socket(self.pidfd, _number(sockets[-1]))
-                    self.began_s = time.monotonic()
-        return self.stream is not None
-
-    def bytes_read(self) -> int:
-        """Return how much the client has received and read."""
-        if self.stream:
-            with suppress(OSError, ValueError):  # closed just now
-                waiting = fcntl.ioctl(self.stream, FIONREAD, bytes(4))
-                received = tcp_info(self.stream).get("bytes_received", 0)
-                return max(0, received - int.from_bytes(waiting, sys.byteorder))
-        return 0
-
-    def let_go(self) -> None:
-        """Close what was open of a client that has exited."""
-        if self.stream:
-            self.stream.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-        self.stream, self.pidfd = None, -1
 
 
 class Iperf3:
@@ -182,9 +109,9 @@ class Iperf3:
         most = max((flow.number for flow in flows), default=0)
         require(FIRST_PORT + most < 1 << 16, "iperf3 has not so many ports: use the generator")
         ordered = sorted(flows, key=lambda flow: flow.number)
-        self._sessions = [_Session(flow, FlowResult(flow, self.name)) for flow in ordered]
+        self._sessions = [Session(flow, FlowResult(flow, self.name)) for flow in ordered]
         self._at_s: float | None = None
-        self._deeds: list[tuple[float, int, Callable[[_Session], None], _Session]] = []
+        self._deeds: list[tuple[float, int, Callable[[Session], None], Session]] = []
         self._serials = count()
         self._exits = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -193,12 +120,17 @@ class Iperf3:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._connect_s = CONNECT_S
+        _check_kernel(wake)
 
     # -- before the barrier ----------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Start all processes, up to where the clients wait for their servers' first word."""
+        free = self._without(LISTENING)
         for session in self._sessions:
+            if session not in free:
+                session.fail(f"another program listens at its port {session.port}")
+        for session in free:
             session.server = self._started(
                 session.flow.source,
                 session.server_says,
@@ -227,7 +159,7 @@ class Iperf3:
         interval_s = max(self._sending.interval_s, SHORTEST_INTERVAL_S)
         return ["--json", "--interval", f"{interval_s:g}"]
 
-    def _connect(self, session: _Session) -> None:
+    def _connect(self, session: Session) -> None:
         """Start a flow's client."""
         flow = session.flow
         session.client_says.seek(0)
@@ -239,7 +171,7 @@ class Iperf3:
                 *("--client", self._lab.topology.ip(flow.source), "--port", str(session.port)),
                 *("--reverse", "--congestion", self._sending.congestion),
                 *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
-                *("--time", str(LONGEST_S), "--length", str(_block(flow))),
+                *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
             )
         except (OSError, TopologyError) as error:  # the lab goes down, or the machine is full
             session.fail(f"its iperf3 client cannot be started: {error}")
@@ -259,7 +191,7 @@ class Iperf3:
             for session in self._without(state):
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
 
-    def _without(self, state: str) -> list[_Session]:
+    def _without(self, state: str) -> list[Session]:
         """Return the live sessions whose server has no socket in that state."""
         found = []
         live = self._live()
@@ -277,10 +209,10 @@ class Iperf3:
     def _note_dead_servers(self) -> None:
         for session in self._live():
             if session.server and session.server.poll() is not None:
-                said = report_in(_text(session.server_says)).get("error", UNREADABLE)
+                said = report_in(text_of(session.server_says)).get("error", UNREADABLE)
                 session.fail(f"its iperf3 server ended at once: {said}")
 
-    def _live(self) -> list[_Session]:
+    def _live(self) -> list[Session]:
         return [session for session in self._sessions if not session.ended]
 
     # -- from the barrier on ---------------------------------------------------------------------
@@ -294,7 +226,7 @@ class Iperf3:
         self._thread = threading.Thread(target=self._watch, name="iperf3", daemon=True)
         self._thread.start()
 
-    def _later(self, at_s: float, deed: Callable[[_Session], None], session: _Session) -> None:
+    def _later(self, at_s: float, deed: Callable[[Session], None], session: Session) -> None:
         heapq.heappush(self._deeds, (at_s, next(self._serials), deed, session))
 
     def _watch(self) -> None:
@@ -316,12 +248,12 @@ class Iperf3:
                 self._exits.unregister(key.fileobj)
                 self._exited(key.data, now_s)
 
-    def _release(self, session: _Session) -> None:
+    def _release(self, session: Session) -> None:
         assert session.server is not None
         session.server.send_signal(signal.SIGCONT)
         self._later(time.monotonic() + POLL_S, self._look_for_begin, session)
 
-    def _look_for_begin(self, session: _Session) -> None:
+    def _look_for_begin(self, session: Session) -> None:
         now_s = time.monotonic()
         if not session.found_stream():
             self._later(now_s + LOOK_S, self._look_for_begin, session)
@@ -330,10 +262,10 @@ class Iperf3:
         else:
             self._look_at_volume(session)
 
-    def _look_at_volume(self, session: _Session) -> None:
+    def _look_at_volume(self, session: Session) -> None:
         """End a client that has its volume, or look again when half of the rest may be there."""
         # A block more: what a signal finds on its way from the socket into the count is lost.
-        volume_bytes = (session.flow.volume_bytes or 0) + _block(session.flow)
+        volume_bytes = (session.flow.volume_bytes or 0) + session.block_bytes
         read_bytes, now_s = session.bytes_read(), time.monotonic()
         if read_bytes >= volume_bytes:
             self._stop(session)
@@ -342,27 +274,31 @@ class Iperf3:
         wait_s = min(max(lasting_s / 2, POLL_S), LOOK_S)
         self._later(now_s + wait_s, self._look_at_volume, session)
 
-    def _stop(self, session: _Session) -> None:
+    def _stop(self, session: Session) -> None:
         """End a client that has done enough."""
         session.stopped = True
         session.signal(signal.SIGINT)
 
-    def _give_up(self, session: _Session) -> None:
+    def _give_up(self, session: Session) -> None:
         """End a client whose time is over: first so that it reports what it had."""
         session.given_up = True
+        if session.pidfd < 0:  # between two tries
+            session.fail(f"{session.result.reason}, and its time was over")
+            return
         session.signal(signal.SIGINT)
         self._later(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
-        if session.client is None or session.client.poll() is not None:  # between two tries
-            session.fail(f"{session.result.reason}, and its time was over")
 
-    def _exited(self, session: _Session, now_s: float) -> None:
+    def _exited(self, session: Session, now_s: float) -> None:
         """Look why a client has exited; try again if it never reached its server."""
         assert session.client is not None
         session.client.wait()
         session.exited_s = now_s
         session.let_go()
-        reason = str(report_in(_text(session.client_says)).get("error", ""))
-        if not reason.startswith(NEVER_CONNECTED) or session.given_up:
+        if session.began_s or session.given_up:
+            session.ended = True
+            return
+        reason = str(report_in(text_of(session.client_says)).get("error", ""))
+        if not reason.startswith(NEVER_CONNECTED):
             session.ended = True
             return
         session.result.reason = reason
@@ -376,14 +312,7 @@ class Iperf3:
 
     def progress(self) -> Sequence[Progress]:
         """Return how much each client has received."""
-        return [
-            Progress(
-                session.flow.number,
-                session.bytes_read(),
-                session.ended,
-            )
-            for session in self._sessions
-        ]
+        return [Progress(one.flow.number, one.bytes_read(), one.ended) for one in self._sessions]
 
     def ended(self) -> bool:
         """Tell whether every flow has ended, or failed."""
@@ -396,10 +325,10 @@ class Iperf3:
                 self._judge(session)
         return [session.result for session in self._sessions]
 
-    def _judge(self, session: _Session) -> None:
+    def _judge(self, session: Session) -> None:
         """Read both ends' reports."""
         session.judged = True
-        received = report_in(_text(session.client_says))
+        received = report_in(text_of(session.client_says))
         sent = self._server_report(session)
         flow, result = session.flow, session.result
         rows = intervals_in(received, sent)
@@ -415,16 +344,16 @@ class Iperf3:
         result.reason = self._shortcoming(session, received)
         result.status = FAILED if result.reason else COMPLETED
 
-    def _server_report(self, session: _Session) -> dict[str, Any]:
+    def _server_report(self, session: Session) -> dict[str, Any]:
         """Return what the sender says, which it does right after its receiver's end."""
         assert session.server is not None
         try:
             session.server.wait(SERVER_END_S)
         except subprocess.TimeoutExpired:
             return {}
-        return report_in(_text(session.server_says))
+        return report_in(text_of(session.server_says))
 
-    def _shortcoming(self, session: _Session, received: dict[str, Any]) -> str:
+    def _shortcoming(self, session: Session, received: dict[str, Any]) -> str:
         """Return why a flow has failed; nothing if it has not."""
         flow, result = session.flow, session.result
         if flow.volume_bytes is not None and result.delivered_bytes >= flow.volume_bytes:
@@ -446,8 +375,14 @@ class Iperf3:
         return ""
 
     def versions(self) -> dict[str, Any]:
-        """Return iperf3's version."""
-        return {"iperf3": ".".join(map(str, self._version))}
+        """Return what sends, and how."""
+        return {
+            "tool": self.name,
+            "iperf3": ".".join(map(str, self._version)),
+            "congestion": self._sending.congestion,
+            "interval_s": max(self._sending.interval_s, SHORTEST_INTERVAL_S),
+            "processes": 2 * len(self._sessions),
+        }
 
     def close(self) -> None:
         """End every process, and wait for it."""
@@ -475,24 +410,15 @@ class Iperf3:
             yield from filter(None, (session.client, session.server))
 
 
-def _block(flow: Flow) -> int:
-    """Return how much iperf3 reads at once, little beside the whole."""
-    return min(max((flow.volume_bytes or LARGEST_BLOCK * 32) // 32, SMALLEST_BLOCK), LARGEST_BLOCK)
-
-
-def _number(open_file: Path) -> int:
-    return int(open_file.name)
-
-
-def _shared_socket(pidfd: int, number: int) -> socket.socket:
-    """Return another process's socket as one of this process."""
-    found = _libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
-    if found < 0:
-        raise OSError(ctypes.get_errno(), "the process has no such socket")
-    return socket.socket(fileno=found)
-
-
-def _text(said: IO[bytes]) -> str:
-    """Return what a process has printed so far; it writes at the same place in the file."""
-    size = os.fstat(said.fileno()).st_size
-    return os.pread(said.fileno(), size, 0).decode(errors="replace")
+def _check_kernel(own: socket.socket) -> None:
+    """Refuse a kernel that does not let this process ask about another one's sockets."""
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        shared_socket(pidfd, own.fileno()).close()
+    except OSError as error:
+        raise TopologyError(
+            f"iperf3 cannot be followed here ({error.strerror}): it takes Linux 5.6 and "
+            "root; send with the built-in generator"
+        ) from None
+    finally:
+        os.close(pidfd)

@@ -14,7 +14,8 @@ import pytest
 
 import topos
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Sending
-from experiments.traffic.iperf3 import FIRST_PORT, Iperf3, version
+from experiments.traffic.iperf3 import Iperf3, version
+from experiments.traffic.iperf3_session import FIRST_PORT
 from topos.base.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def test_a_port_that_is_taken_fails_its_flow_alone(tmp_path: Path) -> None:
         with taken:
             results = run(lab, [Flow(0, 0, 1, volume_bytes=1), Flow(1, 0, 2, volume_bytes=1)])
     assert [one.status for one in results] == [FAILED, COMPLETED]
-    assert "Address already in use" in results[0].reason
+    assert results[0].reason == f"another program listens at its port {FIRST_PORT}"
 
 
 def test_a_server_killed_in_the_middle_fails_its_flow_and_keeps_its_rows(tmp_path: Path) -> None:
@@ -191,6 +192,17 @@ def test_who_cannot_be_reached_is_tried_again_until_the_end(tmp_path: Path) -> N
             (result,) = ended(tool)
     assert (result.status, result.delivered_bytes) == (COMPLETED, 1000)
     assert result.tries >= 2
+
+
+def test_a_server_that_ends_at_once_is_told_in_its_own_words(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        with lab.host(0).live_namespace():
+            taken = socket.socket()
+            taken.bind((lab.topology.ip(0), FIRST_PORT))  # and nobody can know of it beforehand
+        with taken:
+            (result,) = run(lab, [Flow(0, 0, 1, volume_bytes=1)])
+    assert result.status == FAILED
+    assert "Address already in use" in result.reason
 
 
 def test_no_congestion_control_of_that_name_is_a_reason(tmp_path: Path) -> None:
