@@ -1,14 +1,14 @@
 """DFR for arrays of flows around failures (hosts/dcell/dfr.py), as every server decides it.
 
-A server knows what has failed in its own DCell_b. Its shortest ways there are searched whenever a
-hop needs them: a DCell_1 is small, and tables for millions of servers would not be. In here servers
-are known by their uids; of a server that a partial DCell does not have, no link works.
+A server knows what has failed in its own DCell_b. Its shortest ways there are searched when a hop
+needs them for the first time, and kept: tables of all of millions of servers would take long. In
+here servers are known by their uids; of a server that a partial DCell does not have, no link works.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy
@@ -20,6 +20,15 @@ from topos.dcell import DCell
 
 # What is at a place of an array that leads nowhere: no server, no link, no way.
 NONE = -1
+
+
+class Ways(NamedTuple):
+    """What each server knows, once it has searched: a row of places in its DCell_b for each."""
+
+    reached: Any  # how many servers it reaches, itself among them; 0 before the search
+    queue: Any  # these, the nearest first
+    hop: Any  # by place: the first hop to there, or NONE
+    port_of: Any  # and the port that leads to it
 
 
 def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) -> Fill:
@@ -54,7 +63,11 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
     by_uid[dcell.uid(numpy.arange(dcell.servers))] = of_servers
-    return partial(_by_servers, dcell, partial(_fill, sizes, by_uid, min(b, dcell.k), retry))
+    b = min(b, dcell.k)
+    # Memory is taken only by the rows that are written.
+    rows = [numpy.empty((len(by_uid), dcell.sizes[b]), numpy.int32) for _ in range(3)]
+    ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows)
+    return partial(_by_servers, dcell, partial(_fill, sizes, by_uid, b, ways, retry))
 
 
 def _by_servers(
@@ -77,6 +90,7 @@ def _fill(
     sizes: Any,
     works: Any,
     b: int,
+    ways: Any,
     retry: int,
     sources: Any,
     destinations: Any,
@@ -85,9 +99,6 @@ def _fill(
     counts: Any,
 ) -> None:
     """Walk each packet to its end."""
-    # The servers of one DCell_b: in the order of the search, the first hop to each, its port.
-    queue = numpy.empty(sizes[b], numpy.int64)
-    hop, port_of = numpy.empty_like(queue), numpy.empty_like(queue)
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
         proxy, came, left, hops = NONE, NONE, retry, 0
@@ -96,7 +107,7 @@ def _fill(
                 hops = 0
                 break
             port, peer, proxy, rerouted = _choose(
-                sizes, works, b, here, destination, proxy, came, queue, hop, port_of
+                sizes, works, b, ways, here, destination, proxy, came
             )
             left -= rerouted
             if port == NONE or left < 1:
@@ -113,13 +124,11 @@ def _choose(
     sizes: Any,
     works: Any,
     b: int,
+    ways: Any,
     here: int,
     destination: int,
     proxy: int,
     came: int,
-    queue: Any,
-    hop: Any,
-    port_of: Any,
 ) -> tuple[int, int, int, bool]:
     """Return the next hop, the proxy from now on, and whether the packet was rerouted."""
     at_proxy = proxy == here
@@ -130,7 +139,9 @@ def _choose(
     if near == here and works[here, level] and level != came:
         return level, far, proxy, False
     base = here // sizes[b] * sizes[b]
-    reached = _search(sizes, works, b, here, queue, hop, port_of)
+    queue, hop, port_of = ways.queue[here], ways.hop[here], ways.port_of[here]
+    if not ways.reached[here]:
+        ways.reached[here] = _search(sizes, works, b, here, queue, hop, port_of)
     if near != here and hop[near - base] != NONE and (level == NONE or works[near, level]):
         return port_of[near - base], hop[near - base], proxy, False
     if level == NONE:
@@ -139,7 +150,7 @@ def _choose(
     wanted, top = level + (at_proxy and not together), len(sizes) - 1
     for turn in range(top - b):  # from the wanted level upwards, then from there downwards
         level = wanted + turn if wanted + turn <= top else top - turn
-        for near in queue[:reached]:
+        for near in queue[: ways.reached[here]]:
             if works[near, level] and (near != here or level != came):
                 far = _far(sizes, near, level)
                 if near == here:
