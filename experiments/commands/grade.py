@@ -16,6 +16,7 @@ LONGEST_FILE = 200_000
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.py]")
 @click.option("--student", required=True, metavar="ID", help="Whose work it is: draws the values.")
 @click.option("--show", is_flag=True, help="Print the student's own values, and grade nothing.")
+@click.option("--live", is_flag=True, help="Run the file's router on a live network too (root).")
 @click.option(
     "--secret",
     default="",
@@ -30,6 +31,7 @@ def command(
     file: Path | None,
     student: str,
     show: bool,
+    live: bool,
     secret: str,
     as_json: bool,
 ) -> None:
@@ -41,6 +43,7 @@ def command(
     \b
     pillarbox grade 2 --student ada --show
     pillarbox grade 2 --student ada my_router.py
+    sudo pillarbox grade 2 --student ada my_router.py --live
     """
     from experiments.grading import engine, report
 
@@ -51,6 +54,10 @@ def command(
     require(file is not None, "name the file to grade, or --show to see the student's values")
     assert file is not None
     found = engine.grade(sheet, source_of(file), secret)
+    if live:
+        from experiments.grading.live import add_live
+
+        add_live(found, source_of(file))
     click.echo(report.as_json(found) if as_json else report.as_text(found))
 
 

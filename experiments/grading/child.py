@@ -24,7 +24,7 @@ from topos.base.errors import TopologyError
 PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # of wall time; a right answer takes a thousandth of it
 CPU_S = 10  # of a child's whole life
-MEMORY_BYTES = 256 << 20  # for all children that live at one time
+MEMORY_BYTES = 128 << 20  # for all children that live at one time
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
@@ -54,6 +54,7 @@ class Keeper:
     def __init__(self, source: str, modules: Iterable[str], networks: Iterable[str]) -> None:
         self.source = source
         self.unsealed: list[str] = []  # what this machine cannot seal
+        self._children: list[Child] = []
         self._folder = tempfile.TemporaryDirectory(prefix="pillarbox-grade-")
         Path(self._folder.name).chmod(0o555)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,6 +81,8 @@ class Keeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for child in self._children:
+            child.forget()
         self._control.close()  # it kills all children, and ends
         try:
             self._process.wait(START_S)
@@ -98,6 +101,7 @@ class Keeper:
         told = self._told()
         self.unsealed = told["open"]
         child = Child(self, told["pid"], mine)
+        self._children.append(child)
         try:
             child.ask({"load": self.source})
         except BaseException:
@@ -177,9 +181,13 @@ class Child:
         """End the child; return the signal that ended it."""
         if not self.alive:
             return 0
+        self.forget()
+        return self._keeper.end(self._pid)
+
+    def forget(self) -> None:
+        """Ask no more; the keeper ends the process."""
         self.alive = False
         self._stream.close()
-        return self._keeper.end(self._pid)
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._unread:

@@ -5,7 +5,7 @@ A lab is a file in labs/ with
 - ``TITLE``, and ``FOLDER`` in vagrant/labs/, where its sheet and its skeleton are;
 - ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
 - ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
-- ``CHECKS``, whose points sum to 100.
+- ``CHECKS``, whose points sum to 100, and perhaps a live part (live.py).
 
 A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
 the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
@@ -64,7 +64,7 @@ class Check:
 
     name: str
     points: float
-    cases: Callable[[Work], Sequence[Case]]
+    cases: Callable[[Any], Sequence[Case]]  # of a `Work`, or of a `LiveWork`
 
 
 class Mark(NamedTuple):
@@ -201,23 +201,35 @@ class Work:
 def grade(sheet: Sheet, source: str, secret: str = "") -> Report:
     """Return the marks of a student's file."""
     report = Report(sheet)
-    stops = 0
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS) as keeper:
-        work = Work(sheet, keeper, secret)
+        hindered = _fault_of_file(keeper)
+        work, stops = Work(sheet, keeper, secret), 0
         for check in sheet.lab.CHECKS:
-            if stops == MOST_STOPS:
-                told = f"not tried, since the file had to be stopped {stops} times before"
-                report.marks.append(Mark(check.name, check.points, 0.0, told))
+            if hindered:
+                report.marks.append(Mark(check.name, check.points, 0.0, hindered))
                 continue
-            mark, stopped = _marked(check, work)
+            mark, stopped = marked(check, work)
             report.marks.append(mark)
-            stops += stopped
             work.close()
+            stops += stopped
+            if stops == MOST_STOPS:
+                hindered = f"not tried: the file had to be stopped {stops} times before"
         report.notes += keeper.unsealed
     return report
 
 
-def _marked(check: Check, work: Work) -> tuple[Mark, bool]:
+def _fault_of_file(keeper: Keeper) -> str:
+    """Return why the file cannot even be read; empty if it can."""
+    try:
+        keeper.child().close()
+    except Mistake as mistake:
+        return f"the file cannot be read: {mistake}"
+    except Stopped as stopped:
+        return f"stopped while the file was read: {stopped}"
+    return ""
+
+
+def marked(check: Check, work: Any) -> tuple[Mark, bool]:
     """Return a check's mark, and whether the file had to be stopped."""
     shares, total, right, first, stopped = 0.0, 0, 0, "", ""
     asked = "before the first question"

@@ -13,9 +13,15 @@ from hosts.memory.network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
+LONGEST_TOLD = 12  # servers of a way
+
 
 def trips(
-    work: Work, topology: Topology, failures: Failures, pairs: Iterable[tuple[int, int]]
+    work: Work,
+    topology: Topology,
+    failures: Failures,
+    pairs: Iterable[tuple[int, int]],
+    settle_s: float = SETTLE_S,
 ) -> Iterator[Trip]:
     """Yield what becomes of a packet between each pair, sent one after the other.
 
@@ -24,7 +30,7 @@ def trips(
     """
     with work.network(topology) as memory:
         memory.fail(failures)
-        memory.run(SETTLE_S if failures != Failures() else 0.0)
+        memory.run(settle_s if failures != Failures() else 0.0)
         for source, destination in pairs:
             trip = memory.send_udp(source, destination)
             memory.run_until(memory.now + ARRIVAL_S, partial(_ended, trip))
@@ -47,8 +53,9 @@ def hop_told(topology: Topology, step: Any) -> str:
 
 
 def way_told(topology: Topology, path: Path) -> str:
-    """Return the servers of a way as text."""
-    return " ".join(map(topology.address, path.servers))
+    """Return the servers of a way as text, the first ones of a long way."""
+    told = [topology.address(server) for server in path.servers[:LONGEST_TOLD]]
+    return " ".join(told + ["..."] * (len(path.servers) > LONGEST_TOLD))
 
 
 def faults_told(topology: Topology, failures: Failures) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import topos
@@ -24,6 +24,7 @@ OWN = {
 }
 CASES = 40
 OTHER_CASES = 24
+MOSTLY = 0.8
 
 Judge = Callable[[Work, Topology, random.Random], Case]
 
@@ -69,7 +70,7 @@ def other_size(work: Work) -> list[Case]:
 def asked(
     work: Work,
     name: str,
-    kinds: list[Judge],
+    kinds: Sequence[Judge],
     network: Topology | None = None,
     many: int = CASES,
 ) -> list[Case]:
@@ -92,18 +93,20 @@ def number_of(work: Work, network: Topology, draw: random.Random) -> Case:
 
 
 def switch_by(work: Work, network: Topology, draw: random.Random) -> Case:
-    """Ask for the switch at a port; None where there is a server, or nothing."""
+    """Ask for the switch at a port; None where there is a server, or nothing, in few cases."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
+    if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
+        port = 0  # in every network it leads to a switch
     node = network.server_plug(server, port).node
     switch = node - network.servers if node >= network.servers else None
     return _case(work, network, "switch", [list(network.digits(server)), port], switch)
 
 
 def port_to(work: Work, network: Topology, draw: random.Random) -> Case:
-    """Ask for the lowest port that leads to a server in one hop; in a third of cases none does."""
+    """Ask for the lowest port that leads to a server in one hop; in few cases none does."""
     server = draw.randrange(network.servers)
     near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
-    to = draw.choice(near) if draw.random() < 2 / 3 else draw.randrange(network.servers)
+    to = draw.choice(near) if draw.random() < MOSTLY else draw.randrange(network.servers)
     ways = (port for port in range(network.ports) if to in network.peers(server, port))
     ends = [list(network.digits(server)), list(network.digits(to))]
     return _case(work, network, "port_to", ends, next(ways, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import topos
 from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
@@ -12,9 +12,13 @@ from experiments.grading.packets import faults_told, hop_told, trips, way_told
 from experiments.grading.remote import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
+from hosts.base.timers import FAST
 from hosts.dpillar.paths import sp_path, sp_step
 from hosts.memory.network import Trip
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+
+if TYPE_CHECKING:
+    from experiments.grading.live import LiveWork
 
 TITLE = "DPillarSP"
 FOLDER = "2-dpillar-sp"
@@ -22,9 +26,12 @@ MODULES = ("topos.dpillar", "hosts.base.hop_by_hop", "hosts.base.path")
 OWN = ("dpillar,8,2", "dpillar,6,2", "dpillar,4,3")
 HIDDEN = ("dpillar,4,4", "dpillar,6,3", "dpillar,10,2")
 NETWORKS = (*OWN, *HIDDEN)
+LIVE_NETWORK = "dpillar,4,2"
 DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
 
-HOPS, PACKETS, FAULTY = 60, 40, 20
+# Until neighbours miss a server's heart-beats.
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+HOPS, PACKETS, FAULTY, LIVE_PAIRS = 60, 40, 20, 6
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -109,7 +116,7 @@ def sent(
 ) -> list[Case]:
     """Return a case for each of many packets through one network."""
     port = DIRECTIONS[work.values["direction"]]
-    found = trips(work, network, failures, pairs)
+    found = trips(work, network, failures, pairs, HEARD_S)
     return [_packet(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
 
 
@@ -144,6 +151,83 @@ def _same(path: Path, right: Path, reach: int) -> int:
     return next((i for i, (a, b) in enumerate(hops) if a != b), min(len(path), reach))
 
 
+# -- live ----------------------------------------------------------------------------------------
+
+
+def live_packets(work: LiveWork) -> list[Case]:
+    """Ping between servers of a live network, and follow a packet on its way there."""
+    network = dpillar(work.lab.topology.spec)
+    draw = random.Random(f"live/{work.sheet.student}")
+    pairs = [_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
+    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
+
+
+def live_cut(work: LiveWork) -> list[Case]:
+    """Cut a cable on the way: pings end, those on other ways do not; plug it in: they return."""
+    network = dpillar(work.lab.topology.spec)
+    draw = random.Random(f"live cut/{work.sheet.student}")
+    pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
+    draw.shuffle(pairs)
+    over = next(way for pair in pairs if len(way := _live_path(work, network, pair)) > 2)
+    server, port = over.servers[1], over.steps[1].port
+    cable = server, network.server_plug(server, port).node
+    failures = Failures(links=frozenset([frozenset(cable)]))
+
+    def avoids(pair: tuple[int, int]) -> bool:
+        both = _live_path(work, network, pair), _live_path(work, network, pair[::-1])
+        return not any(failures.first_on(network, way) for way in both)
+
+    other = next(pair for pair in pairs if avoids(pair))
+    return _cut_cases(work, (over.source, over.destination), other, cable)
+
+
+def _cut_cases(
+    work: LiveWork, over: tuple[int, int], other: tuple[int, int], cable: tuple[int, int]
+) -> list[Case]:
+    name = work.lab.name
+    cut, a, b, c, d = map(name, (cable[0], *over, *other))
+    faults = []
+
+    def lost() -> Verdict:
+        faults.append(work.lab.cut(*cable))
+        return verdict(not work.pings(*over), "it is answered over a cable that is cut")
+
+    def unharmed() -> Verdict:
+        return verdict(work.pings(*other), "it is lost, though its way is whole")
+
+    def again() -> Verdict:
+        for fault in faults:
+            work.lab.heal(fault)
+        return verdict(work.recovers(over), "it is not answered when the cable is back")
+
+    at = f"cable of {cut} to {name(cable[1])}"
+    return [
+        Case(f"ping {a} to {b}, {at} cut", lost),
+        Case(f"ping {c} to {d}, {at} cut", unharmed),
+        Case(f"ping {a} to {b}, {at} plugged in again", again),
+    ]
+
+
+def _live_path(work: LiveWork, network: DPillar, pair: tuple[int, int]) -> Path:
+    return sp_path(network, *pair, DIRECTIONS[work.sheet.values["direction"]])
+
+
+def _live_packet(work: LiveWork, right: Path) -> Case:
+    network = work.lab.topology
+    ends = right.source, right.destination
+    wanted = [network.address(server) for server in right.servers]
+
+    def judge() -> Verdict:
+        if not work.pings(*ends):
+            return Verdict(0.0, "the ping is not answered")
+        path, lost = work.way(*ends)
+        said = f"it went {' '.join(path)}, by Algorithm 1 {' '.join(wanted)}"
+        return verdict(path == wanted and not lost, f"{said}; {lost}")
+
+    return Case(f"{network.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
+
+
 def dpillar(spec: str) -> DPillar:
     """Return the network of a spec."""
     network = topos.parse(spec)
@@ -156,4 +240,8 @@ CHECKS = (
     Check("next hops in a network of another size", 15, other_size),
     Check("packets arrive over the right servers", 30, packets),
     Check("a server dies", 15, faults),
+)
+LIVE = (
+    Check("live: pings", 10, live_packets),
+    Check("live: a cable is cut", 10, live_cut),
 )

@@ -90,8 +90,8 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
     for steps in found:
         path, why = _path(network, source, destination, steps)
         if path and path in paths:
-            path, why = None, f"{way_told(network, path)} is there twice"
-        if path:
+            why = f"{way_told(network, path)} is there twice"
+        elif path:
             paths.append(path)
         wrong = wrong or why
     return Answer(paths, len(found), wrong)
@@ -223,7 +223,7 @@ def _failover(
             return Verdict(0.0, found.wrong or _too_few(network, found.paths))
         order = sorted(range(len(found.paths)), key=lambda i: places[i][0])
         failed = {_link(found.paths[i], places[i][1]) for i in order[:failing]}
-        return _tries(work, network, found.paths, failed)
+        return _tries(work, found.paths, failed)
 
     return Case(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
 
@@ -239,7 +239,7 @@ def _link(path: Path, place: float) -> Link:
     return _links(path)[int(place * len(path))]
 
 
-def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Verdict:
+def _tries(work: Work, paths: list[Path], failed: set[Link]) -> Verdict:
     """Play the source's network: each failed try tells it one more failed link."""
     told: list[Link] = []
     plain = [[list(step[:2]) for step in path.steps] for path in paths]

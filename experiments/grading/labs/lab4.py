@@ -12,7 +12,7 @@ from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdic
 from experiments.grading.packets import faults_told, hop_told
 from experiments.grading.remote import whole
 from hosts.base.failures import NONE, Failures
-from hosts.base.linkstate import SEQUENCES, newer, next_steps
+from hosts.base.linkstate import SEQUENCES, next_steps
 from hosts.base.path import Step
 from hosts.base.shortest import steps
 from hosts.dcell import dfr
@@ -23,6 +23,7 @@ FOLDER = "4-dcell-reroute"
 MODULES = ("topos.dcell",)
 NETWORKS = ("dcell,2,2", "dcell,3,2")
 CELL = 1  # DCell_b: the level within which servers know all links
+TABLES = 12
 PACKETS = 30
 LONGEST_WAY = 64
 
@@ -70,40 +71,37 @@ def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
 
 
 def sequences(work: Work) -> list[Case]:
-    """Ask which of two link states is the newer, round the end of the numbers too."""
+    """Ask which of two link states is the newer, both ways, round the end of the numbers too."""
     draw = work.draw("sequences")
-    near = [draw.randrange(SEQUENCES) for _ in range(4)]
-    pairs: list[tuple[int | None, int]] = [(None, draw.randrange(SEQUENCES)), (7, 7)]
-    pairs += [(number, number + draw.randrange(1, 1000)) for number in near[:2]]
-    pairs += [(number + draw.randrange(1, 1000), number) for number in near[2:]]
-    late = SEQUENCES - draw.randrange(1, 50)
-    pairs += [(late, draw.randrange(50)), (draw.randrange(50), late)]
+    first = draw.randrange(SEQUENCES)
+    pairs: list[tuple[int | None, int, int]] = [(None, first, first)]
+    for start in (draw.randrange(SEQUENCES // 2), first, SEQUENCES - 20, SEQUENCES - 1):
+        later = (start + draw.randrange(20, 1000)) % SEQUENCES
+        pairs.append((start, later, later))
+    return [_sequence(work, *pair) for pair in pairs]
 
-    def case(known: int | None, heard: int) -> Case:
-        right = known is None or newer(heard % SEQUENCES, known % SEQUENCES)
 
-        def judge() -> Verdict:
-            got = work.call("is_news", known, heard)
-            return verdict(got is right, f"{got!r:.30}, right is {right}")
+def _sequence(work: Work, known: int | None, heard: int, then: int) -> Case:
+    """Ask whether `heard` is news, and whether what was known is, once `then` was heard."""
+    old = then if known is None else known
 
-        return Case(f"is_news({known}, {heard})", judge)
+    def judge() -> Verdict:
+        got = work.call("is_news", known, heard), work.call("is_news", then, old)
+        return verdict(got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got))
 
-    return [
-        case(None if known is None else known % SEQUENCES, heard % SEQUENCES)
-        for known, heard in pairs
-    ]
+    return Case(f"is_news({known}, {heard}) is True and is_news({then}, {old}) is False", judge)
 
 
 def shortest(work: Work) -> list[Case]:
     """Ask for next hops in DCell_1s that have lost some links; some are listed by one end only."""
     dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
-    return [_shortest(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(12)]
+    return [_shortest(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(TABLES)]
 
 
 def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Case:
     inside = dfr.members(dcell, CELL, server)
     known = listed(dcell, server, NONE)
-    lost = draw.sample([link for link in known if link[2] in inside], 3)
+    lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
     known = [link for link in known if link not in lost]  # their other ends still list them
     gone = {frozenset((a, b)) for a, _, b in lost}
     ways = _ways(dcell, inside, gone)
@@ -115,12 +113,16 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
             return Verdict(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
-        wrong = [to for to in inside if to != server and not _first_hop(ways, server, to, got)]
-        if not wrong and set(got) == set(reached):
+        asked = set(reached).union(got)
+        wrong = [
+            to for to in asked if to not in reached or not _shortest_hop(ways, server, to, got)
+        ]
+        if not wrong:
             return RIGHT
-        to = min({*wrong, *set(got) ^ set(reached)} & set(inside), default=server)
-        said = f"to {dcell.address(to)} it names {hop_told(dcell, got.get(to))}"
-        return Verdict(0.9 * (1 - len(wrong) / (len(inside) - 1)), said)
+        to = min(wrong, key=repr)
+        name = dcell.address(to) if to in inside else f"{to!r:.20}"
+        said = f"to {name} it names {hop_told(dcell, got.get(to))}"
+        return Verdict(1 - len(wrong) / len(asked), said)
 
     cut = ", ".join(f"{dcell.address(a)} has lost {dcell.address(b)}" for a, _, b in lost)
     return Case(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
@@ -138,14 +140,12 @@ def _ways(
     return ways
 
 
-def _first_hop(
+def _shortest_hop(
     ways: Callable[[int], list[Step]], server: int, to: int, got: dict[Any, Any]
 ) -> bool:
-    """Tell whether the hop is the first of a shortest way, or rightly none."""
+    """Tell whether the hop to a server that can be reached is the first of a shortest way."""
     length = _lengths(ways, to)  # of the way from each server; every link goes both ways
-    if server not in length:
-        return to not in got
-    firsts = {step[:2] for step in ways(server) if length.get(step.peer) == length[server] - 1}
+    firsts = [step[:2] for step in ways(server) if length.get(step.peer) == length[server] - 1]
     return got.get(to) in firsts
 
 
@@ -188,7 +188,7 @@ def inside_fails(work: Work) -> list[Case]:
 def leaving_fails(work: Work) -> list[Case]:
     """Let the link fail by which DCellRouting leaves the source's DCell_1."""
 
-    def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
+    def draw_one(dcell: DCell, _: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
         return Failures(links=frozenset([frozenset((near, over.peer))]))
 

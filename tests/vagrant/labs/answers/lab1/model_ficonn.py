@@ -11,7 +11,7 @@ def address(n, k, number):
 
 
 def number(n, k, digits):
-    return sum(d * w for d, w in zip(reversed(digits), [1, *sizes(n, k)]))
+    return sum(d * w for d, w in zip(reversed(digits), [1, *sizes(n, k)], strict=False))
 
 
 def peers(n, k, digits, port):

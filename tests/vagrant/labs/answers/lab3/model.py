@@ -63,7 +63,7 @@ def tunnels(dpillar, source, destination):
         special = symbol_of(dpillar, destination, first), symbol_of(dpillar, source, last)
         near = [symbol for symbol in symbols if symbol != special[0]]
         far = [symbol for symbol in symbols if symbol != special[1]]
-        pairs = [special, *zip(near, far)]
+        pairs = [special, *zip(near, far, strict=True)]
     paths = []
     for a, b in pairs:
         at, goal = hop(dpillar, source, a, True), hop(dpillar, destination, b, False)

@@ -1,0 +1,126 @@
+"""Lab work on a live network: real packets, and the file's router on every server, sealed as ever.
+
+Each server's forwarder runs `Answering`, which is ours, and which asks a sealed child for every
+decision. So a student's file has no more rights here than in the network in memory.
+
+A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
+made from a `LiveWork`. Their points come on top of the lab's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import topos
+from experiments.grading.child import Keeper, Stopped
+from experiments.grading.engine import Mark, Report, Sheet, marked
+from experiments.grading.remote import Remote
+from hosts.base.actions import Action, Drop
+from topos.base.errors import TopologyError, require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+FOREVER_S = 1e9
+RECOVERED_S = 5.0
+
+ROUTER = '''"""The router that a grader's forwarders load."""
+from experiments.grading.live import Answering
+
+
+class Student(Answering):
+    GIVEN = {given!r}
+'''
+
+
+class Answering(Remote):
+    """A live server's router, with a sealed child of its own."""
+
+    GIVEN: ClassVar[str] = ""  # the file and what it may import, as JSON
+
+    def __init__(self, topology: Topology, server: int, **options: Any) -> None:
+        given = json.loads(self.GIVEN)
+        self.keeper = Keeper(given["source"], given["modules"], [topology.spec])
+        child = self.keeper.child(among=topology.servers)
+        super().__init__(topology, server, child=child, **options)
+
+    def _told(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
+        """Drop everything once the child had to be stopped."""
+        self.asked.clear()  # a live network has no end of heart-beats
+        try:
+            return super()._told(what, packet, now, *arguments)
+        except Stopped as stopped:
+            self._next_poll = now + FOREVER_S
+            return self._counted([Drop(f"stopped: {stopped}", packet)])
+
+
+@dataclass
+class LiveWork:
+    """A running lab, and what its checks ask of it."""
+
+    sheet: Sheet
+    lab: Lab
+
+    def pings(self, source: int, destination: int) -> bool:
+        """Tell whether a ping is answered."""
+        target = self.lab.topology.ip(destination)
+        ping = self.lab.host(source).popen(["ping", "-c", "1", "-W", "1", target])
+        ping.communicate()
+        return bool(ping.returncode == 0)
+
+    def way(self, source: int, destination: int) -> tuple[list[str], str]:
+        """Return the addresses that a packet passes, and why it did not arrive."""
+        found = self.lab.trace(source, destination)
+        lost = "" if found["delivered"] else found["dropped"] or "it never arrived"
+        return found["path"], lost
+
+    def recovers(self, *pairs: tuple[int, int]) -> bool:
+        """Tell whether pings between all pairs are answered before long, as servers learn."""
+        deadline = time.monotonic() + RECOVERED_S
+        waiting = list(pairs)
+        while waiting and time.monotonic() < deadline:
+            if self.pings(*waiting[-1]):
+                waiting.pop()
+        return not waiting
+
+
+def add_live(report: Report, source: str) -> None:
+    """Run a lab's live checks in a sandbox and add their marks to the report."""
+    sheet = report.sheet
+    checks = getattr(sheet.lab, "LIVE", ())
+    require(bool(checks), f"lab {sheet.number} has nothing to run live: leave out --live")
+    require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
+    from experiments.emulation import sandbox
+
+    with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
+        folder = Path(name)
+        sandbox.run(lambda: _run(sheet, source, folder))
+        marks = folder / "marks.json"
+        require(marks.is_file(), "the live network ended before its checks; see above")
+        report.marks += [Mark(*mark) for mark in json.loads(marks.read_text())]
+
+
+def _run(sheet: Sheet, source: str, folder: Path) -> int:
+    """Run the live checks; their marks go to a file, since this is another process."""
+    from experiments.emulation.lab import Lab, LabSettings
+
+    lab: Any = sheet.lab
+    router = folder / "router.py"
+    given = json.dumps({"source": source, "modules": list(lab.MODULES)})
+    router.write_text(ROUTER.format(given=given))
+    settings = LabSettings(routing=str(router), plane="python")
+    try:
+        with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
+            marks = [marked(check, LiveWork(sheet, live))[0] for check in lab.LIVE]
+    except TopologyError as error:
+        told = f"the live network did not come up: {error}"
+        marks = [Mark(check.name, check.points, 0.0, told) for check in lab.LIVE]
+    (folder / "marks.json").write_text(json.dumps(marks))
+    return 0
