@@ -1,0 +1,66 @@
+"""What a lab sheet shows is what its commands print, and what it says to run can be run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.cli import cli
+from experiments.grading import engine
+
+ROOT = Path(__file__).parents[3]
+LABS = ROOT / "vagrant" / "labs"
+ANSWERS = Path(__file__).parent / "answers"
+SHEETS = {folder.name: (folder / "README.md").read_text() for folder in LABS.glob("[0-9]*")}
+SHOWN = [
+    (name, *part.partition("\n")[::2])
+    for name, sheet in sorted(SHEETS.items())
+    for block in re.findall(r"```console\n(.*?)```", sheet, re.DOTALL)
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+]
+# A file that gets full marks, and whose it is.
+MODELS = {1: ("model_bcube", "s0"), 2: ("model", "s0"), 3: ("model", "s0"), 4: ("model", "s1")}
+
+
+def pillarbox(command: str) -> str:
+    program, *arguments = shlex.split(command)
+    assert program == "pillarbox"
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), command
+    return result.output
+
+
+@pytest.mark.parametrize(("sheet", "command", "output"), SHOWN)
+def test_command_prints_what_the_sheet_shows(
+    sheet: str, command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pillarbox(command) == output
+
+
+@pytest.mark.parametrize("number", MODELS)
+def test_student_gets_from_the_skeleton_to_full_marks(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, student = MODELS[number]
+    lab = engine.sheet_of(str(number), student).lab
+    sheet = SHEETS[lab.FOLDER]
+    (copied,) = re.findall(r"`cp (vagrant/\S+) mine.py`", sheet)
+    assert ROOT / copied == LABS / lab.FOLDER / "skeleton.py"
+    (command,) = re.findall(r"^(pillarbox grade .* mine.py)$", sheet, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_bytes((ANSWERS / f"lab{number}" / f"{answer}.py").read_bytes())
+    told = pillarbox(command.replace("ID", student))
+    assert told.split()[-3:] == ["100", "of", "100"]
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_sheet_has_what_a_lab_needs(name: str) -> None:
+    sheet = SHEETS[name]
+    assert "**Read first**" in sheet
+    assert "**Expected picture**" in sheet
+    assert sheet.count("**Question") >= 2
+    for link in re.findall(r"\]\(([^)#]+)\)", sheet):
+        assert (LABS / name / link).exists(), link
