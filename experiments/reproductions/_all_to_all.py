@@ -53,9 +53,7 @@ def completion(done: Run, system: str, scale: _live.Scale, paper: float | None =
 
 
 def maximum(done: Run, system: str, scale: _live.Scale, paper: float | None = None) -> Point:
-    """Return the largest total throughput, of a sixtieth of the time; the ideal's is its first."""
-    own = done.of(system)
-    most = max((point.ours or 0.0 for point in _live.curves(own, scale, [system])), default=None)
-    first = own.flows[own.flows.trial == own.flows.trial.min()]
-    ideal = float(first.ideal_bps.sum()) * scale.rate / 1e9
-    return Point(system, "maximum, Gbit/s", most, paper, ideal=ideal)
+    """Return the largest total throughput, of a sixtieth of the time."""
+    curve = _live.curves(done.of(system), scale, [system])
+    most = max((point.ours or 0.0 for point in curve), default=None)
+    return Point(system, "maximum, Gbit/s", most, paper)

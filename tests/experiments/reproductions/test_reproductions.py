@@ -15,6 +15,7 @@ from experiments.cli import cli
 from experiments.reproductions import (
     _live,
     bcube_fig9,
+    bcube_fig10,
     bcube_fig11,
     dcell_fig11,
     dcell_fig12,
@@ -275,6 +276,28 @@ def test_fig_7_of_dpillar_has_a_bound() -> None:
     slow = found(41.0)
     assert slow.verdict == DIFFERS
     assert "20 times the paper's bound" in slow.reasons[0]
+
+
+def test_fig_10_of_bcube_counts_the_second_half_of_a_pair() -> None:
+    case = bcube_fig10.CASES[0]
+    plan = {"systems": [{"rate_mbit": 100.0}], "seed": 1, "workload": {"duration_s": 8.0}}
+    intervals = [
+        row(system, flow=0, begin_s=at, end_s=at + 1.0, delivered_bytes=bytes_s)
+        for system, late in ((bcube_fig10.BCUBE, 24_000_000), (bcube_fig10.TREE, 12_000_000))
+        for at, bytes_s in enumerate([12_000_000] * 4 + [late] * 4)
+    ]
+    trials = [row(system) for system in (bcube_fig10.BCUBE, bcube_fig10.TREE)]
+    done: Any = MadeUp([], {"intervals": intervals, "trials": trials})
+    done.manifest = {"plan": plan}
+    scale = _live.Scale(10.0)
+    points = [
+        bcube_fig10._point(case, done, s, scale) for s in (bcube_fig10.BCUBE, bcube_fig10.TREE)
+    ]
+    assert [point.ours for point in points] == [pytest.approx(1.92), pytest.approx(0.96)]
+    ratio = bcube_fig10._ratio(*points)
+    assert ratio.ours == pytest.approx(2.0)
+    assert ratio.paper == pytest.approx(1.93 / 0.99)
+    assert ratio.ideal is None
 
 
 def test_failover_names_what_did_not_go_on() -> None:
