@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +22,7 @@ from topos.base.errors import TopologyError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # of wall time; a right answer takes a thousandth of it
+PATIENCE_S = 30.0  # of wall time, for all answers to a grader
 CPU_S = 10  # of a child's whole life
 MEMORY_BYTES = 128 << 20  # for all children that live at one time
 LEAST_MEMORY_BYTES = 16 << 20
@@ -54,15 +54,14 @@ class Keeper:
     def __init__(self, source: str, modules: Iterable[str], networks: Iterable[str]) -> None:
         self.source = source
         self.unsealed: list[str] = []  # what this machine cannot seal
+        self.waited_s = 0.0  # for all answers so far
         self._children: list[Child] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="pillarbox-grade-")
-        Path(self._folder.name).chmod(0o555)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                cwd=self._folder.name,
+                cwd="/",  # where nobody may write, and sealed children may not even look
                 env={},  # nothing in it is for others to read
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -89,7 +88,6 @@ class Keeper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._folder.cleanup()
 
     def child(self, among: int = 1) -> Child:
         """Return a new child that has read the file; of so many, each has its share of memory."""
@@ -149,17 +147,20 @@ class Child:
             raise Stopped("it was stopped before")
         self._questions += 1
         line = json.dumps({**question, "number": self._questions}) + "\n"
-        deadline = time.monotonic() + DECISION_S
+        began = time.monotonic()
         try:
             self._stream.settimeout(DECISION_S)
             self._stream.sendall(line.encode())
-            answer = json.loads(self._line(deadline))
+            answer = json.loads(self._line(began + DECISION_S))
         except TimeoutError:
             self.stop(f"no answer within {DECISION_S:g} s: it loops or waits")
         except OSError:
             self.stop("its process ended")
         except (ValueError, RecursionError):
             self.stop("what it wrote is no answer")
+        self._keeper.waited_s += time.monotonic() - began
+        if self._keeper.waited_s > PATIENCE_S:
+            self.stop(f"its answers took {PATIENCE_S:g} s in all")
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
             self.stop("it answered out of turn")
         if "error" in answer:

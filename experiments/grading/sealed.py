@@ -147,7 +147,7 @@ def seal(limits: dict[str, int], modules: Sequence[str]) -> list[str]:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user would undo it
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if not landlock([os.path.dirname(os.__file__)]):  # noqa: PTH120
-        unsealed.append("this kernel has no Landlock: it could read files that this user can read")
+        unsealed.append("this kernel has no Landlock: the file could open what its user may open")
     sys.path.remove(ROOT)
     sys.meta_path.insert(0, Only(modules))  # type: ignore[arg-type]
     return unsealed

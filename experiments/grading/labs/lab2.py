@@ -190,6 +190,8 @@ def _cut_cases(
     faults = []
 
     def lost() -> Verdict:
+        if not work.recovers(over):
+            return Verdict(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
         return verdict(not work.pings(*over), "it is answered over a cable that is cut")
 

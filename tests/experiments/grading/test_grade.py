@@ -101,6 +101,14 @@ def test_marks_are_the_same_without_root() -> None:
 
 
 @pytest.mark.root
+def test_file_without_points_is_not_tried_live(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = [")
+    told = run("2", "--student", "s0", str(tmp_path / "mine.py"), "--live")
+    assert "not tried: the file gets no points in memory" in told
+    assert told.endswith("0 of 120\n")
+
+
+@pytest.mark.root
 def test_live() -> None:
     model = str(ANSWERS / "lab2" / "model.py")
     told = json.loads(run("2", "--student", "s0", model, "--live", "--json"))

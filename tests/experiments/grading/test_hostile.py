@@ -213,6 +213,14 @@ def test_points_got_before_a_stop_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [mark.got for mark in others] == [35, 20, 10]
 
 
+def test_slow_answers_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "PATIENCE_S", 0.5)
+    slow = "import time\ndef address(*_): time.sleep(0.1)\nnumber = switch = peers = address"
+    report = graded(slow)
+    assert "took 0.5 s in all" in report.marks[0].told
+    assert report.marks[-1].told.startswith("not tried")
+
+
 def test_rest_is_not_tried_after_two_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "DECISION_S", 0.3)
     report = graded("def peers(*_):\n    while True: pass\naddress = number = switch = peers")
