@@ -98,7 +98,11 @@ def lengths(
     if not algorithm.walk:
         return numpy.ones(len(sources), numpy.int32)
     fill, most, _ = algorithm.walk(topology)
-    return count_hops(fill(choice), most, sources, destinations)
+    counts = numpy.empty(len(sources), numpy.int32)
+    for first in range(0, len(sources), BLOCK):
+        part = slice(first, first + BLOCK)
+        counts[part] = count_hops(fill(choice[part]), most, sources[part], destinations[part])
+    return counts
 
 
 def _checked(
