@@ -221,8 +221,9 @@ provision_packages() {
         if ! update_lists || ! install_packages; then explain_apt; fi
     fi
     missing=$(missing_commands)
+    # shellcheck disable=SC2086,SC2116 # a list of names, on one line
     [ -z "$missing" ] || fail "the packages are installed, but there is no$missing" \
-        "mend them with 'sudo apt-get install --reinstall mininet bridge-utils clang libbpf-dev'"
+        "mend them with 'sudo apt-get install --reinstall $(echo $packages)'"
 }
 
 explain_apt() {

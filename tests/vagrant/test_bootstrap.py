@@ -371,6 +371,14 @@ def test_failure_of_apt_is_one_sentence(machine: Machine, said: str, words: list
     assert not machine.venv.exists()
 
 
+def test_packages_without_their_programs_are_told(machine: Machine) -> None:
+    machine.become_root()
+    machine.program("apt-get", FAKE_APT)
+    machine.program("dpkg-query", "#!/bin/sh\necho installed\n")
+    words = ["there is no", "tshark", "sudo apt-get install --reinstall bridge-utils"]
+    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
+
+
 def test_other_distributions_are_told_so(machine: Machine) -> None:
     machine.become_root()
     assert_one_sentence(machine.provision(), machine.folder / "log", "not Debian", "vagrant up")
