@@ -2,14 +2,15 @@
 
 What cannot be done (a server that is dead already) is a row with the reason, and the rest goes on.
 When a fault was noticed, the servers next to it tell: the first of their news of a link that it
-broke is its detection. What that did to flows is `recovery`'s to find.
+broke is its detection; whoever is about to die is asked before. What that did to flows is
+`recovery`'s to find.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +87,7 @@ class Faulting:
         self._due = sorted(begins + ends, key=lambda due: due[:2])
         self._undo: dict[FaultAt, Deed] = {}
         self._events: list[_Event] = []
+        self._news: dict[int, list[dict[str, Any]]] = {}  # of servers that died since
         self._barrier_s = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -122,6 +124,8 @@ class Faulting:
     def _do(self, due: _Due) -> None:
         if not due.begins and due.fault not in self._undo:
             return  # it never began
+        if due.begins:
+            self._remember(failures_of(self._lab.topology, due.fault).nodes)
         event = _Event(due, time.monotonic() - self._barrier_s)
         deed = self._beginning(due.fault) if due.begins else self._undo.pop(due.fault)
         event.reason = self._attempt(deed)
@@ -132,6 +136,17 @@ class Faulting:
         self._events.append(event)
         told = f"{event.name} {' '.join(due.fault.what)} at {event.at_s:.2f} s"
         self._told(f"{told}: {event.reason}" if event.reason else told)
+
+    def _remember(self, nodes: Iterable[int]) -> None:
+        """Note what servers know that are about to die."""
+        for server in nodes:
+            if server < self._lab.topology.servers and server not in self._lab.dead:
+                self._news.setdefault(server, []).extend(self._told_by(server))
+
+    def _told_by(self, server: int) -> list[dict[str, Any]]:
+        """Return a server's news of its links, since it was last started."""
+        news: list[dict[str, Any]] = self._lab.state(server).get("news", [])
+        return news
 
     @staticmethod
     def _attempt(deed: Deed) -> str:
@@ -182,7 +197,7 @@ class Faulting:
         topology, up = self._lab.topology, not event.due.begins
         moments = []
         for server, steps in hops_through(topology, failures_of(topology, event.due.fault)).items():
-            for news in self._lab.state(server).get("news", ()):
+            for news in (*self._news.get(server, ()), *self._told_by(server)):
                 at_s = news["at_s"] - self._barrier_s
                 step = Step(news["port"], topology.server(news["peer"]))
                 if news["up"] == up and step in steps and event.at_s <= at_s < event.until_s:

@@ -86,3 +86,23 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
             assert 0 <= row["detected_s"] < LATE_S
     # A pulled plug shows at once; silence has to last.
     assert rows[0]["detected_s"] < rows[1]["detected_s"]
+
+
+@pytest.mark.root
+def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
+    from experiments.emulation.lab import LabSettings, running
+
+    schedule = [FaultAt("cut", ("0.1", "s0"), 0.1, 0.3), FaultAt("server", ("0.1",), 0.4, 0.5)]
+    said: list[str] = []
+    settings = LabSettings(plane="python", timers="paper")
+    with running(topos.parse("bcube,2,1"), settings, tmp_path) as lab:
+        lab.wait_converged()
+        faulting = Faulting(lab, schedule, said.append)
+        faulting.begin(time.monotonic())
+        deadline = time.monotonic() + 20
+        while len(said) < 4:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+        cut, *_ = faulting.end()
+    # The others would miss it after 5 s of silence; it sees its own cable.
+    assert cut["detected_s"] < LATE_S
