@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +30,15 @@ LONGEST_WAY = 64
 
 Link = tuple[int, int, int]  # server, port, peer
 Pair = tuple[int, int]
+Order = Callable[[Step], tuple[int, int]]
 Draw = Callable[[DCell, random.Random, Pair], Failures]
+ORDERS: list[Order] = [
+    lambda step: (step.port, step.peer),
+    lambda step: (step.port, -step.peer),
+    lambda step: (-step.port, step.peer),
+    lambda step: (-step.port, -step.peer),
+    lambda step: (step.peer, step.port),
+]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -211,15 +220,40 @@ def rack_fails(work: Work) -> list[Case]:
 def sent(
     work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
 ) -> list[Case]:
-    """Return packets between DCell_1s, each with failures that DFR finds a way around."""
+    """Return packets between DCell_1s, each with failures that DFR surely finds a way around."""
     dcell, draw = dcell_of(work.values["network"]), work.draw(name)
     cases: list[Case] = []
     while len(cases) < PACKETS:
         pair = far_pair(dcell, draw)
         failures = fail(dcell, draw, pair)
-        if usable(failures) and dfr.around(dcell, *pair, failures).paths:
+        if usable(failures) and _surely_arrives(dcell, pair, failures):
             cases.append(_packet(work, dcell, pair, failures))
     return cases
+
+
+def _surely_arrives(dcell: DCell, pair: Pair, failures: Failures) -> bool:
+    """Tell whether DFR delivers whichever of equally short ways is taken.
+
+    Which one leads to which proxy, and now and then a packet comes back to where it has been until
+    its reroutes are used up. Students are free to choose, so such pairs are not asked about.
+    """
+
+    def arrives(order: Order) -> bool:
+        view = cache(lambda server: _Ordered(dcell, server, failures, order))
+        return not dfr.walk(dcell, *pair, view)[1]
+
+    return all(map(arrives, ORDERS))
+
+
+class _Ordered(dfr.Converged):
+    """What a server knows, with an order of its own among equally short ways."""
+
+    def __init__(self, dcell: DCell, server: int, failures: Failures, order: Order) -> None:
+        super().__init__(dcell, CELL, server, failures)
+        self.order = order
+
+    def _steps(self, server: int) -> Iterator[Step]:
+        return iter(sorted(super()._steps(server), key=self.order))
 
 
 def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Case:

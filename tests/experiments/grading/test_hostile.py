@@ -75,7 +75,7 @@ def grows():
 
 @pytest.fixture
 def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
-    monkeypatch.setattr(child, "DECISION_S", 0.5)
+    monkeypatch.setattr(child, "DECISION_S", 1.0)
     monkeypatch.setattr(child, "MEMORY_BYTES", 32 << 20)
     with Keeper(BEHAVIOURS, ["topos.dpillar"], ["dpillar,4,2"]) as keeper:
         yield keeper
@@ -192,7 +192,7 @@ def graded(source: str) -> engine.Report:
 def test_file_that_never_gets_to_its_functions(
     line: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "DECISION_S", 0.3)
+    monkeypatch.setattr(child, "DECISION_S", 1.0)
     report = graded(f"{line}\n{MODEL.read_text()}")
     assert report.got == 0
     assert says in report.marks[0].told
@@ -200,7 +200,7 @@ def test_file_that_never_gets_to_its_functions(
 
 
 def test_points_got_before_a_stop_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "DECISION_S", 0.3)
+    monkeypatch.setattr(child, "DECISION_S", 1.0)
     half = ADDRESS.replace("(n, k, number):", "(n, k, number):\n    count()", 1)
     source = (
         "calls = []\n\n\ndef count():\n    calls.append(1)\n    while len(calls) > 5: pass\n\n\n"
@@ -222,6 +222,6 @@ def test_slow_answers_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rest_is_not_tried_after_two_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "DECISION_S", 0.3)
+    monkeypatch.setattr(child, "DECISION_S", 1.0)
     report = graded("def peers(*_):\n    while True: pass\naddress = number = switch = peers")
     assert [mark.told[:9] for mark in report.marks] == ["stopped a"] * 2 + ["not tried"] * 3

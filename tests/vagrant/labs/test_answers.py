@@ -38,7 +38,7 @@ EXPECTED: dict[str, list[float]] = {
 }
 # The other networks of lab 1, and of lab 3.
 OTHERS = {"lab1/model_ficonn": "s1", "lab1/model_dcell": "s3", "lab1/model_dpillar": "s8"}
-OTHERS |= {"lab3/model": "s5", "lab4/model": "s0"}
+OTHERS |= {"lab3/model": "s5", "lab4/model": "s0", "lab4/model_order": "s0"}
 
 
 def marks(answer: str, student: str) -> list[float]:
