@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from experiments.runs.records import Run
 
 PAPERS_MBIT = 1000.0
-MOST_POINTS = 60  # of a curve
+MOST_POINTS = 40  # of a curve
 NEAR = 0.1  # of the paper's value: agrees
 
 
