@@ -16,16 +16,24 @@ from experiments.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Prob
 from experiments.traffic.iperf3 import version
 from topos.base.errors import TopologyError
 
-PROBES = [*kernel.probes(), *programs.probes(), *computer.probes()]
 
-
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.__name__)
-def test_every_probe_tells_and_explains_what_is_lacking(probe: Probe) -> None:
+def check(probe: Probe) -> None:
     told = probe()
     assert told.state in (OK, LESS, MISSING, UNKNOWN)
     assert told.name and told.found
     assert bool(told.costs) == bool(told.mend) == (told.state in (LESS, MISSING))
     assert told.state != UNKNOWN or os.geteuid() != 0
+
+
+@pytest.mark.parametrize("probe", programs.probes() + computer.probes(), ids=lambda p: p.__name__)
+def test_every_probe_tells_and_explains_what_is_lacking(probe: Probe) -> None:
+    check(probe)
+
+
+@pytest.mark.root  # in namespaces of their own, and in a sandbox
+def test_so_does_every_probe_of_the_kernel() -> None:
+    for probe in kernel.probes():
+        check(probe)
 
 
 def test_a_kernel_that_refuses_is_told_with_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
