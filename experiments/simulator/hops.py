@@ -36,13 +36,15 @@ def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
     """Return the hops that a compiled routing writes, at most so many a flow."""
     counts = numpy.zeros(len(sources), numpy.int32)
     found: list[tuple[Ints, Ints]] = []
+    ports = numpy.zeros((min(BLOCK, len(sources)), most), numpy.int8)
+    peers = numpy.zeros(ports.shape, numpy.int64)
     for first in range(0, len(sources), BLOCK):
         part = slice(first, first + BLOCK)
-        ports = numpy.zeros((len(sources[part]), most), numpy.int8)
-        peers = numpy.zeros(ports.shape, numpy.int64)
         fill(sources[part], destinations[part], ports, peers, counts[part])
-        written = numpy.arange(most) < counts[part, None]
-        found.append((ports[written], peers[written]))
+        rows, longest = len(counts[part]), counts[part].max()
+        written = numpy.flatnonzero(numpy.arange(longest) < counts[part, None])
+        by, to = (column[:rows, :longest].ravel()[written] for column in (ports, peers))
+        found.append((by, to))
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     starts[1:] = numpy.cumsum(counts)
     empty = (numpy.empty(0, numpy.int8), numpy.empty(0, numpy.int64))

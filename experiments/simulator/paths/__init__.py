@@ -83,7 +83,7 @@ def routes(
         fill, most, arrivals = algorithm.walk(topology)
         hops = walk(fill(choice[part]), most, sources[part], destinations[part])
         parts.append(routes_of_hops(topology, sources[part], hops, arrivals))
-    return _joined(parts)
+    return joined(parts)
 
 
 def lengths(
@@ -122,7 +122,8 @@ def _checked(
     return algorithm, numbers
 
 
-def _joined(parts: list[Routes]) -> Routes:
+def joined(parts: list[Routes]) -> Routes:
+    """Return the flows of all parts, one part after the other."""
     if not parts:
         return Routes(numpy.zeros(1, numpy.int64), numpy.empty(0, numpy.int32))
     before = numpy.cumsum([0, *(part.starts[-1] for part in parts)])

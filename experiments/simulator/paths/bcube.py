@@ -39,6 +39,23 @@ def _fill_one(
 
 
 @numba.njit(cache=True, nogil=True)
+def parallel(
+    n: int, k: int, top: int, level: int, source: int, destination: int, ports: Any, peers: Any
+) -> int:
+    """Write P_level of BuildPathSet; `top` values has the first digit. Return its hops, or 0."""
+    here, weight, hops, start = source, n**level, 0, level
+    digit = here // weight % n
+    if digit == destination // weight % n:  # a detour over a neighbour that has it wrong
+        values = top if level == k else n
+        if values == 1:
+            return 0
+        here += ((digit + 1) % values - digit) * weight
+        ports[0], peers[0] = level, here
+        hops, start = 1, level - 1
+    return _corrected(n, here, destination, start, k + 1, ports, peers, hops)
+
+
+@numba.njit(cache=True, nogil=True)
 def _fill_set(
     n: int,
     k: int,
@@ -50,22 +67,10 @@ def _fill_set(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write path number `choice`, which is P_{k - choice}; `top` values has the first digit."""
+    """Write path number `choice`, which is P_{k - choice}."""
     for flow in range(len(sources)):
-        here, destination, level = sources[flow], destinations[flow], k - choice[flow]
-        weight, hops, start = n**level, 0, level
-        digit = here // weight % n
-        if digit == destination // weight % n:  # a detour over a neighbour that has it wrong
-            values = top if level == k else n
-            if values == 1:
-                counts[flow] = 0
-                continue
-            here += ((digit + 1) % values - digit) * weight
-            ports[flow, 0], peers[flow, 0] = level, here
-            hops, start = 1, level - 1
-        counts[flow] = _corrected(
-            n, here, destination, start, k + 1, ports[flow], peers[flow], hops
-        )
+        source, destination, level = sources[flow], destinations[flow], k - choice[flow]
+        counts[flow] = parallel(n, k, top, level, source, destination, ports[flow], peers[flow])
 
 
 def _one(bcube: BCube) -> Walk:

@@ -20,6 +20,36 @@ from topos.fattree import FatTree
 
 
 @numba.njit(cache=True, nogil=True)
+def turn_of(half: int, levels: int, source: int, destination: int) -> int:
+    """Return the level at which the paths between two servers turn round."""
+    turn = 0
+    while turn < levels - 1 and source // half ** (turn + 1) != destination // half ** (turn + 1):
+        turn += 1
+    return turn
+
+
+@numba.njit(cache=True, nogil=True)
+def up_link(
+    half: int, levels: int, servers: int, source: int, level: int, number: int, up: int
+) -> int:
+    """Return the link that a path goes up by; `number` is made of its choices below that level."""
+    index = source // half ** (level + 1) * half**level + number
+    return servers + (level * 2 * half ** (levels - 1) + index) * 2 * half + half + up
+
+
+@numba.njit(cache=True, nogil=True)
+def down_link(
+    half: int, levels: int, servers: int, destination: int, level: int, number: int
+) -> int:
+    """Return the link that a path comes down by from a level's switch."""
+    above = destination // half ** (level + 1) if level < levels - 1 else 0
+    down = destination // half**level
+    down %= 2 * half if level == levels - 1 else half
+    index = above * half**level + number
+    return servers + (level * 2 * half ** (levels - 1) + index) * 2 * half + down
+
+
+@numba.njit(cache=True, nogil=True)
 def _fill(
     half: int,
     levels: int,
@@ -32,15 +62,10 @@ def _fill(
     counts: Any,
 ) -> None:
     """Write the links of each flow: its server's, then those out of each switch, up and down."""
-    width, ports = 2 * half ** (levels - 1), 2 * half
     ups = numpy.empty(levels, numpy.int64)
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        turn = 0
-        while turn < levels - 1 and source // half ** (turn + 1) != destination // half ** (
-            turn + 1
-        ):
-            turn += 1
+        turn = turn_of(half, levels, source, destination)
         for level in range(turn):
             ups[level] = choice[flow] // half**level % half
             if by_suffix:
@@ -51,15 +76,10 @@ def _fill(
         links[flow, 0], at = source, 1
         number = 0  # the choices so far
         for level in range(turn):
-            index = source // half ** (level + 1) * half**level + number
-            links[flow, at] = servers + (level * width + index) * ports + half + ups[level]
+            links[flow, at] = up_link(half, levels, servers, source, level, number, ups[level])
             number, at = number * half + ups[level], at + 1
         for level in range(turn, -1, -1):
-            above = destination // half ** (level + 1) if level < levels - 1 else 0
-            down = destination // half**level
-            down %= 2 * half if level == levels - 1 else half
-            index = above * half**level + number
-            links[flow, at] = servers + (level * width + index) * ports + down
+            links[flow, at] = down_link(half, levels, servers, destination, level, number)
             number, at = number // half, at + 1
         counts[flow] = at
 

@@ -1,0 +1,90 @@
+"""Compiled routing around failures, one file a network: ``bcube.py`` is for topos/bcube.py.
+
+Each file has AROUND, by the names that hosts/NETWORK.py gives the routings (or `paths` does):
+functions that are given a network, what works and a random source, and return what finds the links
+of flows. Routing without an entry goes as in `paths`: a flow takes a random one of its paths that
+work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from numpy.random import Generator
+
+from experiments.fluid.links import Routes
+from experiments.simulator.failures import Bools
+from experiments.simulator.flows import working_routes
+from experiments.simulator.hops import Ints
+from experiments.simulator.paths import BLOCK, compiled, joined
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+Find: TypeAlias = Callable[[Ints, Ints], Routes]  # the links of flows, by their ends
+Around: TypeAlias = Callable[[Any, Bools, Generator], Find]
+
+
+def routings(topology: Topology) -> list[str]:
+    """Return the names of the network's routings here, those that go around failures first."""
+    return list(dict.fromkeys([*_own(topology), *compiled(topology)]))
+
+
+def routes(
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    works: Bools,
+    random: Generator,
+) -> Routes:
+    """Return the links of flows once servers have learned what works.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    name : str
+        One of `routings`.
+    sources, destinations : array
+        Of the flows.
+    works : array
+        By the number of each link, whether it works (see `experiments.simulator.failures`).
+    random : Generator
+        Decides between paths that are as good.
+
+    Returns
+    -------
+    Routes
+        A flow without a path has no links.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> import topos
+    >>> from experiments.fluid.links import working_links
+    >>> from hosts.base.failures import parse_failures
+    >>> dcell = topos.parse("dcell,4,1")
+    >>> works = working_links(dcell, parse_failures(dcell, ["link:0.3-4.0"]))
+    >>> ends = numpy.array([0]), numpy.array([19])
+    >>> found = routes(dcell, "dfr", *ends, works, numpy.random.default_rng(1))
+    >>> len(found.links)  # the detour of section 7.3; DCellRouting's way has 5
+    6
+    """
+    own = _own(topology)
+    if name in own:
+        find = own[name](topology, works, random)
+        firsts = range(0, len(sources), BLOCK)
+        return joined([find(sources[i : i + BLOCK], destinations[i : i + BLOCK]) for i in firsts])
+    if name not in compiled(topology):
+        known = ", ".join(routings(topology)) or "none"
+        raise TopologyError(f"{topology.spec} has no compiled routing {name!r}: there are {known}")
+    return working_routes(topology, name, sources, destinations, works, random)
+
+
+def _own(topology: Topology) -> dict[str, Around]:
+    if topology.kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
+        return {}
+    return dict(importlib.import_module(f"{__name__}.{topology.kind}").AROUND)

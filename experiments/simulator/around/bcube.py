@@ -1,0 +1,279 @@
+"""BSR's parallel paths around failures, for arrays of flows (hosts/bcube/selection.py).
+
+A flow's set is the paths of BuildPathSet that work and, for each other one, what a breadth-first
+search finds beside them; the flow takes a random one of the set. A search costs many times what a
+path of BuildPathSet does, so only what the choice depends on is looked for: the flow draws one of
+k + 1 places. Is it that of a path of BuildPathSet that works, nothing else matters. Otherwise the
+first replacement stands in the first empty place, and so on; at a place that stays empty the flow
+draws again, from the set, which is then known. So each path of the set is as likely.
+
+All that can fail is known by the cables: one is dead if it, its server or its switch is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numba
+import numpy
+from numpy.random import Generator
+
+from experiments.fluid.links import Routes
+from experiments.simulator.around import Find
+from experiments.simulator.failures import Bools
+from experiments.simulator.hops import Fill, Ints, routes_of_hops, walk
+from experiments.simulator.paths.bcube import parallel
+from hosts.bcube.selection import most_hops
+from topos.bcube import BCube
+
+NONE = -1
+
+
+class Search(NamedTuple):
+    """What a search needs, for two waves: that of the source and that of the destination.
+
+    A server or switch is marked by the number of the search, so that nothing has to be cleared.
+    """
+
+    number: Any  # of the searches so far: of those of one flow, which avoid one another, and of all
+    closed_servers: Any  # by the flow's number
+    closed_switches: Any  # by level, and by the server with a 0 at that level
+    reached: Any  # by wave and server
+    passed: Any  # by wave, level and switch
+    came_from: Any  # by wave and server
+    came_by: Any  # by wave and server: the level
+    queue: Any  # by wave: servers in the order of the search
+
+
+def fill(bcube: BCube, works: Bools, random: Generator) -> Fill:
+    """Return what writes the hops of flows: at most `most_hops` each, none where no path is left.
+
+    Parameters
+    ----------
+    bcube : BCube
+        Full or partial.
+    works : array
+        By the number of each link, whether it works (see `experiments.simulator.failures`).
+    random : Generator
+        Chooses from each set.
+    """
+    levels, servers = bcube.ports, bcube.servers
+    alive = works[: servers * levels].reshape(servers, levels)
+    block = bcube.n**levels  # a switch without servers has no number below that
+    search = Search(
+        numpy.zeros(2, numpy.int64),
+        numpy.zeros(servers, numpy.int64),
+        numpy.zeros((levels, block), numpy.int64),
+        numpy.zeros((2, servers), numpy.int64),
+        numpy.zeros((2, levels, block), numpy.int64),
+        numpy.empty((2, servers), numpy.int32),
+        numpy.empty((2, servers), numpy.int8),
+        numpy.empty((2, servers), numpy.int32),
+    )
+    widths = numpy.array(bcube.radices()[::-1], numpy.int64)
+    weights = bcube.n ** numpy.arange(levels)
+    digits = (numpy.arange(servers)[:, None] // weights % bcube.n).astype(numpy.int32)
+    return partial(_fill, widths, weights, digits, alive, most_hops(bcube), random, search)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(
+    widths: Any,
+    weights: Any,
+    digits: Any,
+    alive: Any,
+    most: int,
+    random: Any,
+    search: Any,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+) -> None:
+    levels, n = len(widths), (weights[1] if len(weights) > 1 else widths[0])
+    k, top = levels - 1, widths[levels - 1]
+    # The flow's set; a row is as long as the longest path.
+    set_ports = numpy.empty((levels, ports.shape[1]), numpy.int8)
+    set_peers = numpy.empty((levels, ports.shape[1]), numpy.int64)
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        place = int(random.random() * levels)
+        row_ports, row_peers = ports[flow], peers[flow]
+        hops = parallel(n, k, top, k - place, source, destination, row_ports, row_peers)
+        if _is_working(alive, source, row_ports, row_peers, hops):
+            counts[flow] = hops
+            continue
+        search.number[0] = search.number[1] + 1  # no path of an earlier flow is avoided
+        found, empty = 0, 0
+        lengths = numpy.zeros(levels, numpy.int64)
+        for other in range(levels):
+            # Places before the drawn one that are empty as well take earlier replacements.
+            to_ports, to_peers = set_ports[found], set_peers[found]
+            hops = parallel(n, k, top, k - other, source, destination, to_ports, to_peers)
+            if _is_working(alive, source, to_ports, to_peers, hops):
+                _close(weights, digits, search, source, to_ports[:hops], to_peers[:hops])
+                lengths[found] = hops
+                found += 1
+            elif other < place:
+                empty += 1
+        wanted = found + empty
+        while found <= wanted:
+            to_ports, to_peers = set_ports[found], set_peers[found]
+            hops = _replacement(
+                widths,
+                weights,
+                digits,
+                alive,
+                most,
+                search,
+                source,
+                destination,
+                to_ports,
+                to_peers,
+            )
+            if hops == 0:
+                break
+            _close(weights, digits, search, source, to_ports[:hops], to_peers[:hops])
+            lengths[found] = hops
+            found += 1
+        counts[flow] = 0
+        if found:
+            chosen = wanted if found > wanted else int(random.random() * found)
+            counts[flow] = lengths[chosen]
+            row_ports[:] = set_ports[chosen]
+            row_peers[:] = set_peers[chosen]
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_working(alive: Any, source: int, ports: Any, peers: Any, hops: int) -> bool:
+    """Tell whether there is a path, and both cables of each of its hops work."""
+    here = source
+    for hop in range(hops):
+        if not (alive[here, ports[hop]] and alive[peers[hop], ports[hop]]):
+            return False
+        here = peers[hop]
+    return hops > 0
+
+
+@numba.njit(cache=True, nogil=True)
+def _close(weights: Any, digits: Any, search: Any, source: int, ports: Any, peers: Any) -> None:
+    """Keep the flow's further searches off this path's switches, and servers but the ends."""
+    here, flow = source, search.number[0]
+    for hop in range(len(ports)):
+        level = ports[hop]
+        search.closed_switches[level, here - digits[here, level] * weights[level]] = flow
+        here = peers[hop]
+        if hop < len(ports) - 1:
+            search.closed_servers[here] = flow
+
+
+@numba.njit(cache=True, nogil=True)
+def _replacement(
+    widths: Any,
+    weights: Any,
+    digits: Any,
+    alive: Any,
+    most: int,
+    search: Any,
+    source: int,
+    destination: int,
+    ports: Any,
+    peers: Any,
+) -> int:
+    """Write a shortest path that works beside those closed; return its hops, 0 if there is none."""
+    search.number[1] += 1
+    # Of each wave: where the servers that it reached last begin and end.
+    begins, ends = numpy.zeros(2, numpy.int64), numpy.ones(2, numpy.int64)
+    for wave, end in enumerate((source, destination)):
+        search.queue[wave, 0] = end
+        search.reached[wave, end] = search.number[1]
+    for _ in range(most):
+        wave = 0 if ends[0] - begins[0] <= ends[1] - begins[1] else 1
+        begin, begins[wave] = begins[wave], ends[wave]
+        ends[wave], meeting = _advance(
+            widths, weights, digits, alive, search, wave, begin, ends[wave]
+        )
+        if meeting != NONE:
+            return _join(search, source, destination, meeting, ports, peers)
+        if begins[wave] == ends[wave]:
+            return 0
+    return 0
+
+
+@numba.njit(cache=True, nogil=True)
+def _advance(
+    widths: Any,
+    weights: Any,
+    digits: Any,
+    alive: Any,
+    search: Any,
+    wave: int,
+    begin: int,
+    end: int,
+) -> tuple[int, int]:
+    """Let a wave go one hop further; return where its queue ends then, and where waves meet."""
+    flow, number = search.number
+    queue, reached, other = search.queue[wave], search.reached[wave], search.reached[1 - wave]
+    passed, size = search.passed[wave], end
+    for server in queue[begin:end]:
+        for level in range(len(widths) - 1, -1, -1):
+            weight, width, own = weights[level], widths[level], digits[server, level]
+            switch = server - own * weight
+            if (
+                not alive[server, level]
+                or passed[level, switch] == number
+                or search.closed_switches[level, switch] == flow
+            ):
+                continue
+            passed[level, switch] = number
+            for i in range(own + 1, own + width):  # from the next digit on, and round
+                peer = switch + (i if i < width else i - width) * weight
+                if (
+                    reached[peer] == number
+                    or not alive[peer, level]
+                    or search.closed_servers[peer] == flow
+                ):
+                    continue
+                reached[peer] = number
+                search.came_from[wave, peer] = server
+                search.came_by[wave, peer] = level
+                if other[peer] == number:
+                    return size, peer
+                queue[size] = peer
+                size += 1
+    return size, NONE
+
+
+@numba.njit(cache=True, nogil=True)
+def _join(search: Any, source: int, destination: int, meeting: int, ports: Any, peers: Any) -> int:
+    """Write the way of both waves that meet at a server; return its hops."""
+    hops, at = 0, meeting
+    while at != source:
+        hops += 1
+        at = search.came_from[0, at]
+    at = meeting
+    for hop in range(hops - 1, -1, -1):
+        ports[hop], peers[hop] = search.came_by[0, at], at
+        at = search.came_from[0, at]
+    at = meeting
+    while at != destination:
+        ports[hops] = search.came_by[1, at]
+        at = search.came_from[1, at]
+        peers[hops] = at
+        hops += 1
+    return hops
+
+
+def _bsr(bcube: BCube, works: Bools, random: Generator) -> Find:
+    compiled = fill(bcube, works, random)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        hops = walk(compiled, most_hops(bcube), sources, destinations)
+        return routes_of_hops(bcube, sources, hops, range(bcube.ports))
+
+    return find
+
+
+AROUND = {"bsr": _bsr}
