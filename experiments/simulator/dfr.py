@@ -23,11 +23,11 @@ NONE = -1
 
 
 class Ways(NamedTuple):
-    """What each server knows, once it has searched: a row of places in its DCell_b for each."""
+    """What each server knows, once it has searched: a row for each, of places in its DCell_b."""
 
     reached: Any  # how many servers it reaches, itself among them; 0 before the search
-    queue: Any  # these, the nearest first
-    hop: Any  # by place: the first hop to there, or NONE
+    queue: Any  # the places of these, the nearest first
+    hop: Any  # by place: that of the first hop to there, or NONE
     port_of: Any  # and the port that leads to it
 
 
@@ -64,8 +64,9 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
     by_uid[dcell.uid(numpy.arange(dcell.servers))] = of_servers
     b = min(b, dcell.k)
-    # Memory is taken only by the rows that are written.
-    rows = [numpy.empty((len(by_uid), dcell.sizes[b]), numpy.int32) for _ in range(3)]
+    # Memory is taken only where rows are written; with many flows that is nearly everywhere.
+    place = numpy.min_scalar_type(-dcell.sizes[b])
+    rows = [numpy.empty((len(by_uid), dcell.sizes[b]), place) for _ in range(3)]
     ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows)
     return partial(_by_servers, dcell, partial(_fill, sizes, by_uid, b, ways, retry))
 
@@ -143,19 +144,20 @@ def _choose(
     if not ways.reached[here]:
         ways.reached[here] = _search(sizes, works, b, here, queue, hop, port_of)
     if near != here and hop[near - base] != NONE and (level == NONE or works[near, level]):
-        return port_of[near - base], hop[near - base], proxy, False
+        return port_of[near - base], base + hop[near - base], proxy, False
     if level == NONE:
         return NONE, NONE, NONE, False
     together = here // sizes[level] == destination // sizes[level]
     wanted, top = level + (at_proxy and not together), len(sizes) - 1
     for turn in range(top - b):  # from the wanted level upwards, then from there downwards
         level = wanted + turn if wanted + turn <= top else top - turn
-        for near in queue[: ways.reached[here]]:
+        for place in queue[: ways.reached[here]]:
+            near = base + place
             if works[near, level] and (near != here or level != came):
                 far = _far(sizes, near, level)
                 if near == here:
                     return level, far, far, True
-                return port_of[near - base], hop[near - base], far, True
+                return port_of[place], base + hop[place], far, True
     return NONE, NONE, NONE, False
 
 
@@ -196,20 +198,20 @@ def _search(sizes: Any, works: Any, b: int, here: int, queue: Any, hop: Any, por
     """
     base, n = here // sizes[b] * sizes[b], sizes[0]
     hop[:] = NONE
-    queue[0], reached, place = here, 1, 0
-    while place < reached:
-        at = queue[place]
-        place += 1
+    queue[0], reached, done = here - base, 1, 0
+    while done < reached:
+        place = queue[done]
+        at, done = base + place, done + 1
         for port in range(b, -1, -1):
             if not works[at, port]:
                 continue
             first = _far(sizes, at, port) if port else at // n * n
             for peer in range(first, first + (1 if port else n)):
-                if peer == here or hop[peer - base] != NONE or not works[peer, port]:
+                found = peer - base
+                if peer == here or hop[found] != NONE or not works[peer, port]:
                     continue
-                own = at == here
-                hop[peer - base] = peer if own else hop[at - base]
-                port_of[peer - base] = port if own else port_of[at - base]
-                queue[reached] = peer
+                hop[found] = found if at == here else hop[place]
+                port_of[found] = port if at == here else port_of[place]
+                queue[reached] = found
                 reached += 1
     return reached
