@@ -74,6 +74,7 @@ setup(
             "ruff>=0.6",
         ],
         "bench": ["fnss>=0.9.1"],
+        "dask": ["dask[distributed]>=2024.1"],  # sweeps of the simulator over machines
         "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
     },
     entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},

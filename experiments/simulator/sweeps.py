@@ -86,8 +86,9 @@ def sweep(
         say(f"{len(done)} of {len(tasks)} tasks were done before, in {folder}")
     began = said = time.monotonic()
     count = min(workers or _processors(), len(left))
-    run = _on_dask(scheduler) if scheduler else _in_processes(count)
-    for i, one in run(measure, [(i, tasks[i]) for i in left], code):
+    numbered = [(i, tasks[i]) for i in left]
+    run = _on_dask(measure, numbered, scheduler) if scheduler else _here(measure, numbered, count)
+    for i, one in run:
         done[i] = one
         _keep(files[i], tasks[i], one)
         if time.monotonic() - said >= SAY_EVERY_S:
@@ -102,18 +103,23 @@ def sweep(
     return [done[i].found for i in range(len(tasks))]
 
 
-def measured(measure: Measure, task: Any, code: str) -> Done:
+def measured(measure: Measure, task: Any) -> Done:
     """Do a task here: what a worker calls."""
-    require(
-        code_of(measure.__module__) == code,
-        "a worker has other code than this machine: give all of them the same Pillarbox and the "
-        "same numpy",
-    )
     _forget_peak()
     began = time.monotonic()
     # Through JSON at once, so that it makes no difference whether a result was kept.
     found = json.loads(_text(measure(task)))
     return Done(found, round(time.monotonic() - began, 3), round(_peak_mib(), 1))
+
+
+def measured_alike(measure: Measure, task: Any, code: str) -> Done:
+    """Do a task here if the code is the same: what a worker on another machine calls."""
+    require(
+        code_of(measure.__module__) == code,
+        "a worker has other code than this machine: give all of them the same Pillarbox and the "
+        "same numpy",
+    )
+    return measured(measure, task)
 
 
 @cache
@@ -134,59 +140,53 @@ def code_of(module: str) -> str:
 # -- where the tasks run -------------------------------------------------------------------------
 
 Numbered = list[tuple[int, Any]]
-Run = Callable[[Measure, Numbered, str], Iterator[tuple[int, Done]]]
 
 
-def _in_processes(count: int) -> Run:
-    def run(measure: Measure, tasks: Numbered, code: str) -> Iterator[tuple[int, Done]]:
-        if count <= 1:
-            for i, task in tasks:
-                yield i, measured(measure, task, code)
-            return
-        pool = ProcessPoolExecutor(count, _context(measure.__module__), _leave_interrupts)
-        try:
-            futures = {pool.submit(measured, measure, task, code): i for i, task in tasks}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool:
-            raise TopologyError(
-                "a process of the simulator was killed, perhaps for want of memory: run again with "
-                "fewer --workers; what was done is kept"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    return run
+def _here(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int, Done]]:
+    """Do the tasks on this machine; yield each with its number when it is done."""
+    if workers <= 1:
+        for i, task in tasks:
+            yield i, measured(measure, task)
+        return
+    pool = ProcessPoolExecutor(workers, _context(measure.__module__), _leave_interrupts)
+    try:
+        futures = {pool.submit(measured, measure, task): i for i, task in tasks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool:
+        raise TopologyError(
+            "a process of the simulator was killed, perhaps for want of memory: run again with "
+            "fewer --workers; what was done is kept"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _on_dask(scheduler: str) -> Run:
-    def run(measure: Measure, tasks: Numbered, code: str) -> Iterator[tuple[int, Done]]:
-        try:
-            import distributed
-        except ImportError:
-            raise TopologyError(
-                "--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'"
-            ) from None
-        try:
-            client = distributed.Client(scheduler, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise TopologyError(
-                f"no scheduler of Dask answers at {scheduler!r} ({error}): start one with `dask "
-                "scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
-            ) from None
-        with client:
-            require(
-                bool(client.scheduler_info()["workers"]),
-                f"the scheduler at {scheduler} has no workers: start some with `dask worker "
-                f"{scheduler} --nthreads 1`",
-            )
-            numbers = {}
-            for i, task in tasks:
-                numbers[client.submit(measured, measure, task, code, pure=False)] = i
-            for future in distributed.as_completed(list(numbers)):
-                yield numbers[future], Done(*future.result())
-
-    return run
+def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tuple[int, Done]]:
+    """Do the tasks on Dask's workers; yield each with its number when it is done."""
+    try:
+        import distributed
+    except ImportError:
+        raise TopologyError(
+            "--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'"
+        ) from None
+    start = f"`dask worker {scheduler} --nthreads 1`"
+    try:
+        client = distributed.Client(scheduler, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise TopologyError(
+            f"no scheduler of Dask answers at {scheduler!r} ({error}): start one with `dask "
+            f"scheduler`, and workers with {start}"
+        ) from None
+    with client:
+        workers = client.scheduler_info()["workers"]
+        require(bool(workers), f"the scheduler at {scheduler} has no workers: try {start}")
+        code = code_of(measure.__module__)
+        futures = {
+            client.submit(measured_alike, measure, task, code, pure=False): i for i, task in tasks
+        }
+        for future in distributed.as_completed(list(futures)):
+            yield futures[future], Done(*future.result())
 
 
 def _context(module: str) -> Any:
