@@ -23,8 +23,9 @@ NAMES = {failures.SERVERS: "nodes", failures.RACKS: "racks", failures.CABLES: "l
 PAPERS = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
 NEAR = 0.1
 FEW_RACKS = (
-    "In a small part a DCell_2 has cables to few others. They begin in its first racks, so one rack "
-    "that fails takes many of them, and DFR, which looks for a proxy in its own rack, finds none."
+    "In a small part a DCell_2 has cables to few others. They begin in its first racks, so that a "
+    "rack that fails takes many of them; and DFR, which looks for a proxy in its own rack, seldom "
+    "finds one."
 )
 
 

@@ -1,6 +1,7 @@
 """Compiled DFR is that of the servers, hop by hop, whatever has failed."""
 
 from functools import cache
+from typing import Any
 
 import numpy
 import pytest
@@ -14,6 +15,7 @@ from experiments.simulator.paths import lengths
 from experiments.simulator.search import distances
 from hosts.base.failures import Failures
 from hosts.dcell import dfr as routers
+from topos.dcell import DCell
 
 SPECS = (
     "dcell,4,1",
@@ -23,7 +25,18 @@ SPECS = (
     "dcell,2,3",
     "dcell,2,3,servers=154",
 )
-DRAWS = ({}, {"servers": 0.1, "cables": 0.05}, {"racks": 0.2, "switches": 0.1}, {"cables": 0.35})
+DRAWS: tuple[dict[str, Any], ...] = (
+    {},
+    {"servers": 0.1, "cables": 0.05},
+    {"racks": 0.2, "switches": 0.1},
+    {"cables": 0.35},
+)
+
+
+def dcell_of(spec: str) -> DCell:
+    dcell = topos.parse(spec)
+    assert isinstance(dcell, DCell)
+    return dcell
 
 
 def as_routers_know(network: topos.Topology, broken: Broken) -> Failures:
@@ -35,8 +48,8 @@ def as_routers_know(network: topos.Topology, broken: Broken) -> Failures:
 
 @pytest.mark.parametrize("shares", DRAWS, ids=str)
 @pytest.mark.parametrize("spec", SPECS)
-def test_hops_are_those_of_the_routers(spec: str, shares: dict[str, float]) -> None:
-    dcell = topos.parse(spec)
+def test_hops_are_those_of_the_routers(spec: str, shares: dict[str, Any]) -> None:
+    dcell = dcell_of(spec)
     random = numpy.random.default_rng(4)
     broken = draw(dcell, random, **shares)
     failures, b = as_routers_know(dcell, broken), min(routers.LEVEL_B, dcell.k)
@@ -56,7 +69,7 @@ def test_hops_are_those_of_the_routers(spec: str, shares: dict[str, float]) -> N
 
 
 def test_a_larger_level_b_and_other_retries() -> None:
-    dcell = topos.parse("dcell,2,3,servers=500")
+    dcell = dcell_of("dcell,2,3,servers=500")
     random = numpy.random.default_rng(8)
     broken = draw(dcell, random, cables=0.3)
     failures = as_routers_know(dcell, broken)
@@ -73,7 +86,7 @@ def test_a_larger_level_b_and_other_retries() -> None:
 
 
 def test_where_nothing_has_failed_it_is_as_long_as_dcell_routing() -> None:
-    dcell = topos.parse("dcell,4,2")
+    dcell = dcell_of("dcell,4,2")
     everything = draw(dcell, numpy.random.default_rng(1)).works(dcell)
     ends = numpy.repeat(7, 419), numpy.delete(numpy.arange(420), 7)
     ours = count_hops(dfr.fill(dcell, everything), routers.TTL, *ends)

@@ -118,7 +118,7 @@ def test_rounds_are_those_of_the_routers(spec: str, pattern: str, printed: bool)
 
 
 def test_a_first_flow_takes_tor_and_flows_not_yet_probed_have_no_path() -> None:
-    ficonn = topos.parse("ficonn,8,2")
+    ficonn = FiConn(8, 2)
     ends = random_flows(ficonn.servers, 50, numpy.random.default_rng(2))
     flows = Tar(ficonn, *ends, numpy.random.default_rng(1))
     flows.probe(0, 1)
@@ -128,7 +128,7 @@ def test_a_first_flow_takes_tor_and_flows_not_yet_probed_have_no_path() -> None:
 
 
 def test_flows_arrive_and_load_the_ports_of_their_paths() -> None:
-    ficonn = topos.parse("ficonn,4,2")
+    ficonn = FiConn(4, 2)
     flows = Tar(ficonn, *all_to_all(numpy.arange(24)), numpy.random.default_rng(1))
     for _ in range(2):
         flows.probe()

@@ -1,0 +1,105 @@
+"""FiConn's simulated figures, in small: what is measured, what is claimed, what is told."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+import topos
+from experiments.reproductions import (
+    _ficonn_flows,
+    ficonn_fig4,
+    ficonn_fig6,
+    ficonn_fig7,
+    ficonn_fig8,
+    ficonn_fig9,
+)
+from experiments.reproductions._ficonn_flows import PRINTED, TAR, TOR, Run, Sample
+from experiments.reproductions._sampled import Claim, find
+from experiments.reproductions.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
+from topos.ficonn import FiConn
+
+SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(_ficonn_flows, "NETWORK", SMALL.spec)
+    return Settings(tmp_path, workers=1, quick=True, repeats=2, say=lambda _: None)
+
+
+def test_fig_4_counts_and_grows_along_a_line(settings: Settings) -> None:
+    found = ficonn_fig4.reproduce(settings)
+    assert found.verdict == AGREES
+    assert [row.ours for row in found.rows[:2]] == [361_200, 3_553_776]
+    assert find(found.points, "n = 16", 0).ours == pytest.approx(numpy.log10(numpy.log10(16)))
+    assert ("n = 48", 2) in (every := {(point.series, point.x) for point in found.points})
+    assert ("n = 48", 3) not in every  # more servers than addresses
+
+
+def test_traffic_is_the_papers() -> None:
+    random = numpy.random.default_rng(1)
+    sources, destinations = _ficonn_flows.random_traffic(SMALL, random)
+    assert sorted([*sources, *destinations]) == list(range(SMALL.servers))
+    sources, destinations = _ficonn_flows.burst_traffic(SMALL, random)
+    assert len(set(zip(sources.tolist(), destinations.tolist(), strict=True))) == 40 * 40
+    ends = [numpy.unique(end // 40) for end in (sources, destinations)]
+    assert [len(members) for members in ends] == [1, 1]
+    assert ends[0] != ends[1]
+
+
+def test_a_burst_by_tor_has_one_link_and_by_tar_those_of_its_ficonn_1(settings: Settings) -> None:
+    found = ficonn_fig8.reproduce(settings)
+    times = [point.x for point in found.points if point.series == TOR]
+    assert times == [30, 60, 90, 120]
+    for x in times:
+        assert find(found.points, TOR, x).ours == pytest.approx(1.0, abs=1e-9)
+        ours = find(found.points, TAR, x).ours
+        assert ours
+        assert 2 < ours <= 10  # level-2 links of a FiConn_1
+    assert found.verdict == DIFFERS  # nobody reaches 99.5 in so small a network
+
+
+@pytest.mark.parametrize("module", [ficonn_fig7, ficonn_fig9])
+def test_paths_of_tar_are_longer(module: object, settings: Settings) -> None:
+    found = module.reproduce(settings)  # type: ignore[attr-defined]
+    tor, tar, printed = (find(found.points, name, 120).ours for name in (TOR, TAR, PRINTED))
+    assert tor and tar and printed
+    assert tor < printed < tar  # counters that only grow let fewer flows bypass
+    assert [row.series for row in found.rows] == [
+        f"hops more than TOR, {r}" for r in (TAR, PRINTED)
+    ]
+
+
+def test_random_traffic_goes_better_by_tor(settings: Settings) -> None:
+    found = ficonn_fig6.reproduce(settings)
+    tor, tar = (find(found.points, name, 30).ours for name in (TOR, TAR))
+    assert tor and tar and tar < tor <= SMALL.servers / 2
+    ahead = find(found.rows, f"TOR ahead, %, {TAR}", "after 30 s")
+    assert (ahead.paper, ahead.ours and ahead.ours > 0) == (8.5, True)
+
+
+def test_what_holds_only_as_printed_is_ambiguous() -> None:
+    def claims(tar: float, printed: float) -> tuple[str, int]:
+        values = {TAR: tar, PRINTED: printed}
+        word, reasons, rows = _ficonn_flows.judged(
+            lambda routing: [Claim(Point(f"x, {routing}", "steady", values[routing], 1.0), 0.1)]
+        )
+        assert len(rows) == 2
+        return word, len(reasons)
+
+    assert claims(1.0, 2.0) == (AGREES, 0)
+    assert claims(2.0, 1.0) == (AMBIGUOUS, 1)
+    assert claims(2.0, 2.0) == (DIFFERS, 2)
+
+
+def test_steady_is_the_mean_of_the_last_rounds() -> None:
+    rounds = [Sample(value, value, value) for value in (9.0, 1.0, 2.0, 3.0)]
+    run = Run(1, Sample(10.0, 10.0, 10.0), rounds, rounds)
+
+    def value(tor: Sample, tar: Sample) -> float:
+        return tor.hops - tar.hops
+
+    first, steady = (_ficonn_flows.after([run], "x", value, TAR, at, 0.0) for at in (True, False))
+    assert (first.ours, steady.ours) == (1.0, 8.0)
+    assert topos.parse(_ficonn_flows.NETWORK).servers == 74_528
