@@ -9,6 +9,11 @@ Any other frame from a neighbour that is up counts as well, but brings nobody ba
 A heart-beat also lists whom its sender hears on that port. A neighbour that I hear, and that does
 not hear me, is down for both: a link of these networks carries packets both ways or not at all.
 
+A neighbour that was taken for silent and is heard a moment later was only late, as on a machine
+that has too much to do. What would follow (floods, probes, other paths) makes all still later; so
+it is given twice the time from then on, up to MOST_PATIENCE times, and half of that again when all
+was well for a while.
+
 At first every neighbour counts as heard, so that a network works from its first moment; what is
 not there is noticed one timeout later.
 """
@@ -19,6 +24,10 @@ from hosts.base.path import Step
 from hosts.base.timers import Timers
 from hosts.wire.messages import HeartBeat
 from topos.base.topology import Topology
+
+FALSE_ALARM_S = 1.0  # who was silent for no longer, and longer than the timeout, was late
+MOST_PATIENCE = 8
+CALM_S = 10.0
 
 
 class Neighbours:
@@ -43,6 +52,8 @@ class Neighbours:
         self._carrier = [True] * topology.ports
         steps = [Step(port, peer) for port, peers in enumerate(self.peers) for peer in peers]
         self._heard = dict.fromkeys(steps, now)
+        # Who was late: how many timeouts it is given, and since when.
+        self._patience: dict[Step, tuple[int, float]] = {}
         self._deaf: set[Step] = set()  # those who do not hear me
         self._up = set(steps)
 
@@ -78,6 +89,7 @@ class Neighbours:
         step = Step(port, self._server_of_uid(uid))
         if step not in self._heard or not self._carrier[port]:
             return None
+        self._weigh(step, now - self._heard[step], now)
         self._heard[step] = now
         if self._uid in message.heard:
             self._deaf.discard(step)
@@ -110,10 +122,22 @@ class Neighbours:
     @property
     def next_timeout(self) -> float:
         """When the next link goes down if nothing more is heard."""
-        return min((self._heard[step] for step in self._up), default=float("inf")) + self.timeout_s
+        return min(map(self._silent_from, self._up), default=float("inf"))
+
+    def _weigh(self, step: Step, silence_s: float, now: float) -> None:
+        """Give a neighbour more time that was late, and less that was not for a while."""
+        times, since_s = self._patience.get(step, (1, now))
+        if self.timeout_s * times <= silence_s < FALSE_ALARM_S:
+            self._patience[step] = min(2 * times, MOST_PATIENCE), now
+        elif times > 1 and now >= since_s + CALM_S:
+            self._patience[step] = times // 2, now
+
+    def _silent_from(self, step: Step) -> float:
+        """Return from when on a neighbour counts as silent if nothing more is heard."""
+        return self._heard[step] + self.timeout_s * self._patience.get(step, (1, 0.0))[0]
 
     def _is_heard(self, step: Step, now: float) -> bool:
-        in_time = not self.watched or now < self._heard[step] + self.timeout_s
+        in_time = not self.watched or now < self._silent_from(step)
         return self._carrier[step.port] and in_time
 
     def _judge(self, step: Step, now: float) -> Step | None:

@@ -37,7 +37,12 @@ class Candidate:
     silent: bool = False  # has failed for no other reason than that its answer did not come in time
 
 
-def best(candidates: Sequence[Candidate], using: int | None, own_bps: float = 0.0) -> int | None:
+def best(
+    candidates: Sequence[Candidate],
+    using: int | None,
+    own_bps: float = 0.0,
+    slack_bps: float = 0.0,
+) -> int | None:
     """Return the best of the candidates that work, None where none does.
 
     Parameters
@@ -48,6 +53,10 @@ def best(candidates: Sequence[Candidate], using: int | None, own_bps: float = 0.
         The one in use.
     own_bps : float
         What the flow that asks sends on the path in use: were it elsewhere, that would be free.
+    slack_bps : float
+        What a hop costs: a longer path takes bandwidth from others on every link, and is to have so
+        much more for each. Paths within one such cost of the best count as equally good as well:
+        where all are nearly full, what is left is chance, and no reason to move.
 
     >>> wide, narrow = (Candidate(Path(0, ()), State.WORKING, bps) for bps in (6e8, 4e8))
     >>> best([wide, narrow], using=1), best([wide, narrow], using=1, own_bps=3e8)
@@ -55,12 +64,15 @@ def best(candidates: Sequence[Candidate], using: int | None, own_bps: float = 0.
     """
 
     def free_bps(index: int) -> float:
-        return candidates[index].available_bps + (own_bps if index == using else 0.0)
+        one = candidates[index]
+        own = own_bps if index == using else 0.0
+        return one.available_bps + own - slack_bps * len(one.path)
 
     working = [i for i, one in enumerate(candidates) if one.state == State.WORKING]
     if not working:
         return None
-    enough = NEARLY_BEST * max(map(free_bps, working))
+    most = max(map(free_bps, working))
+    enough = most - slack_bps if slack_bps else NEARLY_BEST * most
     good = (i for i in working if free_bps(i) >= enough)
     return min(good, key=lambda i: (len(candidates[i].path), i != using, i))
 

@@ -69,11 +69,11 @@ FAST = Timers(
 def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
     """Return the timers of that name: ``paper``, or ``fast`` ones that the machine can bear.
 
-    Fast ones notice a silent failure in less than 200 ms in networks of up to SMALL servers,
-    whatever that costs. In larger ones, where heart-beats of all servers would take more than a
-    tenth of the machine, all intervals are longer by the same factor. In all of them a server keeps
-    its rounds of probes apart: hundreds of flows that each probe every second would leave no time
-    for anything else, and where nobody answers in time everything seems broken.
+    Fast ones notice a silent failure in 150 ms in networks of up to SMALL servers, whatever that
+    costs. In larger ones, where heart-beats of all servers would take more than a tenth of the
+    machine, all intervals are longer by the same factor. In all of them a server keeps its rounds
+    of probes apart: hundreds of flows that each probe every second would leave no time for anything
+    else, and where nobody answers in time everything seems broken.
 
     >>> import topos
     >>> fast = timers_for(topos.parse("bcube,4,1"))

@@ -43,6 +43,7 @@ from topos.bcube import BCube
 
 MOST_FLOWS = 4096
 MOST_ROUND = 2**32 - 1  # what a probe has room for
+HOP_COST = 0.1  # of a port's rate
 GATHER_S = 0.002  # short beside any timeout by which failures are noticed
 
 
@@ -152,7 +153,14 @@ class BSR(Forwarding):
         """Return the choice of paths to the first target to which one may be left."""
         failures = self.failures(now)
         for target in targets:
-            selection = Selection(self.topology, self.server, target, failures, self.answers_change)
+            selection = Selection(
+                self.topology,
+                self.server,
+                target,
+                failures,
+                self.answers_change,
+                HOP_COST * self.bandwidth.rate_bps,
+            )
             if selection.path:
                 break
         return selection

@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,7 +26,9 @@ LARGEST_FRAME = 65600
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
-SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER, SO_TIMESTAMPNS = 32, 33, 26, 35
+NOTE_BYTES = 64  # for what the kernel says of a frame: when it came
+OLDEST_S = 1.0  # somebody set the clock meanwhile
 SOCKET_BUFFER_BYTES = 4 << 20
 
 RTMGRP_LINK, RTM_NEWLINK, RTM_DELLINK = 1, 16, 17
@@ -33,6 +36,7 @@ IFF_LOWER_UP = 0x10000
 _MESSAGE = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
+_TIMESPEC = struct.Struct("@qq")
 _INSTRUCTION = struct.Struct("=HBBI")  # of classic BPF: code, jumps if true and if false, operand
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
 
@@ -86,6 +90,7 @@ class Port:
             _packet_socket(name, ethertype, wanted, super_packets)
             for ethertype, wanted in ((ETH_DCN, _OTHERS), (ETH_IP, b""), (ETH_DCN, _HEART_BEATS))
         )
+        self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.sockets = [data, ip]
 
     def receive(self, which: socket.socket) -> list[Received] | None:
@@ -107,6 +112,21 @@ class Port:
             if data[:6] == self.mac or data[0] & TO_A_GROUP:
                 return [Received(source, Frame(ethertype, data[14:]))]
             # Else a bridge that is learning has flooded it here.
+
+    def hear(self, most: int) -> Iterator[tuple[float, Received]]:
+        """Yield the heart-beats that have come, at most so many, each with its age in seconds."""
+        for _ in range(most):
+            try:
+                data, notes, _, _ = self.heart_beats.recvmsg(LARGEST_FRAME, NOTE_BYTES)
+            except OSError:  # none is left; or the port went down
+                return
+            age_s = 0.0
+            for level, kind, value in notes:
+                if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                    came_s, came_ns = _TIMESPEC.unpack(value[: _TIMESPEC.size])
+                    age_s = min(max(0.0, (time.time_ns() - came_ns) / 1e9 - came_s), OLDEST_S)
+            data = data[len(self._note) :]
+            yield age_s, Received(data[6:12], Frame(ETH_DCN, data[14:]))
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
         """Put a frame on the cable; return the reason if that fails."""

@@ -163,45 +163,57 @@ class Forwarder:
             packet = self.tun.receive()
             if packet is None:
                 return
-            actions = self.router.send(packet, time.monotonic())
+            now = time.monotonic()
+            actions = self.router.send(packet, now)
             if self.decisions:
                 self.decisions.sent(packet, actions)
             self._trace(packet, None, actions)
             self._act(actions)
+            if self.router.next_poll <= now:
+                return
 
     def _hear(self) -> None:
         """Take in the heart-beats that have come since the router last had something to do.
 
         To be woken up by each of them is what costs most on a network that is at rest. So they
         wait until the router's own timers fire: until the next heart-beat at the latest, and always
-        before silence is noticed. Only where a neighbour is missing, it is heard at once.
+        before silence is noticed; each counts from the moment at which the kernel got it. Only
+        where a neighbour is missing, it is heard at once.
         """
         for port in self.ports.values():
-            self._from_port(port, port.heart_beats, MOST_HEARD)
+            self._heart_beats_from(port)
         awaits = len(self.router.neighbours.up) < self._links
         if awaits != self._awaits_heart_beats:
             self._awaits_heart_beats = awaits
             for port in self.ports.values():
                 which = port.heart_beats
                 if awaits:
-                    self.watch(which.fileno(), partial(self._from_port, port, which))
+                    self.watch(which.fileno(), partial(self._heart_beats_from, port))
                 else:
                     self.forget(which.fileno())
 
-    def _from_port(self, port: Port, which: socket.socket, most: int = BATCH) -> None:
-        for _ in range(most):
+    def _heart_beats_from(self, port: Port) -> None:
+        for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
+            self._came(port.number, source_mac, frame, time.monotonic() - age_s)
+
+    def _from_port(self, port: Port, which: socket.socket) -> None:
+        """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
+        for _ in range(BATCH):
             packets = port.receive(which)
             if packets is None:
                 return
+            now = time.monotonic()
             for source_mac, frame in packets:
-                self._came(port.number, source_mac, frame)
+                self._came(port.number, source_mac, frame, now)
+            if self.router.next_poll <= now:
+                return
 
-    def _came(self, port: int, source_mac: bytes, frame: Frame) -> None:
+    def _came(self, port: int, source_mac: bytes, frame: Frame, now: float) -> None:
         peer = self._peer(port, source_mac)
         if peer is None:
             self.drops["sender is no neighbour"] += 1
             return
-        actions = self.router.receive(port, peer, frame, time.monotonic())
+        actions = self.router.receive(port, peer, frame, now)
         if self.decisions:
             self.decisions.received(port, frame, actions)
         self._trace(frame.data, port, actions)

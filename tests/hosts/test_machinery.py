@@ -10,7 +10,7 @@ import topos
 from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
-from hosts.base.neighbours import Neighbours
+from hosts.base.neighbours import FALSE_ALARM_S, Neighbours
 from hosts.base.path import Step
 from hosts.base.timers import FAST, PAPER, heart_beat_load, timers_for
 from hosts.wire.messages import HeartBeat
@@ -156,3 +156,30 @@ def test_bandwidth_never_exceeds_the_rate_nor_goes_below_nothing() -> None:
     assert bandwidth.available_bps(0, Direction.IN) == 0.0
     bandwidth.observe(0, 0, 0, 6.0)  # a counter that went back: the port was made anew
     assert bandwidth.used_bps(0, Direction.IN) >= 0.0
+
+
+def test_a_neighbour_that_was_only_late_is_given_more_time_for_a_while() -> None:
+    known = neighbours()
+    timeout_s = FAST.neighbour_timeout_s
+    beat = HeartBeat(0, (0,))
+    now = 0.0
+    for patience in (1, 2, 4, 4):  # four times the timeout, and a little, is no false alarm yet
+        assert A not in known.time_out(now + patience * timeout_s * 0.99)
+        if patience * timeout_s * 1.1 >= FALSE_ALARM_S:
+            break
+        assert A in known.time_out(now + patience * timeout_s)
+        now += patience * timeout_s * 1.1
+        known.hear(A.port, A.peer, beat, now)
+    for _ in range(3):  # all is well again
+        for _ in range(200):
+            now += 0.06
+            known.hear(A.port, A.peer, beat, now)
+    assert A not in known.time_out(now + timeout_s * 0.99)
+    assert A in known.time_out(now + timeout_s)
+
+
+def test_a_dead_neighbour_that_comes_back_is_given_no_more_time_than_before() -> None:
+    known = neighbours()
+    assert A in known.time_out(FALSE_ALARM_S + 1)
+    known.hear(A.port, A.peer, HeartBeat(0, (0,)), FALSE_ALARM_S + 1)
+    assert A in known.time_out(FALSE_ALARM_S + 1 + FAST.neighbour_timeout_s)
