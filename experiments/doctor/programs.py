@@ -68,7 +68,7 @@ def openflow() -> Finding:
     kits = [kit for kit in ("os_ken", "ryu") if importlib.util.find_spec(kit)]
     lack = "" if kits else "neither os-ken nor Ryu"
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
-    mend = "install os-ken into Pillarbox's environment: .venv/bin/pip install os-ken"
+    mend = "install os-ken into Pillarbox's environment with its own pip"
     return finding("OpenFlow", " ".join(kits), lack, costs, mend)
 
 
