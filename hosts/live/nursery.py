@@ -105,9 +105,6 @@ def _become(
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(namespace_fd)
-        # Ahead of the programs whose packets it carries: a server that answers its neighbours too
-        # late counts as dead.
-        os.setpriority(os.PRIO_PROCESS, 0, int(os.environ.get("PB_NICE", "-10")))
         forwarder = _forwarder(request, network)
         _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
         forwarder.run()
