@@ -76,7 +76,7 @@ def tshark() -> Finding:
     """Whether captures can be dissected."""
     lack = "" if shutil.which("tshark") else "it is not installed"
     costs = "captures can be made and followed, but not dissected field by field"
-    return finding("tshark", "is there", lack, costs, "sudo apt-get install tshark", LESS)
+    return finding("tshark", "is there", lack, costs, PROVISION, LESS)
 
 
 def _kernel_has_ovs() -> bool:
