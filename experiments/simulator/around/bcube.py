@@ -30,6 +30,17 @@ from topos.bcube import BCube
 NONE = -1
 
 
+class Shape(NamedTuple):
+    """The network as the searches see it."""
+
+    n: int
+    widths: Any  # by level: how many values its digit has
+    weights: Any  # by level: what its digit counts
+    digits: Any  # by server and level
+    alive: Any  # by server and level: whether the cable works
+    plain: bool
+
+
 class Search(NamedTuple):
     """What a search needs, for two waves: that of the source and that of the destination.
 
@@ -46,7 +57,7 @@ class Search(NamedTuple):
     queue: Any  # by wave: servers in the order of the search
 
 
-def fill(bcube: BCube, works: Bools, random: Generator) -> Fill:
+def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
     """Return what writes the hops of flows: at most `most_hops` each, none where no path is left.
 
     Parameters
@@ -57,16 +68,18 @@ def fill(bcube: BCube, works: Bools, random: Generator) -> Fill:
         By the number of each link, whether it works (see `experiments.simulator.failures`).
     random : Generator
         Chooses from each set.
+    plain : bool
+        Whether searches try the digits from 0 on, as one would without a thought. The routers
+        begin behind a server's own digit, so that replacements do not crowd on digit 0.
     """
     levels, servers = bcube.ports, bcube.servers
     alive = works[: servers * levels].reshape(servers, levels)
-    block = bcube.n**levels  # a switch without servers has no number below that
     search = Search(
         numpy.zeros(2, numpy.int64),
         numpy.zeros(servers, numpy.int64),
-        numpy.zeros((levels, block), numpy.int64),
+        numpy.zeros((levels, servers), numpy.int64),
         numpy.zeros((2, servers), numpy.int64),
-        numpy.zeros((2, levels, block), numpy.int64),
+        numpy.zeros((2, levels, servers), numpy.int64),
         numpy.empty((2, servers), numpy.int32),
         numpy.empty((2, servers), numpy.int8),
         numpy.empty((2, servers), numpy.int32),
@@ -74,15 +87,13 @@ def fill(bcube: BCube, works: Bools, random: Generator) -> Fill:
     widths = numpy.array(bcube.radices()[::-1], numpy.int64)
     weights = bcube.n ** numpy.arange(levels)
     digits = (numpy.arange(servers)[:, None] // weights % bcube.n).astype(numpy.int32)
-    return partial(_fill, widths, weights, digits, alive, most_hops(bcube), random, search)
+    shape = Shape(bcube.n, widths, weights, digits, alive, plain)
+    return partial(_fill, shape, most_hops(bcube), random, search)
 
 
 @numba.njit(cache=True, nogil=True)
 def _fill(
-    widths: Any,
-    weights: Any,
-    digits: Any,
-    alive: Any,
+    shape: Any,
     most: int,
     random: Any,
     search: Any,
@@ -92,8 +103,8 @@ def _fill(
     peers: Any,
     counts: Any,
 ) -> None:
-    levels, n = len(widths), (weights[1] if len(weights) > 1 else widths[0])
-    k, top = levels - 1, widths[levels - 1]
+    n, alive, levels = shape.n, shape.alive, len(shape.widths)
+    k, top = levels - 1, shape.widths[levels - 1]
     # The flow's set; a row is as long as the longest path.
     set_ports = numpy.empty((levels, ports.shape[1]), numpy.int8)
     set_peers = numpy.empty((levels, ports.shape[1]), numpy.int64)
@@ -113,7 +124,7 @@ def _fill(
             to_ports, to_peers = set_ports[found], set_peers[found]
             hops = parallel(n, k, top, k - other, source, destination, to_ports, to_peers)
             if _is_working(alive, source, to_ports, to_peers, hops):
-                _close(weights, digits, search, source, to_ports[:hops], to_peers[:hops])
+                _close(shape, search, source, to_ports[:hops], to_peers[:hops])
                 lengths[found] = hops
                 found += 1
             elif other < place:
@@ -121,21 +132,10 @@ def _fill(
         wanted = found + empty
         while found <= wanted:
             to_ports, to_peers = set_ports[found], set_peers[found]
-            hops = _replacement(
-                widths,
-                weights,
-                digits,
-                alive,
-                most,
-                search,
-                source,
-                destination,
-                to_ports,
-                to_peers,
-            )
+            hops = _replacement(shape, most, search, source, destination, to_ports, to_peers)
             if hops == 0:
                 break
-            _close(weights, digits, search, source, to_ports[:hops], to_peers[:hops])
+            _close(shape, search, source, to_ports[:hops], to_peers[:hops])
             lengths[found] = hops
             found += 1
         counts[flow] = 0
@@ -158,12 +158,13 @@ def _is_working(alive: Any, source: int, ports: Any, peers: Any, hops: int) -> b
 
 
 @numba.njit(cache=True, nogil=True)
-def _close(weights: Any, digits: Any, search: Any, source: int, ports: Any, peers: Any) -> None:
+def _close(shape: Any, search: Any, source: int, ports: Any, peers: Any) -> None:
     """Keep the flow's further searches off this path's switches, and servers but the ends."""
     here, flow = source, search.number[0]
     for hop in range(len(ports)):
         level = ports[hop]
-        search.closed_switches[level, here - digits[here, level] * weights[level]] = flow
+        switch = here - shape.digits[here, level] * shape.weights[level]
+        search.closed_switches[level, switch] = flow
         here = peers[hop]
         if hop < len(ports) - 1:
             search.closed_servers[here] = flow
@@ -171,16 +172,7 @@ def _close(weights: Any, digits: Any, search: Any, source: int, ports: Any, peer
 
 @numba.njit(cache=True, nogil=True)
 def _replacement(
-    widths: Any,
-    weights: Any,
-    digits: Any,
-    alive: Any,
-    most: int,
-    search: Any,
-    source: int,
-    destination: int,
-    ports: Any,
-    peers: Any,
+    shape: Any, most: int, search: Any, source: int, destination: int, ports: Any, peers: Any
 ) -> int:
     """Write a shortest path that works beside those closed; return its hops, 0 if there is none."""
     search.number[1] += 1
@@ -192,9 +184,7 @@ def _replacement(
     for _ in range(most):
         wave = 0 if ends[0] - begins[0] <= ends[1] - begins[1] else 1
         begin, begins[wave] = begins[wave], ends[wave]
-        ends[wave], meeting = _advance(
-            widths, weights, digits, alive, search, wave, begin, ends[wave]
-        )
+        ends[wave], meeting = _advance(shape, search, wave, begin, ends[wave])
         if meeting != NONE:
             return _join(search, source, destination, meeting, ports, peers)
         if begins[wave] == ends[wave]:
@@ -203,23 +193,16 @@ def _replacement(
 
 
 @numba.njit(cache=True, nogil=True)
-def _advance(
-    widths: Any,
-    weights: Any,
-    digits: Any,
-    alive: Any,
-    search: Any,
-    wave: int,
-    begin: int,
-    end: int,
-) -> tuple[int, int]:
+def _advance(shape: Any, search: Any, wave: int, begin: int, end: int) -> tuple[int, int]:
     """Let a wave go one hop further; return where its queue ends then, and where waves meet."""
+    widths, weights, digits, alive = shape.widths, shape.weights, shape.digits, shape.alive
     flow, number = search.number
     queue, reached, other = search.queue[wave], search.reached[wave], search.reached[1 - wave]
     passed, size = search.passed[wave], end
     for server in queue[begin:end]:
         for level in range(len(widths) - 1, -1, -1):
             weight, width, own = weights[level], widths[level], digits[server, level]
+            first = 0 if shape.plain else own + 1
             switch = server - own * weight
             if (
                 not alive[server, level]
@@ -228,7 +211,7 @@ def _advance(
             ):
                 continue
             passed[level, switch] = number
-            for i in range(own + 1, own + width):  # from the next digit on, and round
+            for i in range(first, first + width):  # and round from the last digit to 0
                 peer = switch + (i if i < width else i - width) * weight
                 if (
                     reached[peer] == number
@@ -266,8 +249,8 @@ def _join(search: Any, source: int, destination: int, meeting: int, ports: Any, 
     return hops
 
 
-def _bsr(bcube: BCube, works: Bools, random: Generator) -> Find:
-    compiled = fill(bcube, works, random)
+def _bsr(plain: bool, bcube: BCube, works: Bools, random: Generator) -> Find:
+    compiled = fill(bcube, works, random, plain=plain)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         hops = walk(compiled, most_hops(bcube), sources, destinations)
@@ -276,4 +259,4 @@ def _bsr(bcube: BCube, works: Bools, random: Generator) -> Find:
     return find
 
 
-AROUND = {"bsr": _bsr}
+AROUND = {"bsr": partial(_bsr, False), "bsr-plain": partial(_bsr, True)}
