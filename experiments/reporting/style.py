@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 7.2, 3.3  # inches: a text column, twice as wide as high
 # Told apart in print without colour: a system's lines differ in dashes, its points in shape.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2, 3, 2)))
 IDEAL, DOUBTED = (0, (1, 1)), (0, (3, 2.5))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCH = "////"
 # From little to much: the lighter, the less; equal steps to the eye, and legible in grey.
 RAMP = ("#C6DBEF", "#92C1DE", "#E8B75E", "#D55E00", "#8B1A00")

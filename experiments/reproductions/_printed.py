@@ -18,7 +18,7 @@ def printed(name: str, table: Table) -> Reproduction:
     return Reproduction(
         name=name,
         title=table.title,
-        x_label="",
+        x_label="value",
         y_label="",
         points=tuple(map(_point, table.checks)),
         verdict=DIFFERS if differing else AGREES,

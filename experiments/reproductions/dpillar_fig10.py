@@ -39,7 +39,7 @@ def reproduce(settings: Settings) -> Reproduction:
     word, reasons = verdict([*claims, Claim(_impact(points), 0.0, at_most=True)])
     return Reproduction(
         name="dpillar-fig10",
-        title="Disjoint paths that work in a (16, 3) DPillar",
+        title="Disjoint paths that work, DPillar (16, 3)",
         x_label="number of failures",
         y_label="clockwise paths of a pair",
         points=tuple(points),

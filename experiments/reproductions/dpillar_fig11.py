@@ -36,7 +36,7 @@ def reproduce(settings: Settings) -> Reproduction:
     word, reasons = verdict(claim for claim in claims if claim.row.series != CLOCKWISE)
     return Reproduction(
         name="dpillar-fig11",
-        title="Routing failures in a (16, 3) DPillar whose servers fail",
+        title="DPillar (16, 3) while servers fail",
         x_label="failed servers of 1536",
         y_label="pairs without a working path, %",
         points=tuple(points),

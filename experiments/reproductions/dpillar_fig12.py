@@ -34,7 +34,7 @@ def reproduce(settings: Settings) -> Reproduction:
         reasons = (*reasons, _WHY.format(least.ours))
     return Reproduction(
         name="dpillar-fig12",
-        title="Routing failures in a (16, 3) DPillar whose switches fail",
+        title="DPillar (16, 3) while switches fail",
         x_label="failed switches of 192",
         y_label="pairs without a working path, %",
         points=tuple(points),

@@ -41,7 +41,7 @@ def reproduce(settings: Settings) -> Reproduction:
     word, reasons = verdict(claims)
     return Reproduction(
         name="dpillar-fig14",
-        title="Mean forwarding load in a (16, 3) DPillar, all-to-all",
+        title="Forwarding load of DPillar (16, 3)",
         x_label="servers that take part, %",
         y_label="flows forwarded by a server",
         points=tuple(points),
