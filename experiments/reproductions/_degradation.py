@@ -7,7 +7,7 @@ is shared equally (Guo 2009, section 3.6). Flows that failures cut off are not a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -49,11 +49,12 @@ def measure(task: Task) -> Found:
     random = numpy.random.default_rng([task.seed, task.run])
     broken = draw(network, random, rack_servers=None, **{task.kind: task.share})
     ends = all_to_all(numpy.flatnonzero(~broken.servers))
-    routes = around.routes(network, task.routing, *ends, broken.works(network), random)
-    flows = int(numpy.count_nonzero(numpy.diff(routes.starts)))
-    # Each flow's rate is at least that of the busiest link's flows, and theirs is that.
-    busiest = link_loads(routes, None, link_count(network)).max()
-    return Found(flows / busiest if flows else 0.0, 1 - flows / routes.flows)
+    loads, flows = numpy.zeros(link_count(network)), 0
+    for routes in around.blocks(network, task.routing, *ends, broken.works(network), random):
+        loads += link_loads(routes, None, len(loads))
+        flows += int(numpy.count_nonzero(numpy.diff(routes.starts)))
+    # No flow is slower than those on the busiest link.
+    return Found(flows / loads.max() if flows else 0.0, 1 - flows / len(ends[0]))
 
 
 class Runs(NamedTuple):
@@ -77,7 +78,7 @@ class Runs(NamedTuple):
 
 def measured(
     settings: Settings,
-    networks: dict[str, tuple[str, str]],
+    networks: Mapping[str, tuple[str, str]],
     shares: Sequence[float],
     runs: int,
     kinds: Sequence[str] = (SERVERS, SWITCHES),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from numpy.random import Generator
@@ -73,15 +73,34 @@ def routes(
     >>> len(found.links)  # the detour of section 7.3; DCellRouting's way has 5
     6
     """
+    return joined(list(blocks(topology, name, sources, destinations, works, random)))
+
+
+def blocks(
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    works: Bools,
+    random: Generator,
+) -> Iterator[Routes]:
+    """Yield the same flow by flow, in blocks: for what need not hold the links of all flows."""
+    find = _find(topology, name, works, random)
+    for first in range(0, len(sources), BLOCK):
+        part = slice(first, first + BLOCK)
+        yield find(sources[part], destinations[part])
+
+
+def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
     own = _own(topology)
     if name in own:
-        find = own[name](topology, works, random)
-        firsts = range(0, len(sources), BLOCK)
-        return joined([find(sources[i : i + BLOCK], destinations[i : i + BLOCK]) for i in firsts])
+        return own[name](topology, works, random)
     if name not in compiled(topology):
         known = ", ".join(routings(topology)) or "none"
         raise TopologyError(f"{topology.spec} has no compiled routing {name!r}: there are {known}")
-    return working_routes(topology, name, sources, destinations, works, random)
+    return lambda sources, destinations: working_routes(
+        topology, name, sources, destinations, works, random
+    )
 
 
 def _own(topology: Topology) -> dict[str, Around]:

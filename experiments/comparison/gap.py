@@ -1,0 +1,138 @@
+"""How far routings are from what their network could carry: rates beside the optimum.
+
+All in units of one link's rate. The optimum is that of linear programs in which flows may split
+over all ways (see `experiments.fluid.bounds`): no routing carries more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from experiments.fluid.bounds import concurrent_flow_bps, is_small_enough, throughput_bps
+from experiments.fluid.ideal import static_paths
+from experiments.fluid.links import (
+    LinkName,
+    Routes,
+    cabled_links,
+    link_count,
+    name_of,
+    routes_of,
+    working_links,
+)
+from experiments.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
+from experiments.simulator import around
+from hosts.base.algorithms import SHORTEST, algorithms
+from hosts.base.failures import NONE, Failures
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What flows get over one routing's paths."""
+
+    routing: str
+    flows: int  # that have a path
+    total: float  # of max-min fair rates
+    throughput: float  # aggregate bottleneck throughput: all flows as slow as the slowest
+    worst: LinkName | None  # the link with the most flows
+    worst_flows: int
+    mean_flows: float  # of a link
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Every routing of a network beside the optimum, which is None where it is too large."""
+
+    reached: tuple[Reached, ...]
+    flows: int  # that have any way at all
+    best_total: float | None
+    best_throughput: float | None  # the largest total of equal rates
+
+
+def gap(
+    topology: Topology,
+    pairs: Sequence[Pair],
+    routings: Iterable[str] = (),
+    failures: Failures = NONE,
+    seed: int = 1,
+) -> Gap:
+    """Return what routings reach, and what would be possible.
+
+    Where routing has several paths for a pair, each flow takes a random one.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    pairs : sequence of (source, destination)
+        One for each flow.
+    routings : iterable of str
+        Names as in `pillarbox path`; all of the network's where none is given.
+    failures : Failures
+        What has failed; the routings know it.
+    seed : int
+        Of the choice between paths.
+
+    Examples
+    --------
+    All-to-all over a BCube_1 is Theorem 6 of Guo 2009, n (N - 1) / (n - 1), and no routing does it
+    better.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,2,1")
+    >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
+    >>> found = gap(bcube, every, ["bcube"])
+    >>> round(found.reached[0].throughput, 6), round(found.best_throughput, 6)
+    (6.0, 6.0)
+    """
+    known = algorithms(topology)
+    names = list(dict.fromkeys(routings)) or list(known)
+    for name in names:
+        require(
+            name in known,
+            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
+        )
+    ways = static_paths(topology, SHORTEST, pairs, failures)
+    joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
+    reached = [
+        _reached(topology, name, _routes(topology, name, pairs, failures, seed), failures)
+        for name in names
+    ]
+    best_total = best_throughput = None
+    if is_small_enough(topology, joined):
+        works = working_links(topology, failures)
+        best_total = throughput_bps(topology, joined, 1.0, works)
+        best_throughput = len(joined) * concurrent_flow_bps(topology, joined, 1.0, works)
+    return Gap(tuple(reached), len(joined), best_total, best_throughput)
+
+
+def _routes(
+    topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
+) -> Routes:
+    if name not in around.routings(topology):
+        return routes_of(topology, static_paths(topology, name, pairs, failures))
+    sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
+    works, random = working_links(topology, failures), numpy.random.default_rng(seed)
+    return around.routes(topology, name, sources, destinations, works, random)
+
+
+def _reached(topology: Topology, name: str, routes: Routes, failures: Failures) -> Reached:
+    links = link_count(topology)
+    loads = link_loads(routes, None, links)
+    worst = int(loads.argmax())
+    works = working_links(topology, failures)[cabled_links(topology)].sum()
+    return Reached(
+        name,
+        flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
+        total=float(numpy.nansum(max_min(routes, 1.0, links))),
+        throughput=bottleneck_throughput(equal_share(routes, 1.0)),
+        worst=name_of(topology, worst) if loads[worst] else None,
+        worst_flows=int(loads[worst]),
+        mean_flows=float(loads.sum() / works) if works else 0.0,
+    )
