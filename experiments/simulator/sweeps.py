@@ -20,6 +20,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -148,7 +149,7 @@ def _here(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int
         for i, task in tasks:
             yield i, measured(measure, task)
         return
-    pool = ProcessPoolExecutor(workers, _context(measure.__module__), _leave_interrupts)
+    pool = ProcessPoolExecutor(workers, _context(measure.__module__), _begin_worker)
     try:
         futures = {pool.submit(measured, measure, task): i for i, task in tasks}
         for future in as_completed(futures):
@@ -198,9 +199,17 @@ def _context(module: str) -> Any:
     return context
 
 
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers."""
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, which ends its workers; end when it was killed and cannot."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
 
 
 def _processors() -> int:

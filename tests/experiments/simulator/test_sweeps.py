@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from topos.base.errors import TopologyError
 # Another process has to find these, and in a test's own module it would not.
 MEASURES = """
 import os
+import time
 import numpy
 
 def draw(task):
@@ -24,9 +29,13 @@ def draw(task):
 def die(task):
     os._exit(1) if task else None
 
+def wait(task):
+    time.sleep(task)
+
 def large(mebibytes):
     return int(numpy.ones(mebibytes << 20, numpy.int8).sum()) >> 20
 """
+ROOT = Path(__file__).parents[3]
 TASKS = [(1, run) for run in range(6)]
 
 
@@ -95,6 +104,40 @@ def test_a_process_that_dies_is_told(measures: Any, tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="fewer --workers; what was done is kept"):
         sweep(measures.die, [0, 1, 2], tmp_path, workers=2, say=str)
     assert [json.loads(file.read_text())["task"] for file in tmp_path.iterdir()] == [0]
+
+
+def test_no_worker_outlives_a_killed_sweep(measures: Any, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    folders = [str(Path(measures.__file__).parent), str(ROOT)]
+    program.write_text(
+        f"import sys, pathlib\nsys.path[:0] = {folders}\n"
+        "import measures_of_sweeps\nfrom experiments.simulator.sweeps import sweep\n"
+        "if __name__ == '__main__':\n"
+        "    sweep(measures_of_sweeps.wait, [0, 60, 61], pathlib.Path('done'), workers=2)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(program)], cwd=tmp_path, start_new_session=True
+    ) as running:
+        until(lambda: any((tmp_path / "done").glob("*.json")))
+        running.kill()
+    until(lambda: not exists(running.pid))
+
+
+def exists(group: int) -> bool:
+    """Tell whether a group still has processes."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, for half a minute at most."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_an_error_is_that_of_the_task(tmp_path: Path) -> None:
