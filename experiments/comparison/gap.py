@@ -98,8 +98,10 @@ def gap(
             name in known,
             f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
         )
-    ways = static_paths(topology, SHORTEST, pairs, failures)
-    joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
+    joined = list(pairs)
+    if failures != NONE:
+        ways = static_paths(topology, SHORTEST, pairs, failures)
+        joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
     reached = [
         _reached(topology, name, _routes(topology, name, pairs, failures, seed), failures)
         for name in names
