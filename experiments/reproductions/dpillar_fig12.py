@@ -47,5 +47,5 @@ def reproduce(settings: Settings) -> Reproduction:
 
 _WHY = (
     "No routing reaches the paper's about 1 % with random pairs: with 20 failed switches, "
-    "{:.1f} % of all pairs have an end both of whose switches have failed."
+    "{:.1f} % of all pairs are parted, nearly all as both switches of one end have failed."
 )
