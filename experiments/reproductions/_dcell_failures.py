@@ -11,7 +11,6 @@ paper's numbers come out with the most that the header holds.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -109,8 +108,12 @@ class Runs(NamedTuple):
         return [
             self.point(f"DFR, {label}", x, lambda found: found.dfr_lost * 100),
             self.point(f"SPF, {label}", x, lambda found: found.spf_lost * 100),
-            self.point(f"DFR, {label}, retries {RETRY}", x, lambda found: found.few_lost * 100),
         ]
+
+    def lost_with_few(self, x: float, label: str) -> Point:
+        """Return DFR's path failure ratio with the implementation's retry count."""
+        series = f"DFR, {label}, retries {RETRY}"
+        return self.point(series, x, lambda found: found.few_lost * 100)
 
 
 def measured(
@@ -134,8 +137,13 @@ def lost_by_share(settings: Settings, kind: str) -> tuple[list[Runs], list[Point
     cases = [(spec, kind, percent / 100) for spec in networks.values() for percent in percents]
     runs = measured(settings, cases)
     labels = {spec: label for label, spec in networks.items()}
-    points = [one.lost(round(one.share * 100), labels[one.network]) for one in runs]
-    return runs, by_series(itertools.chain.from_iterable(points))
+    points = []
+    for one in runs:
+        x, label = round(one.share * 100), labels[one.network]
+        points += one.lost(x, label)
+        if label == next(iter(networks)):
+            points.append(one.lost_with_few(x, label))
+    return runs, by_series(points)
 
 
 def notes(settings: Settings, runs: list[Runs]) -> list[str]:

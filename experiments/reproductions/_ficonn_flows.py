@@ -11,7 +11,7 @@ what it cannot use is lost), and available bandwidth is told by the number of fl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -130,12 +130,19 @@ def simulated(settings: Settings, traffic: str) -> list[Run]:
 # -- from runs to points ---------------------------------------------------------------------------
 
 
-def curves(runs: list[Run], value: Callable[[Sample], float]) -> list[Point]:
-    """Return each routing's value at the end of every round."""
+def curves(
+    runs: list[Run],
+    value: Callable[[Sample], float],
+    routings: Sequence[str] = (TOR, TAR, PRINTED),
+    model: str = "",
+) -> list[Point]:
+    """Return each routing's value at the end of every round; its name says the model."""
     rounds = range(len(runs[0].tar))
     return by_series(
-        point(routing, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
-        for routing in (TOR, TAR, PRINTED)
+        point(
+            f"{routing}{model}", (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs]
+        )
+        for routing in routings
         for i in rounds
     )
 

@@ -40,7 +40,7 @@ def reproduce(settings: Settings) -> Reproduction:
     cases = [(spec, kind, SHARE) for spec in deployed for kind in NAMES]
     runs = failures.measured(settings, cases, RUNS)
     points = by_series(
-        point for one in runs for point in one.lost(deployed[one.network], NAMES[one.kind])[:2]
+        point for one in runs for point in one.lost(deployed[one.network], NAMES[one.kind])
     )
     claims = [claim for name in NAMES.values() for claim in _claims(points, name)]
     word, reasons = verdict(claims)

@@ -8,7 +8,7 @@ level-2 links, and no routing brings more out of it.
 from __future__ import annotations
 
 from experiments.reproductions import _ficonn_flows as flows
-from experiments.reproductions._sampled import Claim, verdict
+from experiments.reproductions._sampled import Claim, verdict, with_paper
 from experiments.reproductions.result import AGREES, AMBIGUOUS, Point, Reproduction, Settings
 
 ABOUT = "throughput of FiConn's routings, burst traffic (Li 2009)"
@@ -16,18 +16,21 @@ LIVE = False
 
 PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # Gbit/s
 EXACT, NEAR = 1e-9, 5.0
+EQUAL_SHARES = (
+    "By equal shares a flow has the least of its links' equal parts, and what it cannot use of the "
+    "others is lost."
+)
 
 
 def reproduce(settings: Settings) -> Reproduction:
     """Let the flows between two FiConn_1s look for paths."""
     runs = flows.simulated(settings, "burst")
-    models = {"max-min": lambda _, tar: tar.max_min, "equal shares": lambda _, tar: tar.equal}
     tor, tar, equal = (
-        flows.after(runs, model, models[model], routing, False, paper)
-        for routing, model, paper in (
-            (flows.TOR, "max-min", PAPERS_TOR),
-            (flows.TAR, "max-min", PAPERS_TAR),
-            (flows.TAR, "equal shares", PAPERS_TAR),
+        flows.after(runs, model, value, routing, False, paper)
+        for model, value, routing, paper in (
+            ("max-min fair", lambda _, now: now.max_min, flows.TOR, PAPERS_TOR),
+            ("max-min fair", lambda _, now: now.max_min, flows.TAR, PAPERS_TAR),
+            ("equal shares", lambda _, now: now.equal, flows.TAR, PAPERS_TAR),
         )
     )
     claims = [Claim(tor, EXACT), Claim(tar, NEAR), Claim(equal, NEAR)]
@@ -40,13 +43,25 @@ def reproduce(settings: Settings) -> Reproduction:
         title="Throughput in FiConn, burst traffic",
         x_label="time, s",
         y_label="aggregate throughput, Gbit/s",
-        points=tuple(flows.curves(runs, lambda sample: sample.max_min)),
+        points=tuple(_curves(runs)),
         rows=tuple(claim.row for claim in claims),
         verdict=word,
         reasons=reasons,
-        notes=flows.notes(settings, runs),
+        notes=(*flows.notes(settings, runs), EQUAL_SHARES),
         log_y=True,
     )
+
+
+def _curves(runs: list[flows.Run]) -> list[Point]:
+    """Return both models' curves; max-min fair, TAR is the same either way."""
+    both = [
+        *flows.curves(runs, lambda sample: sample.max_min, (flows.TOR, flows.TAR)),
+        *flows.curves(
+            runs, lambda sample: sample.equal, (flows.TAR, flows.PRINTED), ", equal shares"
+        ),
+    ]
+    last = both[-1].x
+    return with_paper(both, {(flows.TOR, last): PAPERS_TOR, (flows.TAR, last): PAPERS_TAR})
 
 
 def _between(low: Point, high: Point) -> bool:
