@@ -56,7 +56,6 @@ class Found(NamedTuple):
     dfr_hops: float
     dfr_deviation: float
     few_lost: float  # with the implementation's retry count
-    few_hops: float
 
 
 def measure(task: Task) -> Found:
@@ -81,7 +80,6 @@ def measure(task: Task) -> Found:
         dfr_hops=float(many[many > 0].mean()),
         dfr_deviation=float(many[many > 0].std()),
         few_lost=float((few == 0).mean()),
-        few_hops=float(few[few > 0].mean()),
     )
 
 

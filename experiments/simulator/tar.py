@@ -79,7 +79,10 @@ class Tar:
         )
 
     def probe(self, first: int = 0, last: int | None = None) -> None:
-        """Probe these flows, in their order; the whole of them is a round."""
+        """Probe these flows, in their order.
+
+        A round is all of them, at once or part by part; one ends before the next begins.
+        """
         part = slice(first, last)
         _probe_all(
             self._seen,
