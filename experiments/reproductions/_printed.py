@@ -34,7 +34,7 @@ def _point(check: Check) -> Point:
     >>> _point(Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
     Point(series='bcube,4,1', x='servers, n^(l+1)', ours=16, paper=16.0, ...)
     """
-    series, _, what = check.what.partition(" ")
+    series, _, what = check.what.partition(": " if ": " in check.what else " ")
     formula, _, value = check.printed.rpartition(EQUALS)
     x = f"{what}, {formula}" if formula else what
     try:

@@ -67,7 +67,7 @@ def reproduce(settings: Settings) -> Reproduction:
     lost = [one.lost() for one in runs if one.share == LAST]
     return Reproduction(
         name="bcube-fig8",
-        title="All-to-all among 2048 servers, some of which or of whose switches fail",
+        title="All-to-all of 2048 servers under failures",
         x_label="failed servers or switches, %",
         y_label="aggregate bottleneck throughput, Gbit/s",
         points=tuple(points),

@@ -74,7 +74,7 @@ def test_the_verdict_on_fig_8(found: list[Claim], word: str) -> None:
 
 def test_six_networks_side_by_side(tmp_path: Path) -> None:
     found = six.reproduce(replace(settings_in(tmp_path), repeats=1))
-    assert len(found.points) == 6 * 2 * len(six.SHARES)
+    assert len(found.points) == 6 * len(six.SHARES)
     assert all(0 <= (one.ours or 0) <= 4 for one in found.points)
     assert found.verdict in (AGREES, DIFFERS)
     assert sum("per 1000 $" in row.series for row in found.rows) == 18
