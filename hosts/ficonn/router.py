@@ -17,7 +17,7 @@ the new way has settled, so that no packet meets a server that does not know the
 more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
 along the previous hops, or by TOR where they are not known; on its way it removes the entries that
 lead to the failure. The source probes again at once. Probes may be lost: after `PROBE_TRIES` in a
-row without an answer, the packets that wait are dropped.
+row without an answer, the packets that wait are dropped; a way in use stays in use.
 
 The end whose packets come first is the one that probes; the other end's answers keep its own
 direction alive. If that direction alone breaks, that end probes as well.
@@ -193,9 +193,10 @@ class Tar(Router):
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting = True
-        self.agenda.set(
-            ("probe", flow), now + self.timers.probe_timeout_s, lambda at: self._silence(flow, at)
-        )
+        # With a way in use there is time: servers that are busy need more of it each time.
+        patience = 1 << own.tries if own.ready else 1
+        deadline = now + self.timers.probe_timeout_s * patience
+        self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         actions = self._start(flow, Tag(own.round, returning=False), own.destination, now)
         if any(isinstance(action, Send) for action in actions):
@@ -221,9 +222,14 @@ class Tar(Router):
         own.waiting = False
         own.tries += 1
         self.counters["probes without an answer"] += 1
-        if own.tries >= tar.PROBE_TRIES:
+        if own.tries < tar.PROBE_TRIES:
+            return self._probe(flow, own, now)
+        if not own.ready:
             return self._give_up(flow, own, "no answer to the probes of the flow's path")
-        return self._probe(flow, own, now)
+        # Nobody told that the way in use has failed: servers are too busy to look for another.
+        own.tries = 0
+        self._refresh_later(flow, now)
+        return []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
         """There is no path now. The next packet of the flow tries again."""
@@ -240,10 +246,13 @@ class Tar(Router):
         if own is None or own.probing != Tag(round_, returning=False):
             return [Drop("answer to no probe")]
         own.ready, own.waiting, own.tries = True, False, 0
+        self._refresh_later(flow, now)
+        return self._release(flow, own, now)
+
+    def _refresh_later(self, flow: FlowKey, now: float) -> None:
         jitter_s = self.timers.probe_jitter_s * self.random.random()
         again = now + self.timers.probe_interval_s + jitter_s
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
-        return self._release(flow, own, now)
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
         """Look for a better path, when the refreshes of other flows leave it time."""
