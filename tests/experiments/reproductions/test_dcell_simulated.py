@@ -39,7 +39,7 @@ def test_no_routing_loses_less_than_shortest_paths(module: object, settings: Set
             find(found.points, series, percent).ours or 0.0
             for series in ("SPF, n = 4", "DFR, n = 4", "DFR, n = 4, retries 5")
         )
-        assert spf <= dfr + 1  # percent: DFR's destinations are a sample
+        assert spf <= dfr + 0.3  # percent: DFR's destinations are a sample
         assert dfr <= few
         if module is dcell_fig7:  # a failed destination is a path failure
             assert spf == pytest.approx(percent, abs=1.0)
