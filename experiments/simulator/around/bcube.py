@@ -2,10 +2,10 @@
 
 A flow's set is the paths of BuildPathSet that work and, for each other one, what a breadth-first
 search finds beside them; the flow takes a random one of the set. A search costs many times what a
-path of BuildPathSet does, so only what the choice depends on is looked for: the flow draws one of
-k + 1 places. Is it that of a path of BuildPathSet that works, nothing else matters. Otherwise the
-first replacement stands in the first empty place, and so on; at a place that stays empty the flow
-draws again, from the set, which is then known. So each path of the set is as likely.
+path of BuildPathSet does, so only what the choice depends on is looked for. The flow draws one of
+k + 1 places. If the path of BuildPathSet that stands there works, nothing else matters. Otherwise
+replacements fill the empty places, the first one first, up to the drawn one; if that stays empty,
+the set is known, and the flow draws from it. So each path of the set is as likely.
 
 All that can fail is known by the cables: one is dead if it, its server or its switch is.
 """
@@ -47,9 +47,9 @@ class Search(NamedTuple):
     A server or switch is marked by the number of the search, so that nothing has to be cleared.
     """
 
-    number: Any  # of the searches so far: of those of one flow, which avoid one another, and of all
-    closed_servers: Any  # by the flow's number
-    closed_switches: Any  # by level, and by the server with a 0 at that level
+    number: Any  # of the flow's first search, which marks what its paths pass, and of the last one
+    closed_servers: Any  # by server: the last flow that has a path through it
+    closed_switches: Any  # by level, and by the server with a 0 at that level: the same
     reached: Any  # by wave and server
     passed: Any  # by wave, level and switch
     came_from: Any  # by wave and server
