@@ -71,8 +71,9 @@ class Router:
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # by reason
         self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)  # when, which, up
-        # A data plane may repeat an answer by itself as long as this number stays the same.
-        self.generation = 0
+        # A data plane may repeat an answer by itself as long as this number stays the same; one
+        # about a packet of this server's own only while the second does, too.
+        self.generation = self.own_generation = 0
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
@@ -184,6 +185,10 @@ class Router:
     def answers_change(self) -> None:
         """Tell the data plane that answers given before may not hold any more."""
         self.generation += 1
+
+    def own_answers_change(self) -> None:
+        """Tell it that those may not that were given for packets of this server's own."""
+        self.own_generation += 1
 
     def message(self, step: Step, protocol: Protocol, body: bytes, destination: int) -> Send:
         """Return a control message of one hop or more, under a DCN header."""

@@ -158,7 +158,7 @@ class BSR(Forwarding):
                 self.server,
                 target,
                 failures,
-                self.answers_change,
+                self.own_answers_change,
                 HOP_COST * self.bandwidth.rate_bps,
             )
             if selection.path:

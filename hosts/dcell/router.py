@@ -196,7 +196,7 @@ class Dfr(Router):
             return [Drop("unknown protocol", body)]
         destination = self._server(Unreachable.parse(body).destination)
         if destination is not None and destination not in self.unreachable:
-            super().answers_change()
+            self.own_answers_change()
             self.unreachable.put(destination, None, now)
         return []
 

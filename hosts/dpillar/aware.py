@@ -55,6 +55,10 @@ class TrafficAware(BothWays):
         super().__init__(*network, **options)
         self.flows: Bounded[FlowKey, Scheduled] = Bounded(FLOWS, self.timers.flow_idle_s)
 
+    def paths_failed(self) -> None:
+        """Let every flow be looked at again: any of the paths may be its own."""
+        self.own_answers_change()
+
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
         """Return the flow's path, chosen anew if it is time or the path has failed."""
         probing = known.probing
@@ -72,7 +76,7 @@ class TrafficAware(BothWays):
         if held is not None:
             held.sent_bytes += sent_bytes
             if now >= held.again_s:
-                self.answers_change()
+                self.own_answers_change()
         return super().used(flow, sent_bytes, now)
 
     def _scheduled(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:

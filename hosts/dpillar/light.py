@@ -81,7 +81,7 @@ class RandomPath(Tunnelling):
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
         """Believe that the link has failed."""
         self.failed_links.put(link, None, now)
-        self.answers_change()
+        self.own_answers_change()
         return []
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:

@@ -50,6 +50,7 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 DESTINATIONS = 1024  # at most so many are probed at a time
 MOST_PATHS = 256  # a probe's path number has 8 bits
+MOST_PATIENCE = 8
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Destination:
     probing: Probing
     tunnels: dict[Path, Proxies]
     asked_s: float = -math.inf  # when the last round of probes began
+    patience: int = 1  # how many times the usual timeout to wait: servers may be busy
 
 
 class FaultTolerant(Tunnelling):
@@ -140,7 +142,8 @@ class FaultTolerant(Tunnelling):
         self.choose(known)
         give_up = partial(self._give_up, destination)
         again = partial(self._probe_in_turn, destination)
-        self.agenda.set(("give up", destination), now + timers.probe_timeout_s, give_up)
+        deadline = now + timers.probe_timeout_s * known.patience
+        self.agenda.set(("give up", destination), deadline, give_up)
         jitter = self.random.random() * timers.probe_jitter_s
         self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
         return actions
@@ -150,8 +153,9 @@ class FaultTolerant(Tunnelling):
         if known is not None:
             lost = known.probing.give_up()
             self.counters["probes lost"] += len(lost)
+            known.patience = min(2 * known.patience, MOST_PATIENCE) if lost else 1
             if lost:
-                self.answers_change()
+                self.paths_failed()
             self.choose(known)
         return []
 
@@ -194,15 +198,21 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
-        self.answers_change()
+        self.paths_failed()
         if known.probing.fail_where(broken) or known.probing.finished:
             self.choose(known)
+
+    def paths_failed(self) -> None:
+        """Note that paths have failed, which may be in use: those of a destination are in `choose`.
+
+        To forget every answer whenever some probe is late would send all packets through Python.
+        """
 
     def choose(self, known: Destination) -> None:
         """Use the shortest path that works."""
         if known.probing.choose():
             self.counters["paths switched"] += 1
-            self.answers_change()
+            self.own_answers_change()
 
     # -- for a user to see -----------------------------------------------------------------------
 

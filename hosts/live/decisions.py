@@ -6,8 +6,9 @@ put in front or how it was changed, and where the packet went. That is installed
 the part of the header on which such decisions depend, and packets like it are forwarded there.
 
 The router is not asked which of its answers may be repeated. Whatever it says holds until its
-`generation` changes; then all of it is taken back. Answers about anything but applications' packets
-are never repeated.
+`generation` changes; then all of it is taken back (where only its `own_generation` changes: what
+it said of packets of its own applications). Answers about anything but applications' packets are
+never repeated.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Decisions:
 
     def __init__(self, router: Router, table: KernelTable, mac: MacOf) -> None:
         self.router, self.table, self._mac = router, table, mac
-        self._generation = router.generation
+        self._generations = router.generation, router.own_generation
 
     def sent(self, packet: bytes, actions: list[Action]) -> None:
         """Learn from what became of a packet of this server's applications."""
@@ -90,9 +91,11 @@ class Decisions:
 
     def keep_up(self) -> None:
         """Take back what does not hold any more."""
-        if self.router.generation != self._generation:
-            self._generation = self.router.generation
-            self.table.flush()
+        generations = self.router.generation, self.router.own_generation
+        if generations != self._generations:
+            only_own = self.router.generation == self._generations[0]
+            self._generations = generations
+            self.table.flush(relays=not only_own)
 
     def tell_used(self, now: float) -> list[Action]:
         """Tell the router which flows live although it does not see their packets."""

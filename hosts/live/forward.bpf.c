@@ -74,7 +74,7 @@ static __always_inline const struct config *config(void)
 }
 
 /* Return the decision of that key, NULL if there is none that counts. */
-static __always_inline struct action *decided(void *map, const void *key)
+static __always_inline struct action *decided(enum table table, void *map, const void *key)
 {
 	const struct config *now = config();
 	struct action *action = bpf_map_lookup_elem(map, key);
@@ -83,7 +83,7 @@ static __always_inline struct action *decided(void *map, const void *key)
 		count(SLOW_UNDECIDED);
 		return NULL;
 	}
-	if (action->generation != now->generation) {
+	if (action->generation != now->generations[table]) {
 		count(SLOW_OUTDATED);
 		return NULL;
 	}
@@ -152,7 +152,7 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	if (is_control(ip.tos, ip.protocol) ||
 	    (now && now->sees_connections && opens_connection(skb, &ip, IPV4_SIZE)))
 		return go_on(SLOW_CONTROL);
-	action = decided(&flows, &flow);
+	action = decided(OWN_FLOWS, &flows, &flow);
 	if (!action)
 		return GO_ON;
 	size = action->header_size;
@@ -250,7 +250,7 @@ static __always_inline int from_dcn(struct __sk_buff *skb, struct front *front, 
 	relay.dcn.destination = header->destination;
 	relay.dcn.proxy = header->proxy;
 	relay.dcn.proxied = bpf_htonl(proxied);
-	action = decided(&relays, &relay);
+	action = decided(RELAYED, &relays, &relay);
 	if (!action)
 		return GO_ON;
 	if (action->kind == DELIVER)
@@ -297,7 +297,7 @@ static __always_inline int from_bcube(struct __sk_buff *skb, struct front *front
 		relay.destination = header->destination;
 	else
 		relay.nha = bpf_htonl(next_nha(header));
-	action = decided(&relays, &relay);
+	action = decided(RELAYED, &relays, &relay);
 	if (!action)
 		return GO_ON;
 	if (action->kind == DELIVER)
@@ -354,7 +354,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 	relay.tunnel.outer_destination = outer->destination;
 	relay.tunnel.source = inner.source;
 	relay.tunnel.destination = inner.destination;
-	action = decided(&relays, &relay);
+	action = decided(RELAYED, &relays, &relay);
 	if (!action)
 		return GO_ON;
 	if (action->kind == DELIVER)
@@ -387,7 +387,7 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 		relay.kind = BY_DESTINATION;
 		relay.destination = ip->destination;
 	}
-	action = decided(&relays, &relay);
+	action = decided(RELAYED, &relays, &relay);
 	return action ? relay_ip(skb, front, action) : GO_ON;
 }
 

@@ -57,8 +57,10 @@ struct action {
 	__u64 packets, bytes; /* for which it was used */
 };
 
+enum table { OWN_FLOWS, RELAYED };
+
 struct config {
-	__u32 generation; /* a decision of another one does not count any more */
+	__u32 generations[2]; /* of the tables: decisions of another one do not count any more */
 	__u32 by_flow;	  /* plain IP is relayed by flow, else by destination */
 	__u32 sees_connections; /* what opens a TCP connection goes to Python */
 };

@@ -64,12 +64,12 @@ SET_PROXY = 1  # KEEP and CLEAR: see `Proxy`
 
 _WORDS = struct.Struct(">4I")  # of a key, in the network's byte order: compared with packets
 _WHERE = struct.Struct("=2I")  # of a relay's key: interface, kind
-_WHITHER = struct.Struct("=2I12s")  # of an action: generation, interface, MAC addresses
+_INDEX = struct.Struct("=I")
+_WHITHER = struct.Struct("=I12s")  # of an action, behind its generation: interface, MAC addresses
 _DETAILS = struct.Struct("=4BI")  # kind, header size, proxy change, rerouted, proxy
 _COUNTS = struct.Struct("=2Q")  # packets, bytes, behind the header
-_COUNTS_AT = _WHITHER.size + _DETAILS.size + MOST_HEADER
-_CONFIG = struct.Struct("=3I")
-_INDEX = struct.Struct("=I")
+_COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size + MOST_HEADER
+_CONFIG = struct.Struct("=4I")  # the two tables' generations, by flow, sees connections
 _COUNTER = struct.Struct("=Q")
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
@@ -241,11 +241,9 @@ class KernelTable:
         self._by_flow, self._sees_connections = by_flow, sees_connections
         self._object = Object(build(), {"flows": entries, "relays": entries})
         maps = self._object.maps
-        self._flows = _Table(maps["flows"])
-        self._relays = _Table(maps["relays"])
+        self._flows, self._relays = _Table(maps["flows"]), _Table(maps["relays"])
         self._counters, self._configs = maps["counters"], maps["configs"]
         self._names = [name.lower().replace("_", " ") for name in self._object.enums["counter"]]
-        self._generation = 0
         self.flush()
         self._object.attach("app_out", application, egress=True)
         for port in self._ports.values():
@@ -259,11 +257,13 @@ class KernelTable:
         """Carry out that decision for the frames that have the key."""
         self._relays.install(self._key(key), self._action(action))
 
-    def flush(self) -> None:
-        """Take all decisions back."""
-        self._generation = (self._generation + 1) & 0xFFFFFFFF
+    def flush(self, *, relays: bool = True) -> None:
+        """Take all decisions back, or only those about packets of this server's applications."""
+        for table in (self._flows, self._relays) if relays else (self._flows,):
+            table.generation = (table.generation + 1) & 0xFFFFFFFF
+        generations = self._flows.generation, self._relays.generation
         self._configs[_INDEX.pack(0)] = _CONFIG.pack(
-            self._generation, self._by_flow, self._sees_connections
+            *generations, self._by_flow, self._sees_connections
         )
 
     def counters(self) -> dict[str, int]:
@@ -351,7 +351,7 @@ class KernelTable:
         return self._out_of(ifindex, peer + mac)
 
     def _out_of(self, ifindex: int, macs: bytes) -> bytes:
-        return _WHITHER.pack(self._generation, ifindex, macs)
+        return _WHITHER.pack(ifindex, macs)
 
     def _port(self, number: int) -> Port:
         require(number in self._ports, f"this server has no port {number}")
@@ -363,6 +363,7 @@ class _Table:
 
     def __init__(self, entries: Map) -> None:
         self._entries = entries
+        self.generation = 0  # a decision of another one does not count any more
         self._told: dict[bytes, tuple[int, int]] = {}
         self._touched = False  # the kernel need not be asked about what was never filled
 
@@ -370,7 +371,8 @@ class _Table:
         """Put an entry in; one that it replaces hands its counts on."""
         self._touched = True
         before = self._entries.get(key)
-        self._entries[key] = action + (before[_COUNTS_AT:] if before else _UNUSED)
+        generation = _INDEX.pack(self.generation)
+        self._entries[key] = generation + action + (before[_COUNTS_AT:] if before else _UNUSED)
 
     def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
         """Return what was used since the last call."""

@@ -274,6 +274,17 @@ def test_applications_packets_without_decision_reach_python_and_come_back_with_o
         assert answers(lab)
 
 
+def test_decisions_on_own_packets_are_taken_back_alone():
+    with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
+        assert answers(lab)
+        tables[RELAY].flush(relays=False)
+        assert answers(lab), "a relay has none"
+        tables[A].flush(relays=False)
+        assert not answers(lab, 0.05)
+        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), WAYS["DCN"].there[0]))
+        assert answers(lab), "what came in was delivered all the time"
+
+
 # -- what is told ---------------------------------------------------------------------------------
 
 
