@@ -14,5 +14,5 @@ EXPERIMENT = Experiment(
         System("ficonn,4,2", timers="paper", rate_mbit=30.0),
         System("tree,4,4", timers="paper", rate_mbit=30.0),
     ),
-    workload=Workload(pattern="all-to-all", volume_bytes=600_000),
+    workload=Workload(pattern="all-to-all", volume_bytes=600_000, tool="generator"),
 )

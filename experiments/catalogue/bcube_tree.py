@@ -9,5 +9,5 @@ EXPERIMENT = Experiment(
         System("bcube,4,1", timers="paper", rate_mbit=30.0),
         System("tree,4,4", timers="paper", rate_mbit=30.0),
     ),
-    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000, tool="generator"),
 )
