@@ -124,7 +124,8 @@ def test_a_trial_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from experiments.runs import order
 
     (tmp_path / "small.toml").write_text(SMALL)
-    experiment = load(str(tmp_path / "small.toml"))
+    endless = ["workload.volume_bytes=1000000000"]
+    experiment = load(str(tmp_path / "small.toml"), endless)
     monkeypatch.setattr(order, "SETUP_S", -14.0)
     wanted = order_of(experiment, next(blocks(experiment))[0])
     assert wanted.limit_s < 2
