@@ -43,7 +43,9 @@ from topos.bcube import BCube
 
 MOST_FLOWS = 4096
 MOST_ROUND = 2**32 - 1  # what a probe has room for
-HOP_COST = 0.1  # of a port's rate
+# Departs from the paper: a longer path must offer so much more for each hop, as a share of a port's
+# rate. By available bandwidth alone, flows of a full network run to detours and fill it even more.
+HOP_COST = 0.1
 GATHER_S = 0.002  # short beside any timeout by which failures are noticed
 
 

@@ -166,6 +166,18 @@ def test_best_works_is_nearly_best_and_shortest_of_those(
     assert len(candidates[chosen].path) == min(len(one.path) for one in good)
 
 
+def test_departs_a_path_from_which_only_no_answer_came_is_used_before_none() -> None:
+    rounds = probing(2, 2)
+    rounds.begin()
+    rounds.give_up()
+    rounds.choose()
+    assert rounds.current is not None and not rounds.works
+    for index in range(2):
+        rounds.fail(index)
+    rounds.choose()
+    assert rounds.current is None
+
+
 def test_an_answer_that_comes_late_brings_its_path_back() -> None:
     rounds = probing(2, 2)
     number = rounds.begin() and rounds.round
@@ -189,3 +201,15 @@ def test_a_pace_is_kept_on_average(steps: list[tuple[float, bool]]) -> None:
     calm = [turn for turn, (_, urgent) in zip(turns, steps, strict=True) if not urgent]
     for begin, end in zip(calm, calm[Pace.TOGETHER + 1 :], strict=False):
         assert end - begin >= 0.5 * 0.99
+
+
+def test_departs_a_longer_path_must_offer_more_for_each_hop() -> None:
+    short = Candidate(path(0, 1), State.WORKING, 1e8)
+    for free_bps, chosen in (
+        (2e8, 0),
+        (3.9e8, 0),
+        (4.1e8, 1),
+    ):  # two hops more, and one to be worth it
+        long = Candidate(path(1, 3), State.WORKING, free_bps)
+        assert best([short, long], using=0, slack_bps=1e8) == chosen
+    assert best([short, Candidate(path(1, 3), State.WORKING, 2e8)], using=0) == 1
