@@ -176,8 +176,8 @@ class Probing:
         if self.current is None:
             untried = (i for i, one in enumerate(self.candidates) if one.state == State.UNTRIED)
             self.current = next(untried, None)
-        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): what was not answered has failed
-        # there, and a network that is only busy would be without a path.
+        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): what was not answered has
+        # failed there, and a network that is only busy would be without a path.
         if self.current is None:
             silent = [i for i, one in enumerate(self.candidates) if one.silent]
             self.current = before if before in silent else next(iter(silent), None)
