@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-TIME_LIMIT_S = 40
+TIME_LIMIT_S = 180  # only a guard: a busy machine may be many times slower than a quiet one
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,7 +38,7 @@ from topos.base.errors import TopologyError
 pytestmark = pytest.mark.root
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 3.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
@@ -130,11 +130,10 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
 def test_a_reroute_needs_a_retry(decided):
     lab, table = decided
     table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0), proxy=5, rerouted=True))
-    with lab.listening(RELAY, 0, ETH_DCN) as listener, lab.captured(B, 0) as sent:
+    with lab.listening(RELAY, 0, ETH_DCN) as listener, lab.captured(B, 0, least=1) as sent:
         for retry in (1, 2):
             lab.inject(to_relay(DCN._replace(retry=retry).pack(inner())))
         assert DcnHeader.parse(listener.recv(4096)[14:])[0].retry == 1
-        wait_for(lambda: table.counters()["done relayed"], "relaying")
     headers = [DcnHeader.parse(frame[14:])[0] for frame in sent]
     assert headers == [DCN._replace(retry=1, ttl=63, proxy=5)]
 
@@ -149,6 +148,8 @@ def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
         lab.inject(mac(77, 0) + frame[6:])
         lab.inject(b"\xff" * 6 + beat[6:])
         assert listener.recv(4096)[:6] == b"\xff" * 6
+    # Two processors may have changed the order of the two.
+    wait_for(lambda: table.counters()["drop for another mac"] > before, "dropping")
     assert table.counters()["drop for another mac"] == before + 1
 
 
@@ -213,9 +214,8 @@ def test_a_full_table_forgets_what_is_old_and_takes_what_is_new():
         table = lab.add_table(RELAY)
         for destination in range(3000):
             table.install_relay(ByDcn(destination, None, 0), Relay(1, mac(B, 0)))
-        with lab.captured(B, 0) as sent:
+        with lab.captured(B, 0, least=1) as sent:
             lab.inject(to_relay(DCN._replace(destination=2999).pack(inner())))
-            wait_for(lambda: table.counters()["done relayed"], "relaying")
         assert len(sent) == 1
 
 
@@ -224,7 +224,7 @@ def test_closed_tables_leave_the_ports_as_they_were():
         for _ in range(2):
             table = lab.add_table(RELAY)
             table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
-            with lab.captured(B, 0) as sent:
+            with lab.captured(B, 0, least=1) as sent:
                 lab.inject(to_relay(DCN.pack(inner())))
                 wait_for(lambda now=table: now.counters()["done relayed"], "relaying")
                 table.close()  # called in another namespace than that of the ports

@@ -15,7 +15,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
 pytestmark = pytest.mark.root
 
-WAIT_S = 5.0
+WAIT_S = 20.0
 HEART_BEAT = DcnHeader(A, A, Protocol.HEART_BEAT).pack(b"")
 DATA = DcnHeader(A, B, Protocol.IPV4).pack(b"payload")
 TO_THE_PORT, TO_ANOTHER = mac(RELAY, 0), mac(B, 0)
