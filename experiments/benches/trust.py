@@ -23,7 +23,7 @@ SECONDS, QUICK_SECONDS = 2.0, 0.6
 QUICK_RATE_MBIT = 10.0
 TOO_FAST_MBIT = 10_000.0
 QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too high"
-SHOWN = ("conserved_median", "of_ideal", "canary_p99_ms", "timer_p99_ms", "idle")
+SHOWN = ("conserved_median", "of_ideal", "pacing_p99_ms", "canary_p99_ms", "foreign", "idle")
 NOTES = f"""
 All-to-all of greedy flows for {SECONDS:.0f} seconds, {TURNS} turns of each case, one case after the
 other. rate_mbit is the largest that `pillarbox calibrate` finds at the beginning, on the machine as

@@ -320,12 +320,13 @@ class Lab:
     def status(self) -> dict[str, Any]:
         """Return how the lab is: what it is made of, what has failed, what servers dropped."""
         drops: Counter[str] = Counter()
-        links_down = 0
+        links_down = link_losses = 0
         for server in range(self.topology.servers) if self.forwarders else ():
             told = self.state(server)
             drops.update(told.get("drops", {}))
             drops.update(told.get("plane_drops", {}))
             links_down += sum(not link["up"] for link in told.get("links", []))
+            link_losses += told.get("counters", {}).get("link down", 0)
         return {
             "network": self.topology.spec,
             "servers": self.topology.servers,
@@ -337,6 +338,7 @@ class Lab:
             "faults": [[fault.kind, *self.told(fault)] for fault in self.faults.active],
             "failures": failure_texts(self.topology, self.failures()),
             "links_down": links_down,
+            "link_losses": link_losses,
             "drops": dict(drops),
         }
 

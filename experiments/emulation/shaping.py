@@ -129,11 +129,7 @@ def limited(
     bytes_s = int(rate_mbit * 125_000)
     size = super_packet_bytes(rate_mbit)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
-    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
-    rate = [
-        _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
-        _class(index, HTB_CLASS, HTB_HANDLE, (bytes_s, bytes_s), size, deed),
-    ]
+    rate = _one_class(index, usual, bytes_s, size, deed)
     if delay:
         return [*rate, _delayed(index, HTB_CLASS, delay, packets, rate_mbit)]
     control_bytes_s = int(bytes_s * CONTROL_SHARE)
@@ -146,6 +142,14 @@ def limited(
         _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, "bfifo", limit, deed),
         bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
     ]
+
+
+def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
+    """Return the requests that let an interface send at that rate and nothing else of it.
+
+    What it is behind it may catch up, up to so many bytes, at once.
+    """
+    return _one_class(index, HTB_CLASS, bytes_s, catch_up_bytes, f"pace interface {index}")
 
 
 def unlimited(index: int) -> list[Message]:
@@ -174,6 +178,15 @@ def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: flo
     data = struct.pack("=IIIIII", ticks, packets + under_way, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
     return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
+
+
+def _one_class(index: int, usual: int, bytes_s: int, size: int, deed: str) -> list[Message]:
+    """Return the requests for HTB with a class below its root; `usual` has what no filter finds."""
+    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
+    return [
+        _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _class(index, HTB_CLASS, HTB_HANDLE, (bytes_s, bytes_s), size, deed),
+    ]
 
 
 def _class(

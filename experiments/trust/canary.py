@@ -1,5 +1,7 @@
 """A canary: small packets between two processes, over a cable that the network has no part in.
 
+It tells how late programs are. How late the kernel is, `pacer` tells, whom it looks after.
+
 The cable is a pair of veth between two namespaces of its own, without a rate. What a packet waits
 for there is what every packet of the network waits for beside its queues: the kernel's soft
 interrupts, and a process's turn on a processor. A canary sent through the network would mostly tell
@@ -24,6 +26,7 @@ from typing import NamedTuple
 
 from experiments.emulation import netlink
 from experiments.emulation.namespaces import Namespace
+from experiments.trust.pacer import Pacer
 from experiments.trust.readings import Spread, spread
 from hosts.live.namespace import die_with_parent
 
@@ -35,11 +38,13 @@ GATHER_S = 0.05  # how long the last packets may be under way at the end
 
 
 class Heard(NamedTuple):
-    """What a canary found out."""
+    """What a canary found out: of itself, of its timer, and of the kernel's (see `pacer`)."""
 
     round_trip: Spread
     lost: int
     lateness: Spread
+    pacing: Spread
+    pacing_lost: int
 
 
 class Canary:
@@ -65,6 +70,7 @@ class Canary:
         self.echo = _start_echo(echo)
         echo.close()
         self._answer_once()
+        self._pacer = Pacer()
         self._due: dict[int, list[float]] = {}  # of each packet under way: the turns it stands for
         self._round_trips: list[float] = []
         self._late: list[float] = []
@@ -98,9 +104,11 @@ class Canary:
                 self._due[number] = turns
                 self._socket.send(struct.pack("=Q", number))
                 number += 1
+                self._pacer.tend()
         while self._due and select.select([self._socket], [], [], GATHER_S)[0]:
             self._hear(time.monotonic())
-        return Heard(spread(self._round_trips), len(self._due), spread(self._late))
+        paced = self._pacer.heard(begin_s, now - GATHER_S)
+        return Heard(spread(self._round_trips), len(self._due), spread(self._late), *paced)
 
     def _hear(self, now: float) -> None:
         number = struct.unpack("=Q", self._socket.recv(8))[0]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-IDLE, IOWAIT, STEAL = 3, 4, 7  # columns of /proc/stat
+USER, NICE, IDLE, IOWAIT, STEAL = 0, 1, 3, 4, 7  # columns of /proc/stat
 COUNTED = 8  # the columns beyond are contained in those before
+OWN_USER, CHILDRENS_USER = 11, 13  # columns of /proc/PID/stat behind the name, in the same ticks
 
 
 class Machine(NamedTuple):
@@ -16,6 +18,7 @@ class Machine(NamedTuple):
 
     at_s: float
     ticks: tuple[int, ...]  # of all processors, by what they did
+    own_ticks: int  # of these, for the programs that can be seen from here
     pressure_us: int | None  # in which somebody waited for a processor
     backlog_drops: int  # packets that found a processor's own queue full
 
@@ -26,23 +29,33 @@ class Busyness(NamedTuple):
     pressure: float | None
     steal: float
     idle: float
+    foreign: float
     backlog_drops: int
 
 
 def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
-    """Return the counters of now."""
+    """Return the counters of now.
+
+    Own programs are all that /proc shows, which in a sandbox are those of the sandbox.
+    """
+    own_ticks = _own_ticks(proc)
     line = (proc / "stat").read_text().partition("\n")[0]
     softnet = (proc / "net/softnet_stat").read_text().splitlines()
     return Machine(
         at_s=time.monotonic(),
         ticks=tuple(int(word) for word in line.split()[1 : COUNTED + 1]),
+        own_ticks=own_ticks,
         pressure_us=_waited_us(_pressure_file(proc, cgroups)),
         backlog_drops=sum(int(row.split()[1], 16) for row in softnet),
     )
 
 
 def between(first: Machine, last: Machine) -> Busyness:
-    """Return what happened between two moments."""
+    """Return what happened between two moments.
+
+    What foreign programs took is told by the time in user mode alone: the kernel's own work for
+    packets is counted for whomever it interrupted.
+    """
     spent = [b - a for a, b in zip(first.ticks, last.ticks, strict=True)]
     ticks = max(1, sum(spent))
     pressure = None
@@ -53,8 +66,19 @@ def between(first: Machine, last: Machine) -> Busyness:
         pressure,
         steal=spent[STEAL] / ticks,
         idle=(spent[IDLE] + spent[IOWAIT]) / ticks,
+        foreign=max(0, spent[USER] + spent[NICE] - (last.own_ticks - first.own_ticks)) / ticks,
         backlog_drops=last.backlog_drops - first.backlog_drops,
     )
+
+
+def _own_ticks(proc: Path) -> int:
+    """Return the time that programs spent, those that have ended and were waited for as well."""
+    total = 0
+    for stat in proc.glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            words = stat.read_text().rpartition(")")[2].split()
+            total += int(words[OWN_USER]) + int(words[CHILDRENS_USER])
+    return total
 
 
 def _pressure_file(proc: Path, cgroups: Path) -> Path:

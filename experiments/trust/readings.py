@@ -51,15 +51,22 @@ class Readings:
         Of the canary, and how many of its packets had not come back at the end.
     lateness
         Of a timer that is set all the time.
-    pressure, steal, idle
-        Shares of the time: in which somebody waited for a processor; that the machine's owner took
-        away; in which processors had nothing to do. None where the kernel does not tell.
+    pacing, pacing_lost
+        How late the kernel sent packets that were due, and how many it lost; see `pacer`.
+    pressure, steal, idle, foreign
+        Shares of the time: in which somebody waited for a processor (None where the kernel does not
+        tell); that the machine's owner took away; in which processors had nothing to do; that
+        programs had which are not the trial's.
+    programs_forward
+        Whether packets pass through programs on their way, or the kernel alone.
     packets
         That all ports sent.
     strays
         Packets dropped elsewhere than in the shaped queues, by place.
     faults
         How many faults, deaths and repairs the lab's log has in that time.
+    link_losses
+        How many times a server took the link to a neighbour for down.
     watching
         Processor time of the watching itself, as a share of the time.
     """
@@ -73,12 +80,17 @@ class Readings:
     round_trip: Spread
     lost: int
     lateness: Spread
+    pacing: Spread
+    pacing_lost: int
     pressure: float | None
     steal: float
     idle: float
+    foreign: float
+    programs_forward: bool
     packets: int
     strays: dict[str, int] = field(default_factory=dict)
     faults: int = 0
+    link_losses: int = 0
     watching: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -88,4 +100,5 @@ class Readings:
         return told | {
             "round_trip": self.round_trip._asdict(),
             "lateness": self.lateness._asdict(),
+            "pacing": self.pacing._asdict(),
         }

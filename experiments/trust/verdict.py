@@ -15,8 +15,10 @@ from experiments.trust.readings import Readings
 LEAST_CONSERVED = 0.95  # the median cable
 LEAST_CONSERVED_CABLE, MOST_CABLES_BELOW = 0.90, 0.05
 LEAST_OF_IDEAL = 0.90  # of the total, where no cable was backlogged
-MOST_ROUND_TRIP_S = 1e-3  # of the canary, at its 99th percentile, or:
+MOST_LATE_S = 1e-3  # of the canary's round trip, and of pacing, at the 99th percentile, or:
 MOST_OF_BASE_RTT = 0.10
+MOST_LOST = 0.01  # of their packets
+MOST_FOREIGN = 0.10  # of all processors' time
 MOST_STRAYS = 1e-3  # of all packets: as TCP feels it, a loss of 0.1 %
 LEAST_CANARIES, LEAST_SAMPLES = 60, 5
 MOST_PRESSURE, MOST_LATENESS_S, MOST_STEAL, LEAST_IDLE = 0.25, 2e-3, 0.02, 0.10
@@ -57,7 +59,10 @@ def judge(
     bench = _Bench(readings)
     bench.enough_seen()
     bench.conservation(ideal_total_bps, achieved_bps)
+    bench.pacing()
     bench.canary()
+    bench.heart_beats()
+    bench.foreign()
     bench.strays()
     bench.machine()
     return Verdict(not bench.reasons, tuple(bench.reasons), tuple(bench.warnings), bench.figures)
@@ -127,23 +132,66 @@ class _Bench:
                 "choose a lower one"
             )
 
-    def canary(self) -> None:
-        seen = self.seen
-        most_s = max(MOST_ROUND_TRIP_S, MOST_OF_BASE_RTT * seen.base_rtt_s)
-        took = seen.round_trip
-        self.figures |= {"canary_median_ms": took.median_s * 1e3, "canary_p99_ms": took.p99_s * 1e3}
-        self.figures |= {"canary_most_ms": took.most_s * 1e3, "canary_lost": seen.lost}
-        if took.p99_s > most_s:
+    @property
+    def _most_late_s(self) -> float:
+        return max(MOST_LATE_S, MOST_OF_BASE_RTT * self.seen.base_rtt_s)
+
+    def pacing(self) -> None:
+        """Judge the kernel's times, by which every packet goes."""
+        seen, late = self.seen, self.seen.pacing
+        self.figures |= {"pacing_p99_ms": late.p99_s * 1e3, "pacing_most_ms": late.most_s * 1e3}
+        self.figures["pacing_lost"] = seen.pacing_lost
+        if late.p99_s > self._most_late_s:
             self.reasons.append(
-                "1 in 100 packets of the canary, which meet no queue, took "
-                f"{took.p99_s * 1e3:.2g} ms or more there and back, and {most_s * 1e3:.2g} ms is "
-                "the most: programs got a processor too late; end what else runs, or choose a "
+                "1 in 100 packets that the kernel had to send at a known moment came "
+                f"{late.p99_s * 1e3:.2g} ms or more too late, and {self._most_late_s * 1e3:.2g} ms "
+                "is the most: the kernel could not keep its times; end what else runs, or choose a "
                 "lower rate or a smaller network"
             )
-        if seen.lost > (took.times + seen.lost) / 100:
+        self._lost(seen.pacing_lost, late.times, "packets that the kernel had to send")
+
+    def canary(self) -> None:
+        """Judge how late programs are, where packets wait for programs; else it is a warning."""
+        seen, took = self.seen, self.seen.round_trip
+        self.figures |= {"canary_median_ms": took.median_s * 1e3, "canary_p99_ms": took.p99_s * 1e3}
+        self.figures |= {"canary_most_ms": took.most_s * 1e3, "canary_lost": seen.lost}
+        if took.p99_s > self._most_late_s:
+            told = (
+                "1 in 100 packets of the canary, which meet no queue, took "
+                f"{took.p99_s * 1e3:.2g} ms or more there and back, and "
+                f"{self._most_late_s * 1e3:.2g} ms is the most: programs got a processor too late"
+            )
+            if seen.programs_forward:
+                self.reasons.append(
+                    f"{told}; end what else runs, or choose a lower rate or a smaller network"
+                )
+            else:
+                self.warnings.append(f"{told}; packets do not wait for them here")
+        self._lost(seen.lost, took.times, "packets of the canary, which meet no queue,")
+
+    def _lost(self, lost: int, heard: int, whose: str) -> None:
+        if lost > (heard + lost) * MOST_LOST:
             self.reasons.append(
-                f"{seen.lost} of {took.times + seen.lost} packets of the canary, which meet no "
-                "queue, never came back, and 1 in 100 is the most"
+                f"{lost} of {heard + lost} {whose} never came back, and {MOST_LOST:.0%} is the most"
+            )
+
+    def heart_beats(self) -> None:
+        """Judge whether servers noticed failures that there were none of."""
+        losses = self.figures["link_losses"] = self.seen.link_losses
+        if losses and not self.seen.faults:
+            self.reasons.append(
+                f"servers took links that worked for down, {losses} times: heart-beats came too "
+                "late, and routes changed for nothing; end what else runs, or choose a lower rate "
+                "or a smaller network"
+            )
+
+    def foreign(self) -> None:
+        """Judge whether the machine was the trial's alone."""
+        share = self.figures["foreign"] = self.seen.foreign
+        if share > MOST_FOREIGN:
+            self.reasons.append(
+                f"programs that are not the trial's took {share:.0%} of the processors, and "
+                f"{MOST_FOREIGN:.0%} is the most: end what else runs"
             )
 
     def strays(self) -> None:

@@ -44,6 +44,13 @@ class _Direction(NamedTuple):
     ifindex: int
 
 
+class _Forwarders(NamedTuple):
+    """What all forwarders together have counted."""
+
+    drops: Counter[str]
+    link_losses: int
+
+
 class Watch:
     """What watches one trial on a running lab; made when the lab has converged.
 
@@ -56,7 +63,7 @@ class Watch:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
-        self._drops = self._forwarders_drops()
+        self._before = self._forwarders()
         self._begin_s = 0.0
         self._channel, theirs = Pipe()
         spaces = {one.namespace for one in self._directions}
@@ -94,7 +101,7 @@ class Watch:
         self.close()
         rate_mbit = self._lab.settings.rate_mbit
         rate_bps = None if rate_mbit is None else rate_mbit * 1e6
-        forwarders = since(self._drops, self._forwarders_drops())
+        before, after = self._before, self._forwarders()
         return Readings(
             duration_s=seen.duration_s,
             rate_bps=rate_bps,
@@ -105,12 +112,17 @@ class Watch:
             round_trip=seen.heard.round_trip,
             lost=seen.heard.lost,
             lateness=seen.heard.lateness,
+            pacing=seen.heard.pacing,
+            pacing_lost=seen.heard.pacing_lost,
             pressure=seen.busy.pressure,
             steal=seen.busy.steal,
             idle=seen.busy.idle,
+            foreign=seen.busy.foreign,
+            programs_forward=self._lab.plane == "python",
             packets=sum(port.sent_packets for port in seen.ports if port),
-            strays=seen.strays | forwarders,
+            strays=seen.strays | since(before.drops, after.drops),
             faults=self._faults(),
+            link_losses=after.link_losses - before.link_losses,
             watching=seen.watching,
         )
 
@@ -152,8 +164,9 @@ class Watch:
             )
         return rows
 
-    def _forwarders_drops(self) -> Counter[str]:
-        return of_packets(self._lab.status()["drops"])
+    def _forwarders(self) -> _Forwarders:
+        told = self._lab.status()
+        return _Forwarders(of_packets(told["drops"]), told["link_losses"])
 
     def _faults(self) -> int:
         """Return how many faults and repairs the lab wrote down meanwhile."""

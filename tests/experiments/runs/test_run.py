@@ -56,9 +56,13 @@ def readings(order: Order, late_s: float = 1e-4) -> Readings:
         round_trip=round_trip,
         lost=0,
         lateness=QUIET,
+        pacing=QUIET,
+        pacing_lost=0,
         pressure=0.0,
         steal=0.0,
         idle=0.5,
+        foreign=0.0,
+        programs_forward=True,
         packets=10_000,
     )
 

@@ -31,6 +31,21 @@ def test_shares_of_the_time_between(tmp_path: Path) -> None:
     assert (first.backlog_drops, busy.backlog_drops) == (12, 0)
 
 
+def test_what_programs_took_that_cannot_be_seen_is_foreign(tmp_path: Path) -> None:
+    def program(number: int, user: int, childrens: int) -> None:
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        words = f"S 1 1 1 0 -1 0 0 0 0 0 {user} 5 {childrens} 5 20 0 1 0 7"
+        (tmp_path / str(number) / "stat").write_text(f"{number} (a name) with ) in it) {words}")
+
+    program(7, 100, 10)
+    first = machine(proc(tmp_path, "500 0 100 400 0 0 0 0 0 0", None), tmp_path)
+    program(7, 130, 25)  # 15 ticks are of children that were waited for
+    program(8, 5, 0)
+    last = machine(proc(tmp_path, "560 20 110 410 0 0 0 0 0 0", None), tmp_path)
+    assert (first.own_ticks, last.own_ticks) == (110, 160)
+    assert between(first, last).foreign == pytest.approx(0.3)  # (60 + 20 - 50) of 100 ticks
+
+
 def test_pressure_is_that_of_the_own_cgroup_where_the_kernel_tells(tmp_path: Path) -> None:
     own = tmp_path / "cgroups/labs/one"
     own.mkdir(parents=True)

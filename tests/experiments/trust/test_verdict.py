@@ -28,9 +28,13 @@ GOOD = Readings(
     round_trip=Spread(400, 0.0001, 0.0004, 0.002),
     lost=0,
     lateness=Spread(400, 0.0001, 0.0003, 0.002),
+    pacing=Spread(1000, 0.00001, 0.0002, 0.001),
+    pacing_lost=0,
     pressure=0.05,
     steal=0.0,
     idle=0.6,
+    foreign=0.01,
+    programs_forward=True,
     packets=100_000,
 )
 
@@ -49,6 +53,13 @@ BAD = {
     "one cable in ten sent too little": ({"links": links(0.85, *[1.0] * 9)}, "10% of the cables"),
     "the canary was slow": ({"round_trip": Spread(400, 1e-4, 0.0012, 0.02)}, "took 1.2 ms"),
     "canaries were lost": ({"lost": 20}, "20 of 420 packets of the canary"),
+    "the kernel was late": (
+        {"pacing": Spread(1000, 1e-5, 0.0012, 0.02)},
+        "1.2 ms or more too late",
+    ),
+    "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
+    "somebody else was at work": ({"foreign": 0.3}, "took 30% of the processors"),
+    "heart-beats came late": ({"link_losses": 2}, "for down, 2 times"),
     "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
     "there is no rate": ({"rate_bps": None, "links": []}, "have no rate"),
     "it was short": ({"round_trip": Spread(30, 1e-4, 1e-4, 1e-4)}, "too short"),
@@ -91,6 +102,17 @@ def test_a_slow_network_allows_the_canary_a_tenth_of_its_round_trip() -> None:
     slow = replace(GOOD, base_rtt_s=0.080, round_trip=Spread(400, 1e-4, 0.007, 0.02))
     assert judge(slow).valid
     assert not judge(replace(slow, round_trip=Spread(400, 1e-4, 0.009, 0.02))).valid
+
+
+def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:
+    late = replace(GOOD, round_trip=Spread(400, 1e-4, 0.012, 0.02), programs_forward=False)
+    verdict = judge(late)
+    assert verdict.valid
+    assert "do not wait for them" in verdict.warnings[0]
+
+
+def test_with_faults_links_may_be_lost() -> None:
+    assert judge(replace(GOOD, link_losses=2, faults=1)).valid
 
 
 def test_a_busy_machine_is_worth_a_warning_each() -> None:

@@ -17,6 +17,7 @@ import topos
 from experiments.traffic.flows import Flow, Sending
 from experiments.trust import Readings, Watch
 from experiments.trust.canary import Canary
+from experiments.trust.pacer import INTERVAL_S, Pacer
 from topos.base.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -171,3 +172,16 @@ def test_a_canary_hears_that_nobody_had_time() -> None:
     assert heard.round_trip.most_s > 0.9 * stopped_s
     assert heard.round_trip.median_s < heard.round_trip.most_s / 2
     assert heard.lost == 0
+
+
+def test_a_pacer_does_not_mind_that_its_program_is_late() -> None:
+    pacer = Pacer()
+    begin_s = time.monotonic()
+    pacer.tend()
+    time.sleep(0.2)  # nobody tends it
+    end_s = time.monotonic()
+    late, lost = pacer.heard(begin_s, end_s - 0.05)
+    assert late.times == pytest.approx(0.15 / INTERVAL_S, abs=3)
+    assert lost <= 1  # rounding
+    assert late.median_s < 0.01
+    assert late.median_s <= late.p99_s <= late.most_s
