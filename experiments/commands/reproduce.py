@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
 
+from experiments.files import output_folder
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DIGITS = 4
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("pillarbox-reproduced"),
     show_default=True,
-    help="Folder for figures, points and records.",
+    help="Folder for the page, figures, points and records.",
 )
 @click.option("--quick", is_flag=True, help="Smaller and coarser, for a look.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
@@ -58,7 +58,8 @@ def command(
 ) -> None:
     """Make figures of the papers again: their numbers beside ours, and why they differ.
 
-    NAME is one of --list, or all.
+    NAME is one of --list, or all. The page report.html in the folder shows all figures that were
+    made there, now or before.
 
     \b
     pillarbox reproduce --list
@@ -76,6 +77,7 @@ def command(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
     )
+    from experiments.reporting.made_again import keep, write_page
     from experiments.reproductions.result import Settings
 
     made = []
@@ -90,11 +92,15 @@ def command(
             quick=quick,
             say=partial(click.echo, err=True),
         )
-        found, files = _made(module, settings.folder, settings)
-        made.append(found)
+        output_folder(settings.folder)
+        made.append(module.reproduce(settings))
+        keep(made[-1], out)
+        page, missing = write_page(out)  # each time: whoever stops sees what there is
         if not as_json:
-            click.echo(told(found))
-            click.echo(f"\nin {', '.join(str(file) for file in files)}\n")
+            click.echo(f"{told(made[-1])}\n\nfigure and points: {settings.folder}\n")
+    for sentence in missing:
+        click.echo(f"pillarbox: {sentence}", err=True)
+    click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)
     if as_json:
         click.echo(json.dumps([found.as_json() for found in made], indent=2))
 
@@ -108,22 +114,6 @@ def _listing() -> str:
         module = reproductions.figure(name)
         rows.append((name, ["live" if module.LIVE else "", module.ABOUT]))
     return listing([("NAME", ["", "(live: on this machine's own network, with sudo)"]), *rows])
-
-
-def _made(module: ModuleType, folder: Path, settings: object) -> tuple[Reproduction, list[Path]]:
-    """Make one again; return it, and the files that show it."""
-    from experiments.drawing.files import write_atomically
-    from experiments.files import give_to_user, output_folder
-    from experiments.reporting.reproduced import draw_reproduction
-
-    output_folder(folder)
-    found: Reproduction = module.reproduce(settings)
-    points = folder / f"{found.name}.json"
-    write_atomically(points, json.dumps(found.as_json(), indent=2).encode() + b"\n")
-    files = [*draw_reproduction(found, folder), points]
-    for file in files:
-        give_to_user(file)
-    return found, files
 
 
 def told(found: Reproduction) -> str:

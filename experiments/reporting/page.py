@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from experiments.files import output_folder
-from experiments.reporting import figures, network, reproduced, series, style, tables
+from experiments.reporting import figures, network, series, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
-from experiments.reproductions.result import AGREES, DIFFERS, Reproduction
 from experiments.runs import store
 
 PAGE, FIGURES = "report.html", "figures"
-MOODS = {AGREES: "", DIFFERS: "bad"}
 
 CAPTIONS = {
     "goodput": "Bytes delivered by all flows together, per second. Thin lines are single trials, "
@@ -56,15 +54,6 @@ def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[str]]:
     page = folder / PAGE
     store.write_text(page, rendered("run.html", **_contents(found, drawn, networks)))
     return page, found.missing
-
-
-def write_reproductions(reproductions: Sequence[Reproduction], folder: Path) -> Path:
-    """Make one page of several of the papers' figures made again, and their figures."""
-    folder = output_folder(folder)
-    shown = [_reproduced(made, folder) for made in reproductions]
-    page = folder / PAGE
-    store.write_text(page, rendered("reproductions.html", reproductions=shown))
-    return page
 
 
 def rendered(template: str, **contents: Any) -> str:
@@ -130,19 +119,6 @@ def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
 
 def _loads(found: Found) -> Any:
     return series.link_loads(found.tables["links"], found.networks)
-
-
-def _reproduced(made: Reproduction, folder: Path) -> dict[str, Any]:
-    """Return what the page shows of one of the papers' figures, and draw it."""
-    columns, rows = reproduced.table_of(made)
-    table = tables.Table(columns, [tables.Row(row) for row in rows], frozenset(range(2, 9)))
-    svg, _ = reproduced.draw_reproduction(made, folder)
-    caption = f"{made.title}: {made.y_label} over {made.x_label}."
-    drawn = embedded(svg.read_text(encoding="utf-8"), made.name, caption)
-    told = {name: getattr(made, name) for name in ("name", "title", "verdict", "reasons", "notes")}
-    is_table = made.kind == "table"  # which the page shows as one
-    mood = MOODS.get(made.verdict, "careful")
-    return {**told, "mood": mood, "table": table, "drawn": None if is_table else drawn}
 
 
 # -- text ----------------------------------------------------------------------------------------

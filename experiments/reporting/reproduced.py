@@ -173,11 +173,13 @@ def _table(reproduction: Reproduction) -> Figure:
     return figure
 
 
-def table_of(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows that tell every point as text."""
+def table_of(
+    reproduction: Reproduction, points: Sequence[Point] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows that tell points, by default all, as text."""
     columns = ["", reproduction.x_label or "x", "paper", "ours", "spread", "ideal"]
     rows = []
-    for point in reproduction.points:
+    for point in reproduction.points if points is None else points:
         spread = ""
         if point.low is not None and point.high is not None:
             spread = f"{units.plain(point.low)} to {units.plain(point.high)}"

@@ -64,6 +64,16 @@ class Reproduction:
             told[key] = [{k: _plain(v) for k, v in point.items()} for point in told[key]]
         return told
 
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Reproduction:
+        """Return what `as_json` told of."""
+        values = dict(told)
+        for key in ("points", "rows"):
+            values[key] = tuple(Point(**point) for point in values[key])
+        for key in ("reasons", "notes"):
+            values[key] = tuple(values[key])
+        return cls(**values)
+
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,10 @@
+import json
+from dataclasses import replace
+
 import pytest
 
 from experiments.reporting.figures import draw_reproduction
-from experiments.reporting.page import write_reproductions
+from experiments.reporting.made_again import keep, write_page
 from experiments.reporting.reproduced import reproduction_figure, table_of
 from experiments.reproductions.result import DIFFERS, Point, Reproduction
 
@@ -70,8 +73,29 @@ def test_every_kind_is_two_files(kind, log, tmp_path):
         assert "0.450" in files[0].read_text()
 
 
-def test_page_of_several_escapes_what_it_is_told(tmp_path):
-    page = write_reproductions([made(), made("table")], tmp_path).read_text()
-    assert "&lt;i&gt;why&lt;/i&gt;" in page and "<i>why" not in page
-    assert page.count("<svg") == 1
-    assert "0.450" in page and "differs" in page
+def test_page_shows_all_that_a_folder_keeps_and_escapes_what_it_is_told(tmp_path):
+    keep(made(), tmp_path)
+    write_page(tmp_path)
+    keep(replace(made("table"), name="some-table"), tmp_path)  # later, by another command
+    page, missing = write_page(tmp_path)
+    text = page.read_text()
+    assert missing == []
+    assert "&lt;i&gt;why&lt;/i&gt;" in text and "<i>why" not in text
+    assert text.count("<svg") == 1 and text.count("<section") == 2
+    assert "0.450" in text and "differs" in text
+
+
+def test_page_names_what_it_cannot_read(tmp_path):
+    keep(made(), tmp_path)
+    broken = tmp_path / "broken-fig2"
+    broken.mkdir()
+    (broken / "broken-fig2.json").write_text('{"name": "broken-fig2"}')
+    page, missing = write_page(tmp_path)
+    assert len(missing) == 1 and "broken-fig2 is left out" in missing[0]
+    assert "broken-fig2 is left out" in page.read_text() and page.read_text().count("<svg") == 1
+
+
+@pytest.mark.parametrize("kind", ["lines", "bars", "table"])
+def test_points_come_back_from_the_disk(kind):
+    once = made(kind, rows=POINTS[:1], log_x=True, notes=("a", "b"))
+    assert Reproduction.from_json(json.loads(json.dumps(once.as_json()))) == once
