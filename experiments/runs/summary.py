@@ -6,14 +6,23 @@ ten for ten.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.reporting.units import three_figures
 from experiments.runs.statistics import Comparison, Estimate, compare, estimate, paired
 from experiments.traffic.flows import COMPLETED, FAILED
+from experiments.trust import twice
 
 if TYPE_CHECKING:
     from experiments.runs.records import Run
+
+
+WIDTH = 96  # of a line of sentences
+MOST_DOUBTFUL = 12  # lines; the report has all
+INTERVALS = "Below each mean is where it lies with 95 % confidence."
 
 
 class Measure(NamedTuple):
@@ -30,9 +39,9 @@ COMPLETION = Measure("completion_s", "completion", "s", 1.0)
 MEASURES = (
     GOODPUT,
     COMPLETION,
-    Measure("of_ideal", "of ideal", "", 1.0),
+    Measure("of_ideal", "of ideal", "%", 100.0),
     Measure("fairness", "fairness", "", 1.0),
-    Measure("link_spread", "link spread", "", 1.0),
+    Measure("link_spread", "link spread", "%", 100.0),
 )
 
 
@@ -104,70 +113,112 @@ def totals_text(told: Mapping[str, Any]) -> str:
         return ""
     if told["goodput_bps"] is None:
         return f"all {told['flows']} flows failed"
-    words = [f"{told['goodput_bps'] / 1e6:.1f} Mbit/s"]
+    words = [f"{three_figures(told['goodput_bps'] / 1e6)} Mbit/s"]
     if told["ideal_bps"]:
-        words.append(f"{told['goodput_bps'] / told['ideal_bps']:.2f} of the ideal")
+        words.append(
+            f"{told['goodput_bps'] / told['ideal_bps']:.0%} of the ideal".replace("%", " %")
+        )
     if told["failed_flows"]:
         words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
     elif told["ideal_s"]:
-        words.append(f"all done after {told['completion_s']:.2f} s")
+        words.append(f"all done after {three_figures(told['completion_s'])} s")
     return ", ".join(words)
 
 
 def doubtful(run: Run) -> list[str]:
-    """Return a line for each trial that failed or is not valid: what it saw, and what is wrong."""
-    return [
-        " · ".join(
-            filter(
-                None,
-                (f"trial {one['trial'] + 1}, {one['system']}", totals_text(one), verdict_text(one)),
-            )
-        )
-        for one in run.told
-        if not one["valid"]
-    ]
+    """Return a line for each trial that failed or is not valid: what it saw, and what is wrong.
+
+    What differs from a trial before in figures alone is not said again.
+    """
+    lines: list[str] = []
+    said: dict[str, int] = {}
+    for one in run.told:
+        if not one["valid"]:
+            verdict, number = verdict_text(one), one["trial"] + 1
+            like = said.setdefault(re.sub(r"\d+(\.\d+)?", "#", verdict), number)
+            if like != number:
+                verdict = f"as trial {like}"
+            words = (f"trial {number}, {one['system']}", totals_text(one), verdict)
+            lines.append(" · ".join(filter(None, words)))
+    return lines
 
 
 def text_of(run: Run) -> str:
-    """Return the summaries as a table, and below it what is wrong with trials."""
+    """Return the summaries as a table, and below it what is to be said of them."""
     found = summaries(run)
     shown = [one for one in MEASURES if any(s.estimates[one.column].repeats for s in found)]
-    titles = ["system", "valid", *(f"{m.title} {m.unit}".rstrip() for m in shown)]
-    rows = [
-        [
-            summary.system,
-            f"{summary.valid}/{summary.trials}",
-            *(number(summary.estimates[one.column], one.scale) for one in shown),
-        ]
-        for summary in found
+    rows = [["system", "valid", *(one.title for one in shown)]]
+    rows += [["", "", *(one.unit for one in shown)]] if shown else []
+    for summary in found:
+        estimates = [number(summary.estimates[one.column], one.scale) for one in shown]
+        rows.append(
+            [summary.system, f"{summary.valid}/{summary.trials}", *(e[0] for e in estimates)]
+        )
+        if any(interval for _, interval in estimates):
+            rows.append(["", "", *(interval for _, interval in estimates)])
+    several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
+    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    blocks = [
+        "\n".join([*_table(rows), *([INTERVALS] if several else ())]),
+        _sentences([*_comparisons(found, main), *_twins(run, main), *_failures(found)]),
+        _doubts(doubtful(run)),
     ]
-    lines = [*_table([titles, *rows])]
-    first, main = found[0].system, main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
-    lines += [
-        f"{summary.system} against {first}, {main.title}: {summary.against_first}"
-        for summary in found
-        if summary.against_first and summary.against_first.ratio.repeats
-    ]
-    lines += [
-        f"{summary.system}: failed flows: {summary.failed_flows}"
-        for summary in found
-        if summary.failed_flows
-    ]
-    return "\n".join([*lines, *doubtful(run)])
+    return "\n\n".join(filter(None, blocks))
 
 
-def number(found: Estimate, scale: float = 1.0) -> str:
-    """Return an estimate as text: the value, and half its interval.
+def number(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
+    """Return an estimate as text: the value, and its interval where there is one.
 
     >>> number(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
-    '95.2 (94.1-96.5)'
+    ('95.2', '94.1-96.5')
+    >>> number(Estimate(0.9941, float("nan"), float("nan"), 1))
+    ('0.994', '')
     """
     if not found.repeats:
-        return "-"
-    value, low, high = (end * scale for end in found[:3])
-    digits = 1 if abs(value) >= 10 else 3
-    interval = "" if found.repeats < 2 else f" ({low:.{digits}f}-{high:.{digits}f})"
-    return f"{value:.{digits}f}{interval}"
+        return "-", ""
+    value, low, high = (three_figures(end * scale) for end in found[:3])
+    return value, "" if found.repeats < 2 else f"{low}-{high}"
+
+
+def _comparisons(found: list[Summary], main: Measure) -> list[str]:
+    """Return how the systems compare with the first."""
+    said = []
+    for one in found:
+        if one.against_first and one.against_first.ratio.repeats:
+            words = f"{one.system} against {found[0].system}, {main.title}"
+            said.append(f"{words}: {_ratio(one.against_first)}")
+    return said
+
+
+def _ratio(found: Comparison) -> str:
+    value, low, high = (f"{end:.3g}" for end in found.ratio[:3])
+    if found.ratio.repeats < 2:
+        return f"{value} times, by one trial of each: more --repeats tell how sure that is"
+    doubt = "" if found.differs else ", which may be chance: no difference is shown"
+    return f"{value} times ({low}-{high}){doubt}"
+
+
+def _twins(run: Run, main: Measure) -> Iterator[str]:
+    """Yield what comes of comparing a system with itself, where the plan has one twice."""
+    for places in twice.twins(run.manifest["plan"]["systems"]):
+        first, second = (run.systems[place] for place in places)
+        yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
+
+
+def _failures(found: list[Summary]) -> list[str]:
+    """Return how many flows failed in trials that count."""
+    failures = [f"{one.failed_flows} of {one.system}" for one in found if one.failed_flows]
+    return [f"failed flows: {'; '.join(failures)}"] if failures else []
+
+
+def _doubts(lines: list[str]) -> str:
+    more = len(lines) - MOST_DOUBTFUL
+    shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
+    return _sentences(["These trials count in no mean:", *shown] if lines else ())
+
+
+def _sentences(lines: Iterable[str]) -> str:
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 
 
 def _table(rows: list[list[str]]) -> list[str]:
