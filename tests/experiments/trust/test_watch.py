@@ -16,8 +16,10 @@ import pytest
 import topos
 from experiments.traffic.flows import Flow, Sending
 from experiments.trust import Readings, Watch
+from experiments.trust import canary as singing
+from experiments.trust import pacer as pacing
 from experiments.trust.canary import Canary
-from experiments.trust.pacer import INTERVAL_S, Pacer
+from experiments.trust.pacer import Pacer
 from topos.base.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 RATE_MBIT = 5.0
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
+# Of a full segment: Ethernet's, BCube's, IP's and TCP's. A queue counts those of each segment, a
+# port those of a super-packet once.
+WITH_HEADERS = (14 + 36 + 52 + 1448) / 1448
 
 
 @contextmanager
@@ -39,7 +44,7 @@ def lab_of(folder: Path, **settings: Any) -> Iterator[Lab]:
         yield lab
 
 
-def watched(lab: Lab, pairs: list[tuple[int, int]], duration_s: float = 0.8) -> Readings:
+def watched(lab: Lab, pairs: list[tuple[int, int]], duration_s: float = 1.5) -> Readings:
     """Return the readings of greedy flows."""
     from experiments.traffic.generator import Generator
 
@@ -77,21 +82,33 @@ def test_what_is_seen_is_what_happened(tmp_path: Path) -> None:
     used, unused = row(readings, "0.0", 0), row(readings, "0.0", 1)
     assert len(readings.links) == 2 * lab.topology.cables
     assert used["to"] == "s0"
-    assert used["sent_bytes"] == pytest.approx(sent, rel=0.02)
-    assert used["conserved"] == pytest.approx(1.0, abs=0.05)
+    # The port was looked at before and after; what it sent outside of the watch is the rest.
+    assert 0.5 * sent < used["sent_bytes"] <= sent * WITH_HEADERS
+    assert of_its_rate(used, RATE_MBIT)
     assert unused["busy_share"] < 0.1 < used["busy_share"]
     assert unused["conserved"] is None
     assert readings.faults == 0
-    assert readings.round_trip.times > 50
-    assert readings.samples > 5
+    # Turns that were slept over count: there are as many as the time has room for.
+    turns = readings.lateness.times
+    assert 0 < readings.round_trip.times <= turns
+    assert turns * singing.INTERVAL_S > 0.5 * readings.duration_s
+    assert 2 < readings.samples <= readings.duration_s / readings.interval_s + 3
+
+
+def of_its_rate(row: dict[str, Any], rate_mbit: float) -> bool:
+    """Tell whether a cable sent at that rate, and not at twice or half of it.
+
+    It cannot send more; a machine that stands still for a moment lets it send less.
+    """
+    return 0.75 * rate_mbit < row["conserved"] * RATE_MBIT < 1.05 * rate_mbit
 
 
 def test_a_cable_that_does_not_keep_its_rate_is_found(tmp_path: Path) -> None:
     with lab_of(tmp_path) as lab:
         lab.host(0).intf("h0-eth0").config(bw=RATE_MBIT / 2)  # and nobody is told
         readings = watched(lab, [(0, 1), (2, 3)])
-    assert row(readings, "0.0", 0)["conserved"] == pytest.approx(0.5, abs=0.03)
-    assert row(readings, "1.0", 0)["conserved"] == pytest.approx(1.0, abs=0.05)
+    assert of_its_rate(row(readings, "0.0", 0), RATE_MBIT / 2)
+    assert of_its_rate(row(readings, "1.0", 0), RATE_MBIT)
 
 
 def test_drops_outside_the_queues_and_faults_are_counted(tmp_path: Path) -> None:
@@ -153,7 +170,8 @@ def watchers() -> list[str]:
     return found
 
 
-def test_a_canary_hears_that_nobody_had_time() -> None:
+def test_a_canary_hears_that_nobody_had_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(singing, "GATHER_S", DEADLINE_S)
     canary = Canary()
     told, tell = os.pipe()
     begin_s = time.monotonic()
@@ -162,26 +180,34 @@ def test_a_canary_hears_that_nobody_had_time() -> None:
 
     def answer_later(*_: object) -> None:
         os.kill(canary.echo, signal.SIGCONT)
-        signal.signal(signal.SIGALRM, lambda *_: os.close(tell))
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        signal.signal(signal.SIGALRM, end_when_heard)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+
+    def end_when_heard(*_: object) -> None:
+        if len(canary._round_trips) > 2 * stopped_s / singing.INTERVAL_S:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            os.close(tell)
 
     signal.signal(signal.SIGALRM, answer_later)
     signal.setitimer(signal.ITIMER_REAL, stopped_s)
     heard = canary.sing(begin_s, told)
     os.kill(canary.echo, signal.SIGKILL)
     assert heard.round_trip.most_s > 0.9 * stopped_s
-    assert heard.round_trip.median_s < heard.round_trip.most_s / 2
     assert heard.lost == 0
+    # Each turn counts, those that were slept over as well; the first of them waited longest.
+    assert heard.round_trip.times == heard.lateness.times
+    assert heard.round_trip.median_s < heard.round_trip.most_s
 
 
 def test_a_pacer_does_not_mind_that_its_program_is_late() -> None:
     pacer = Pacer()
     begin_s = time.monotonic()
     pacer.tend()
-    time.sleep(0.2)  # nobody tends it
-    end_s = time.monotonic()
-    late, lost = pacer.heard(begin_s, end_s - 0.05)
-    assert late.times == pytest.approx(0.15 / INTERVAL_S, abs=3)
-    assert lost <= 1  # rounding
-    assert late.median_s < 0.01
+    time.sleep(0.4)  # nobody tends it
+    untended_s = 0.35  # what was due at the very end may not be back
+    late, lost = pacer.heard(begin_s, begin_s + untended_s)
+    assert late.times + lost == pytest.approx(untended_s / pacing.INTERVAL_S, abs=1)  # rounding
+    # Half as late as the program was would be its own lateness, not the kernel's.
+    assert late.times > lost
+    assert late.median_s < untended_s / 4
     assert late.median_s <= late.p99_s <= late.most_s
