@@ -211,13 +211,11 @@ class Soak:
 
     def _drops(self) -> Counter[int]:
         """Return how many packets each server that lives has dropped so far."""
+        from experiments.emulation.lab import all_drops
+
         dropped: Counter[int] = Counter()
         for server in set(range(self.lab.topology.servers)) - self.lab.dead:
-            state = self.lab.state(server)
-            kernel = state.get("kernel", {})
-            dropped[server] += sum(n for name, n in kernel.items() if name.startswith("drop"))
-            for table in ("drops", "plane_drops"):
-                dropped[server] += sum(state.get(table, {}).values())
+            dropped[server] += sum(all_drops(self.lab.state(server)).values())
         return dropped
 
     def _memory_mib(self) -> dict[int, float]:

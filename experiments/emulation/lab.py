@@ -39,6 +39,7 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CONVERGED_S = 30.0
+DROPPED = "drop "  # what the kernel program's counters of drops begin with
 
 
 @dataclass(frozen=True)
@@ -323,8 +324,7 @@ class Lab:
         links_down = link_losses = 0
         for server in range(self.topology.servers) if self.forwarders else ():
             told = self.state(server)
-            drops.update(told.get("drops", {}))
-            drops.update(told.get("plane_drops", {}))
+            drops.update(all_drops(told))
             links_down += sum(not link["up"] for link in told.get("links", []))
             link_losses += told.get("counters", {}).get("link down", 0)
         return {
@@ -362,6 +362,19 @@ class Lab:
     def _say(self, sentence: str) -> None:
         """Tell whoever looks at the lab what happened without having been asked for."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
+
+
+def all_drops(state: dict[str, Any]) -> Counter[str]:
+    """Return what a server dropped, by reason, from the state that its forwarder tells.
+
+    >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
+    Counter({'TTL expired': 2, 'kernel: for another mac': 1})
+    """
+    drops = Counter(state.get("drops", {})) + Counter(state.get("plane_drops", {}))
+    for name, number in state.get("kernel", {}).items():
+        if name.startswith(DROPPED) and number:
+            drops[f"kernel: {name.removeprefix(DROPPED)}"] += number
+    return drops
 
 
 def chosen_plane(wanted: str) -> str:

@@ -31,8 +31,10 @@ DROPPED_IN, DROPPED_OUT = 6, 7
 _LINK_BYTES = 16
 MOST_TOLD = 20
 # What reasons of drops say that are no strays: forwarders' own messages, which go astray in good
-# order, and frames that found the shaped queue full, which has counted them.
-NO_STRAYS = ("probe", "failure", "link state", "in use", os.strerror(errno.ENOBUFS))
+# order, frames that found the shaped queue full, which has counted them, and a bridge's copies.
+NO_STRAYS = (
+    "probe", "failure", "link state", "in use", "another mac", os.strerror(errno.ENOBUFS)
+)  # fmt: skip
 
 
 def dropped(kernel: Netlink, owner: str) -> Counter[str]:
