@@ -6,6 +6,7 @@ all systems of the run in their order: a system has the same colour in every fig
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,7 @@ SPANS = (
     ("rerouted_s", "until rerouted", 0.24),
     ("recovered_s", "until recovered", 0.11),
 )
+SAME = 0.01  # of the time shown: faults nearer than that are one line
 MOST_MARKS = 12  # faults in a figure of all trials; more would hide the lines
 
 
@@ -56,7 +58,7 @@ def goodput_figure(
             mean = means[means["system"] == system]
             ideal = ideals[ideals["system"] == system]
             entries |= _goodput_lines(axes, index, system, trials, mean, ideal)
-        moments = sorted(set(marks["at_s"].astype(float).round(1)))
+        moments = _apart(marks["at_s"].astype(float), float(series["at_s"].max()) * SAME)
         for at_s in moments if len(moments) <= MOST_MARKS else ():
             line = axes.axvline(at_s, color=style.FAULT, linewidth=0.9, linestyle=(0, (2, 2)))
             entries["fault, or its end"] = line
@@ -105,7 +107,8 @@ def throughput_figure(shares: pd.DataFrame, systems: list[str]) -> Figure | None
     with style.looks():
         figure, axes = _axes()
         entries: dict[str, Any] = {}
-        for (system, valid), rows in shares.groupby(["system", "valid"], sort=False):
+        groups = shares.groupby(["system", "valid"], sort=False)
+        for (system, valid), rows in sorted(groups, key=lambda one: systems.index(one[0][0])):
             look = _look(systems.index(system), bool(valid))
             (line,) = axes.step(rows["goodput_bps"], rows["share"], where="post", **look)
             count = int(rows["failed"].iloc[0])
@@ -201,6 +204,15 @@ def _look(index: int, valid: bool) -> dict[str, Any]:
 
 def _ideal_look(index: int) -> dict[str, Any]:
     return {"color": style.colour_of(index), "linestyle": style.IDEAL, "linewidth": 1.3}
+
+
+def _apart(moments: Iterable[float], least_s: float) -> list[float]:
+    """Return the moments in order, one of those that are nearly the same in several trials."""
+    kept: list[float] = []
+    for at_s in sorted(moments):
+        if not kept or at_s - kept[-1] >= least_s:
+            kept.append(at_s)
+    return kept
 
 
 def _goodput_lines(

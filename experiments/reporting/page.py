@@ -15,18 +15,20 @@ from experiments.reporting import figures, network, series, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
 from experiments.runs import store
+from topos.base.topology import Topology
 
 PAGE, FIGURES = "report.html", "figures"
 
 CAPTIONS = {
-    "goodput": "Bytes delivered by all flows together, per second. Thin lines are single trials, "
+    "goodput": "What receivers got of all flows together, over time. Thin lines are single trials, "
     "dotted ones the ideal: max-min fair over the routed paths, headers taken off.",
     "faults": "One trial of each system, and its faults: how long until servers beside it "
     "knew, until the flows that had stopped went on, and until they were as fast as before.",
     "throughput": "The flows' goodput: the share of flows that were at most so fast. A line that "
     "ends below 1 is short of the flows that failed.",
     "completion": "How the work got done, one line a trial; dotted is the ideal.",
-    "links": "The load of every directed link, by level, as a mean over valid trials.",
+    "links": "The load of every directed link, by level: a mean over valid trials, or over all of "
+    "a system that has no valid one.",
 }
 
 
@@ -109,12 +111,17 @@ def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     for number, (system, topology) in enumerate(found.networks.items()):
         own = loads[loads["system"] == system]
         caption = (
-            f"{system}: {topology.title} {topology.spec}, each cable by the load of its busier "
-            "direction, as a share of its rate. Dashes tell the levels apart."
+            f"{_of_network(system, topology)}: each cable in the colour of its busier direction's "
+            "load, a share of its rate. Dashes tell the levels apart."
         )
         if not own.empty and not bool(own["valid"].iloc[0]):
             caption += " No trial of it is valid."
         yield f"network-{number}", caption, network.network_figure(topology, own)
+
+
+def _of_network(system: str, topology: Topology) -> str:
+    network = f"{topology.title} {topology.spec}"
+    return network if system == topology.spec else f"{system} on {network}"
 
 
 def _loads(found: Found) -> Any:
@@ -132,9 +139,11 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "name": found.name,
         "about": plan.about if plan else "",
         "where": _where(found.manifest),
-        "contents": _table_of_contents(bool(drawn), bool(networks)),
+        "contents": _table_of_contents(bool(drawn), bool(networks), not events.empty),
         "verdict": _verdict(found),
         "missing": found.missing,
+        "reasons": tables.reasons(found),
+        "command": tables.command(found),
         "summary": tables.summary(found),
         "comparisons": tables.comparisons(found),
         "workload": tables.workload(plan) if plan else "",
@@ -142,7 +151,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "systems": tables.systems(found),
         "figures": drawn,
         "networks": networks,
-        "spread": tables.link_spread(spread),
+        "spread": tables.link_spread(spread, found.systems),
         "events": tables.events(series.fault_marks(events)),
         "fault_times": tables.fault_times(series.fault_times(events)),
         "failed": tables.failed(found),
@@ -152,10 +161,10 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
     }
 
 
-def _table_of_contents(figures_there: bool, networks_there: bool) -> list[tuple[str, str]]:
-    there = {"figures": figures_there, "links": networks_there}
-    names = ("results", "run", "figures", "links", "flows", "trials", "manifest")
-    return [(name, name) for name in names if there.get(name, True)]
+def _table_of_contents(drawn: bool, networks: bool, events: bool) -> list[str]:
+    there = {"figures": drawn, "faults": events, "links": networks}
+    names = ("results", "run", "figures", "faults", "links", "flows", "trials", "manifest")
+    return [name for name in names if there.get(name, True)]
 
 
 def _verdict(found: Found) -> dict[str, str]:

@@ -17,6 +17,7 @@ from experiments.files import output_folder
 from experiments.reporting import style, units
 from experiments.reproductions.result import Point, Reproduction
 
+FEW = 6  # values of x, which are then named one by one
 CROWDED = 40  # points of a line, beyond which their markers would hide it
 ROW = 0.26  # inches, of a table
 
@@ -63,10 +64,11 @@ def _lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
     handles: list[Artist] = []
     for index, (name, points) in enumerate(series_of(reproduction.points).items()):
         colour, marker = style.colour_of(index), style.marker_of(index)
-        dots: dict[str, Any] = {"marker": "" if crowded else marker, "markersize": 5}
+        dots: dict[str, Any] = {"marker": "" if crowded else marker, "markersize": 4.5}
+        rings = dots | {"markerfacecolor": "none", "markersize": 8}  # around ours where they agree
         looks: dict[str, dict[str, Any]] = {
             "ideal": {"linestyle": "--", "linewidth": 1.0},
-            "paper": {"linestyle": ":" if crowded else "", "markerfacecolor": "none", **dots},
+            "paper": {"linestyle": ":" if crowded else "", **rings},
             "ours": {"linestyle": style.dashes_of(index) if crowded else "-", **dots},
         }
         for kind, look in looks.items():
@@ -120,7 +122,7 @@ def _key(reproduction: Reproduction) -> list[Artist]:
         paper: dict[str, Any] = {"linestyle": ":"}
         ours: dict[str, Any] = {"linestyle": "-"}
     else:
-        paper = {"linestyle": "", "marker": "o", "markerfacecolor": "none"}
+        paper = {"linestyle": "", "marker": "o", "markerfacecolor": "none", "markersize": 8}
         ours = {"linestyle": "", "marker": "s" if reproduction.kind == "bars" else "o"}
     looks = {"paper": paper, "ours": ours, "ideal": {"linestyle": "--", "linewidth": 1.1}}
     return [
@@ -138,6 +140,8 @@ def _places(axes: Axes, points: Sequence[Point]) -> dict[float | str, float]:
     """Return where each x stands: numbers where they are, words one after the other."""
     values = list(dict.fromkeys(point.x for point in points))
     if all(isinstance(value, (int, float)) for value in values):
+        if len(values) <= FEW:
+            axes.set_xticks(values, [f"{value:g}" for value in values])
         return {value: float(value) for value in values}
     axes.set_xticks(range(len(values)), [_wrapped(value) for value in values])
     return {value: float(place) for place, value in enumerate(values)}
@@ -177,7 +181,8 @@ def table_of(
     reproduction: Reproduction, points: Sequence[Point] | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Return the columns and rows that tell points, by default all, as text."""
-    columns = ["", reproduction.x_label or "x", "paper", "ours", "spread", "ideal"]
+    x_label = "" if points is reproduction.rows else reproduction.x_label or "x"
+    columns = ["", x_label, "paper", "ours", "spread", "ideal"]
     rows = []
     for point in reproduction.points if points is None else points:
         spread = ""

@@ -212,7 +212,7 @@ def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:
     return series[series["trial"].isin(trials)]
 
 
-def slowest(flows: pd.DataFrame, count: int = 10) -> pd.DataFrame:
+def slowest(flows: pd.DataFrame, count: int = 5) -> pd.DataFrame:
     """Return the slowest completed flows of valid trials, of each system."""
     done = flows[_counted(flows) & (flows["status"] == COMPLETED)]
     order = done.sort_values("goodput_bps", kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
@@ -11,10 +12,20 @@ import pandas as pd
 from experiments.plans.experiment import Experiment, FaultAt, System
 from experiments.reporting import series, units
 from experiments.reporting.reading import Found
-from experiments.runs.statistics import Comparison, Estimate, compare, estimate
-from experiments.runs.summary import values
+from experiments.runs.statistics import Estimate, compare, estimate
+from experiments.runs.summary import (
+    COMPLETION,
+    MEASURES,
+    Measure,
+    doubts,
+    main_measure,
+    selves,
+    value_and_interval,
+    values,
+)
 
-MOST_FAILED = 50  # rows
+MOST_NAMES = 8  # of what has the same reason
+TITLES = {"rate_mbit": "rate, Mbit/s", "loss": "loss, %", "mtu": "MTU, bytes"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,8 @@ def systems(found: Found) -> Table:
         told = [_word(lab.get(name) or getattr(system, name)) for name in used]
         cells = [word or units.MISSING for word in told]
         rows.append(Row([system.name, *cells]))
-    return Table(["system", *(name.replace("_", " ") for name in used)], rows)
+    titles = [TITLES.get(name, name.replace("_", " ")) for name in used]
+    return Table(["system", *titles], rows)
 
 
 def _usual(one: Field[Any]) -> Any:
@@ -67,6 +79,25 @@ def _word(value: Any) -> str:
     if value is None or value == "":
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def reasons(found: Found) -> list[str]:
+    """Return why trials failed or are not valid, each reason once."""
+    told = []
+    for reason, trials in doubts(found.told).items():
+        told.append(f"trial{'s' * (len(trials) > 1)} {_first([*map(str, trials)])}: {reason}")
+    return told
+
+
+def comparisons(found: Found) -> list[str]:
+    """Return what comes of comparing a system with itself, where the plan has one twice."""
+    return [*selves(found.run)] if found.plan else []
+
+
+def command(found: Found) -> str:
+    """Return how it was begun, as it would be typed."""
+    _, *words = found.manifest.get("command_line") or [""]
+    return shlex.join(["pillarbox", *words]) if words else ""
 
 
 def workload(plan: Experiment) -> str:
@@ -101,65 +132,56 @@ def faults(plan: Experiment) -> list[str]:
 
 def summary(found: Found) -> Table:
     """Return a row for each system: means of its valid trials, with confidence intervals."""
-    columns = ["system", "valid trials", "total goodput", "of ideal", "last flow done after"]
-    columns += ["fairness (Jain)", "link spread (sd/mean)", "failed flows"]
-    texts: dict[str, Any] = {
-        "goodput_bps": units.rate,
-        "of_ideal": units.share,
-        "completion_s": units.time,
-    }
-    texts |= {"fairness": units.three_figures, "link_spread": units.share}
+    main = main_measure(found.plan.workload.volume_bytes if found.plan else None)
+    measures = [one for one in MEASURES if main is COMPLETION or one is not COMPLETION]
+    first, *others = found.systems or [""]
+    columns = ["system", "valid trials", *(_titled(one) for one in measures), "failed flows"]
+    columns += [f"{main.title} against {first}"] if others else []
     rows = []
     for system in found.systems:
         own = found.run.of(system)
         valid = len(own.valid().told)
         means = [
-            interval(estimate([*values(found.run, system, name).values()]), text)
-            for name, text in texts.items()
+            _interval(estimate([*values(found.run, system, one.column).values()]), one.scale)
+            for one in measures
         ]
         failures = str(int(own.trials["failed_flows"].fillna(0).sum()))
         cells = [system, f"{valid} of {len(own.told)}", *means, failures]
+        cells += [_against(found, system, first, main)] if others else []
         rows.append(Row(cells, doubtful=not valid))
     note = (
-        "Means over valid trials, with 95 % confidence intervals below them; a system without a "
-        "valid trial has no figures."
+        "Means over valid trials, and below them where they lie with 95 % confidence. Goodput is "
+        "what receivers got until the last flow's end; ideal is what max-min fair shares of the "
+        "flows' paths would give. Fairness is Jain's index over flows; link spread is the standard "
+        "deviation over the mean of what servers' ports sent."
     )
+    if others and all(len(found.run.of(system).valid().told) < 2 for system in found.systems):
+        note += " One trial of each system is too few to know how sure a difference is."
+    if any(row.doubtful for row in rows):
+        note += " A system without a valid trial has no figures."
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
 
 
-def interval(found: Estimate, text: Any) -> str:
-    """Return a mean with its interval as text."""
-    if not units.known(found.value):
+def _titled(measure: Measure) -> str:
+    return ", ".join(filter(None, (measure.title, measure.unit)))
+
+
+def _interval(found: Estimate, scale: float = 1.0) -> str:
+    """Return a mean, with its interval below."""
+    value, interval = value_and_interval(found, scale)
+    return "\n".join(filter(None, (value, interval)))
+
+
+def _against(found: Found, system: str, first: str, main: Measure) -> str:
+    """Return how many times the first system it is, by the repeats that both have."""
+    if system == first:
+        return ""
+    ratio = compare(values(found.run, system, main.column), values(found.run, first, main.column))
+    if not ratio.ratio.repeats:
         return units.MISSING
-    if not units.known(found.low):
-        return str(text(found.value))
-    return f"{text(found.value)}\n{text(found.low)} to {text(found.high)}"
-
-
-def comparisons(found: Found) -> list[str]:
-    """Return how each other system compares with the first, by the repeats that both have."""
-    first, *others = found.systems or [""]
-    goodput = {name: values(found.run, name, "goodput_bps") for name in found.systems}
-    ratios = {other: compare(goodput[other], goodput[first]) for other in others}
-    return [
-        f"{other} has {_times(ratio)} the goodput of {first}{_doubt(ratio)}."
-        for other, ratio in ratios.items()
-        if ratio.ratio.repeats
-    ]
-
-
-def _times(found: Comparison) -> str:
-    """Return a ratio with its interval, where it has one."""
-    value, low, high = (units.three_figures(end) for end in found.ratio[:3])
-    interval = f" ({low} to {high})" if found.ratio.repeats > 1 else ""
-    return f"{value} times{interval}"
-
-
-def _doubt(found: Comparison) -> str:
-    """Return what must be said when a ratio shows nothing."""
-    if found.ratio.repeats < 2:
-        return ", by one pair of trials, from which little follows"
-    return "" if found.differs else ": no difference is shown"
+    value, interval = value_and_interval(ratio.ratio)
+    doubt = "no difference shown" if interval and not ratio.differs else ""
+    return "\n".join(filter(None, (f"{value} times", interval, doubt)))
 
 
 def fault_times(times: pd.DataFrame) -> Table:
@@ -168,14 +190,16 @@ def fault_times(times: pd.DataFrame) -> Table:
     rows = []
     for row in times.to_dict("records"):
         after = [
-            units.time(row[name]) + (f"\nat most {units.time(most)}" if units.known(most) else "")
+            units.time(row[name])
+            + (f"\nat most {units.time(most)}" if units.known(most) and row["events"] > 1 else "")
             for name, most in ((name, row[f"{name}_most"]) for name in series.AFTERWARDS)
         ]
         rows.append(Row([row["system"], row["event"], str(row["events"]), *after]))
     note = (
         "Medians over all faults of valid trials, counted from the fault: detected by the first "
         "server beside it; rerouted when the last flow that had stopped went on; recovered when "
-        "those flows had 90 % of their goodput again. – where no flow had stopped."
+        "those flows had 90 % of their goodput again. – where no flow had stopped, or where it "
+        "did not happen."
     )
     return Table(columns, rows, frozenset(range(2, 6)), note)
 
@@ -219,30 +243,28 @@ def slowest(found: Found) -> Table:
 
 
 def failed(found: Found) -> Table:
-    """Return the flows that failed, with their reasons."""
-    columns = ["system", "trial", "flow", "delivered", "tries", "reason"]
+    """Return why flows failed, and which: a row for each system and reason."""
+    columns = ["system", "reason", "flows", "in trials", "which", "delivered"]
     flows = series.failed(found.tables["flows"])
-    rows = [
-        Row(
-            [
-                flow["system"],
-                str(flow["trial"] + 1),
-                f"{flow['source']} to {flow['destination']}",
-                units.size(flow["delivered_bytes"]),
-                str(flow["tries"]),
-                _text(flow["reason"]),
-            ],
-            doubtful=not _true(flow["valid"]),
-        )
-        for flow in flows.head(MOST_FAILED).to_dict("records")
-    ]
-    more = len(flows) - len(rows)
-    note = f"And {more} more: flows.csv has them all." if more else ""
-    return Table(columns, rows, frozenset({1, 3, 4}), note)
+    rows = []
+    for (system, reason), own in flows.groupby(["system", "reason"], sort=False, dropna=False):
+        ends = [f"{a} to {b}" for a, b in zip(own["source"], own["destination"], strict=True)]
+        trials = [str(number + 1) for number in sorted(set(own["trial"]))]
+        cells = [str(system), _text(reason), str(len(own))]
+        cells += [_first(trials), _first(list(dict.fromkeys(ends)))]
+        cells += [units.size(own["delivered_bytes"].sum())]
+        rows.append(Row(cells, doubtful=not any(map(_true, own["valid"]))))
+    return Table(columns, rows, frozenset({2, 5}), "flows.csv has each of them.")
 
 
-def link_spread(spread: pd.DataFrame) -> Table:
-    """Return the loads of each level in figures."""
+def _first(names: list[str]) -> str:
+    """Return the first few names of a list."""
+    return ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
+
+
+def link_spread(spread: pd.DataFrame, systems: list[str]) -> Table:
+    """Return the loads of each level in figures, the systems in that order."""
+    order = spread.sort_values("system", key=lambda one: one.map(systems.index), kind="stable")
     rows = [
         Row(
             [
@@ -253,7 +275,7 @@ def link_spread(spread: pd.DataFrame) -> Table:
                 units.share(row["sd"] / row["mean"] if row["mean"] else None),
             ]
         )
-        for row in spread.to_dict("records")
+        for row in order.to_dict("records")
     ]
     columns = ["system", "level", "directed links", "mean load", "sd", "most", "sd/mean"]
     return Table(columns, rows, frozenset(range(1, len(columns))))

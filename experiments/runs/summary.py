@@ -128,50 +128,81 @@ def totals_text(told: Mapping[str, Any]) -> str:
 def doubtful(run: Run) -> list[str]:
     """Return a line for each trial that failed or is not valid: what it saw, and what is wrong.
 
-    What differs from a trial before in figures alone is not said again.
+    What is wrong is said once; a later trial names the one that had it before.
     """
-    lines: list[str] = []
-    said: dict[str, int] = {}
+    first = {
+        number: (numbers[0], reason)
+        for reason, numbers in doubts(run.told).items()
+        for number in numbers
+    }
+    lines = []
     for one in run.told:
         if not one["valid"]:
-            verdict, number = verdict_text(one), one["trial"] + 1
-            like = said.setdefault(re.sub(r"\d+(\.\d+)?", "#", verdict), number)
-            if like != number:
-                verdict = f"as trial {like}"
+            number = one["trial"] + 1
+            before, reason = first[number]
+            verdict = reason if before == number else f"as trial {before}"
             words = (f"trial {number}, {one['system']}", totals_text(one), verdict)
             lines.append(" · ".join(filter(None, words)))
     return lines
 
 
+def doubts(told: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """Return why trials failed or are not valid, and which (from 1): each reason once.
+
+    Reasons that differ in figures alone are one; the first stands for all.
+    """
+    found: dict[str, tuple[str, list[int]]] = {}
+    for one in told:
+        if not one["valid"]:
+            verdict = verdict_text(one)
+            alike = re.sub(r"\d+(\.\d+)?", "#", verdict)
+            found.setdefault(alike, (verdict, []))[1].append(one["trial"] + 1)
+    return dict(found.values())
+
+
 def text_of(run: Run) -> str:
     """Return the summaries as a table, and below it what is to be said of them."""
     found = summaries(run)
-    shown = [one for one in MEASURES if any(s.estimates[one.column].repeats for s in found)]
+    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    shown = [
+        one
+        for one in MEASURES
+        if (main is COMPLETION or one is not COMPLETION)
+        and any(summary.estimates[one.column].repeats for summary in found)
+    ]
     rows = [["system", "valid", *(one.title for one in shown)]]
     rows += [["", "", *(one.unit for one in shown)]] if shown else []
     for summary in found:
-        estimates = [number(summary.estimates[one.column], one.scale) for one in shown]
+        estimates = [value_and_interval(summary.estimates[one.column], one.scale) for one in shown]
         rows.append(
             [summary.system, f"{summary.valid}/{summary.trials}", *(e[0] for e in estimates)]
         )
         if any(interval for _, interval in estimates):
             rows.append(["", "", *(interval for _, interval in estimates)])
     several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
-    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
     blocks = [
         "\n".join([*_table(rows), *([INTERVALS] if several else ())]),
-        _sentences([*_comparisons(found, main), *_twins(run, main), *_failures(found)]),
+        _sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
 
 
-def number(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
+def selves(run: Run) -> Iterator[str]:
+    """Yield what comes of comparing a system with itself, where the plan has one twice."""
+    plan = run.manifest["plan"]
+    main = main_measure(plan["workload"]["volume_bytes"])
+    for places in twice.twins(plan["systems"]):
+        first, second = (run.systems[place] for place in places)
+        yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
+
+
+def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
     """Return an estimate as text: the value, and its interval where there is one.
 
-    >>> number(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
+    >>> value_and_interval(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
     ('95.2', '94.1-96.5')
-    >>> number(Estimate(0.9941, float("nan"), float("nan"), 1))
+    >>> value_and_interval(Estimate(0.9941, float("nan"), float("nan"), 1))
     ('0.994', '')
     """
     if not found.repeats:
@@ -196,13 +227,6 @@ def _ratio(found: Comparison) -> str:
         return f"{value} times, by one trial of each: more --repeats tell how sure that is"
     doubt = "" if found.differs else ", which may be chance: no difference is shown"
     return f"{value} times ({low}-{high}){doubt}"
-
-
-def _twins(run: Run, main: Measure) -> Iterator[str]:
-    """Yield what comes of comparing a system with itself, where the plan has one twice."""
-    for places in twice.twins(run.manifest["plan"]["systems"]):
-        first, second = (run.systems[place] for place in places)
-        yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
 
 
 def _failures(found: list[Summary]) -> list[str]:

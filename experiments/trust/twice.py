@@ -43,8 +43,7 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
     pairs = len(first.keys() & second.keys())
     require(
         pairs >= LEAST_PAIRS,
-        f"an A/A check takes {LEAST_PAIRS} pairs of valid trials or more, and there are {pairs}: "
-        "repeat it more often",
+        f"an A/A check takes {LEAST_PAIRS} pairs of valid trials, and there are {pairs}",
     )
     return compare(first, second)
 

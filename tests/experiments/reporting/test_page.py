@@ -8,12 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.commands.report import command
-from experiments.plans.experiment import System
+from experiments.plans.experiment import System, Workload
 from experiments.reporting import page as page_module
+from experiments.reporting import tables
 from experiments.reporting.page import write_report
+from experiments.reporting.reading import read
 from topos.base.errors import TopologyError
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
+FAILED = "connection refused"
 HOSTILE = '<script>alert("x")</script>'
 
 
@@ -65,11 +68,10 @@ def outline(page):
 
 
 def test_it_holds_every_table(outline):
-    heads = {table[0][0]: table for table in outline.tables}
     by_head = {tuple(table[0][:3]): table[1:] for table in outline.tables}
-    results = by_head["system", "valid trials", "total goodput"]
+    results = by_head["system", "valid trials", "goodput, Mbit/s"]
     assert [row[:2] for row in results] == [["bcube,2,1 bsr", "2 of 2"], ["tree,2,2", "1 of 2"]]
-    assert results[0][2].startswith("44.0 Mbit/s") and results[0][-1] == "1"
+    assert results[0][2] == "44.0\n44.0-44.0" and [row[-2] for row in results] == ["1", "0"]
     assert by_head["system", "network", "routing"][0][:3] == ["bcube,2,1 bsr", "bcube,2,1", "bsr"]
     assert len(by_head["system", "level", "directed links"]) == 4
     assert by_head["system", "event", "how often"][0][:4] == [
@@ -79,16 +81,24 @@ def test_it_holds_every_table(outline):
         "50 ms\nat most 50 ms",
     ]
     assert by_head["no.", "system", "at"][0][3:] == ["cut", "0.0 s0", "50 ms", "200 ms", "600 ms"]
-    failures = [table for table in outline.tables if table[0][-1] == "reason"]
-    assert failures[0][1][-1] == "connection refused"
+    failures = by_head["system", "reason", "flows"]
+    assert failures == [["bcube,2,1 bsr", FAILED, "1", "1", "0.1 to 1.1", "0 B"]]
     slow = [table for table in outline.tables if table[0][-1] == "path"]
-    assert len(slow[0]) == 1 + 10 + 10
-    assert "figure" in heads
+    assert len(slow[0]) == 1 + 5 + 5
 
 
-def test_it_compares_the_systems(outline):
-    said = "tree,2,2 has 0.500 times the goodput of bcube,2,1 bsr, by one pair of trials"
-    assert said in outline.text
+def test_it_compares_the_systems_by_trials_that_were_completed(run_folder):
+    compared = tables.summary(read(run_folder))
+    assert compared.columns[-1] == "completion against bcube,2,1 bsr"
+    assert [row.cells[-1] for row in compared.rows] == ["", "–"]  # one failed, the other invalid
+
+
+def test_flows_of_a_duration_are_compared_by_goodput(tmp_path, run_writer, experiment):
+    timed = replace(experiment, workload=Workload(duration_s=2.0))
+    compared = tables.summary(read(run_writer(tmp_path / "run", timed)))
+    assert compared.columns[-1] == "goodput against bcube,2,1 bsr"
+    assert [row.cells[-1] for row in compared.rows] == ["", "0.500 times"]
+    assert not any(column.startswith("completion,") for column in compared.columns)
 
 
 def test_it_says_what_is_not_to_be_believed(outline):
