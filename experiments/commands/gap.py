@@ -1,4 +1,4 @@
-"""``pillarbox gap``: what routings carry, beside the most that the network could."""
+"""``pillarbox gap``: what routings carry, or know, beside the most that the network has."""
 
 from __future__ import annotations
 
@@ -15,43 +15,82 @@ from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.comparison.gap import Gap, Reached
+    from experiments.comparison.ways import Between
+    from experiments.fluid.certificate import Optimum
+    from hosts.base.failures import Failures
 
 
 @click.command(no_args_is_help=True)
 @click.argument("topology", metavar="SPEC", type=SPEC)
+@click.argument("ends", metavar="[SRC DST]", nargs=-1)
 @click.option("--routing", "routings", multiple=True, metavar="NAME", help="Repeatable; else all.")
 @click.option(
     "--flows",
     "pattern",
-    default="all-to-all",
-    show_default=True,
     metavar="PATTERN",
-    help="Who sends to whom, as in experiments: permutation, burst, one-to-all, ...",
+    help="Who sends to whom, as in experiments: permutation, burst, one-to-all, ... "
+    "[default: all-to-all]",
 )
 @click.option("--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="For each of the two linear programs of the optimum.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     topology: Topology,
+    ends: tuple[str, ...],
     routings: tuple[str, ...],
-    pattern: str,
+    pattern: str | None,
     fail: tuple[str, ...],
     seed: int,
+    seconds: float,
     as_json: bool,
 ) -> None:
     """Show what each routing carries, and what share that is of the optimum.
 
+    With two servers: how many disjoint paths each routing knows between them, and how many there
+    are.
+
     \b
     pillarbox gap bcube,4,1
+    pillarbox gap bcube,4,1 0.0 2.3 --fail switch:s4
     pillarbox gap dpillar,4,3 --routing sp-cw --routing mp-both --flows permutation
     pillarbox gap dcell,4,1 --fail link:0.3-4.0 --json
     """
+    failures = parse_failures(topology, fail)
+    if ends:
+        require(
+            len(ends) == 2 and pattern is None,
+            "name no server, for the whole network, or two, and those without --flows",
+        )
+        _between(topology, ends, routings, failures, as_json)
+        return
+    _whole(topology, pattern or "all-to-all", routings, failures, seed, seconds, as_json)
+
+
+# -- the whole network ---------------------------------------------------------------------------
+
+
+def _whole(
+    topology: Topology,
+    pattern: str,
+    routings: tuple[str, ...],
+    failures: Failures,
+    seed: int,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Tell what becomes of all flows."""
     from experiments.comparison.gap import gap
     from experiments.comparison.text import paragraphs
     from experiments.plans.experiment import Workload
     from experiments.traffic.patterns import flows_of
 
-    failures = parse_failures(topology, fail)
     flows = flows_of(topology, Workload(pattern, duration_s=1.0), seed)
     pairs = [
         (flow.source, flow.destination)
@@ -59,23 +98,32 @@ def command(
         if failures.nodes.isdisjoint((flow.source, flow.destination))
     ]
     require(bool(pairs), f"no two servers that work are left for {pattern}")
-    found = gap(topology, pairs, routings, failures, seed)
+    found = gap(topology, pairs, routings, failures, seed, seconds)
     if as_json:
-        click.echo(json.dumps({"topology": topology.spec, "flows": pattern, **asdict(found)}))
+        click.echo(json.dumps({"topology": topology.spec, "flows": pattern, **_plain(found)}))
         return
     click.echo(_table(found))
-    click.echo("\n" + paragraphs(_notes(found, len(pairs))))
+    click.echo("\n" + paragraphs(_notes(topology, found, len(pairs))))
+
+
+def _plain(found: Gap) -> dict[str, object]:
+    return {**asdict(found), "limits": [limit._asdict() for limit in found.limits]}
 
 
 def _table(found: Gap) -> str:
-    """Return a row for each routing, and one for the optimum."""
+    """Return a row for each routing, and one for the optimum and each other bound."""
     from experiments.benches._frame import table
 
     rows = [_row(one, found) for one in found.reached]
-    if found.best_total is not None:
-        optimum = {"routing": "optimum", "flows": found.flows, "total": found.best_total}
-        optimum |= {"of optimum": 1.0, "ABT": found.best_throughput, "of its optimum": 1.0}
-        rows.append({**dict.fromkeys(rows[0]), **optimum})
+    none = dict.fromkeys(rows[0])
+    if found.best_total and found.best_throughput:
+        optimum = {"routing": "optimum", "flows": found.flows, "total": found.best_total.at_most}
+        optimum |= {"of optimum": 1.0, "ABT": found.best_throughput.at_most, "of its optimum": 1.0}
+        rows.append({**none, **optimum})
+    rows += [
+        {**none, "routing": f"{limit.name} allow", "ABT": limit.throughput}
+        for limit in found.limits
+    ]
     return table([{key: _shown(value) for key, value in row.items()} for row in rows])
 
 
@@ -97,21 +145,21 @@ def _row(one: Reached, found: Gap) -> dict[str, object]:
     }
 
 
-def _share(value: float, best: float | None) -> float | None:
-    return value / best if best else None
+def _share(value: float, best: Optimum | None) -> float | None:
+    return value / best.at_most if best and best.at_most else None
 
 
 def _shown(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def _notes(found: Gap, wanted: int) -> list[str]:
+def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
     told = [
         "In units of one link's rate. total: of max-min fair rates, beside the largest total of "
         "any rates, by which some flows may get nothing. ABT, the aggregate bottleneck throughput: "
         "all flows as slow as the slowest, beside the largest total of equal rates. The optimum "
         "may split flows over all ways. A routing with several paths for a pair takes a random one "
-        "for each flow.",
+        "for each flow."
     ]
     if found.flows < wanted:
         told.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")
@@ -122,4 +170,65 @@ def _notes(found: Gap, wanted: int) -> list[str]:
             "The optimum is missing: the linear program would be too large. Choose a smaller "
             "network, or flows from fewer servers."
         )
+    for name, best in (("total", found.best_total), ("ABT", found.best_throughput)):
+        if best and best.gap:
+            told.append(
+                f"The optimum of the {name} is known within {best.gap:.2g}: {best.at_least:.6g} is "
+                f"possible, more than {best.at_most:.6g} is not. Shares are of the latter."
+            )
+    counted = [f"{limit.name}: {limit.why}" for limit in found.limits]
+    if counted:
+        told.append(f"No routing has a larger ABT than counting allows ({'; '.join(counted)}).")
+    told.append(_bisection(topology))
     return told
+
+
+def _bisection(topology: Topology) -> str:
+    bound = topology.bisection()
+    value = "" if bound.value is None else f" = {bound.value:,.6g}"
+    return f"Bisection width, by its formula: {bound.formula}{value} cables ({bound.source})."
+
+
+# -- two servers ---------------------------------------------------------------------------------
+
+
+def _between(
+    topology: Topology,
+    ends: tuple[str, ...],
+    routings: tuple[str, ...],
+    failures: Failures,
+    as_json: bool,
+) -> None:
+    """Tell which ways there are from one server to another."""
+    from experiments.benches._frame import table
+    from experiments.comparison.text import paragraphs
+    from experiments.comparison.ways import ways_between
+
+    source, destination = (topology.server(address) for address in ends)
+    found = ways_between(topology, source, destination, routings, failures)
+    if as_json:
+        about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
+        click.echo(json.dumps({**about, **asdict(found)}))
+        return
+    click.echo(table(_ways(found)))
+    told = (
+        "link-disjoint: of all ways over the links of these paths, as many share no direction of a "
+        "cable, and so many times one link's rate they carry together (maximum flow). "
+        "node-disjoint: as many share no server and no switch."
+    )
+    click.echo("\n" + paragraphs([told]))
+
+
+def _ways(found: Between) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {
+            "routing": one.routing,
+            "paths": one.paths,
+            "longest, hops": one.longest_hops,
+            "link-disjoint": one.by_link,
+            "node-disjoint": one.by_node,
+        }
+        for one in found.known
+    ]
+    every = {"routing": "any way", "link-disjoint": found.by_link, "node-disjoint": found.by_node}
+    return [*rows, {**dict.fromkeys(rows[0]), **every}]

@@ -1,7 +1,8 @@
 """How far routings are from what their network could carry: rates beside the optimum.
 
 All in units of one link's rate. The optimum is that of linear programs in which flows may split
-over all ways (see `experiments.fluid.bounds`): no routing carries more.
+over all ways (see `experiments.fluid.bounds`): no routing carries more. Where these are too large,
+what follows from counting alone still holds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.fluid.bounds import concurrent_flow_bps, is_small_enough, throughput_bps
+from experiments.comparison.counting import Limit, limits
+from experiments.comparison.ways import names_of
+from experiments.fluid.bounds import concurrent_flow, is_small_enough, throughput
+from experiments.fluid.certificate import Optimum
 from experiments.fluid.ideal import static_paths
 from experiments.fluid.links import (
     LinkName,
@@ -22,11 +26,11 @@ from experiments.fluid.links import (
     routes_of,
     working_links,
 )
+from experiments.fluid.program import MOST_SECONDS
 from experiments.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
 from experiments.simulator import around
-from hosts.base.algorithms import SHORTEST, algorithms
+from hosts.base.algorithms import SHORTEST
 from hosts.base.failures import NONE, Failures
-from topos.base.errors import require
 from topos.base.topology import Topology
 
 Pair = tuple[int, int]
@@ -51,8 +55,9 @@ class Gap:
 
     reached: tuple[Reached, ...]
     flows: int  # that have any way at all
-    best_total: float | None
-    best_throughput: float | None  # the largest total of equal rates
+    best_total: Optimum | None
+    best_throughput: Optimum | None  # the largest total of equal rates
+    limits: tuple[Limit, ...]  # above which it cannot be, by counting
 
 
 def gap(
@@ -61,6 +66,7 @@ def gap(
     routings: Iterable[str] = (),
     failures: Failures = NONE,
     seed: int = 1,
+    seconds: float = MOST_SECONDS,
 ) -> Gap:
     """Return what routings reach, and what would be possible.
 
@@ -78,6 +84,8 @@ def gap(
         What has failed; the routings know it.
     seed : int
         Of the choice between paths.
+    seconds : float
+        For each of two linear programs.
 
     Examples
     --------
@@ -88,16 +96,10 @@ def gap(
     >>> bcube = topos.parse("bcube,2,1")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> found = gap(bcube, every, ["bcube"])
-    >>> round(found.reached[0].throughput, 6), round(found.best_throughput, 6)
+    >>> round(found.reached[0].throughput, 6), round(found.best_throughput.at_most, 6)
     (6.0, 6.0)
     """
-    known = algorithms(topology)
-    names = list(dict.fromkeys(routings)) or list(known)
-    for name in names:
-        require(
-            name in known,
-            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
-        )
+    names = names_of(topology, routings)
     joined = list(pairs)
     if failures != NONE:
         ways = static_paths(topology, SHORTEST, pairs, failures)
@@ -107,11 +109,12 @@ def gap(
         for name in names
     ]
     best_total = best_throughput = None
-    if is_small_enough(topology, joined):
-        works = working_links(topology, failures)
-        best_total = throughput_bps(topology, joined, 1.0, works)
-        best_throughput = len(joined) * concurrent_flow_bps(topology, joined, 1.0, works)
-    return Gap(tuple(reached), len(joined), best_total, best_throughput)
+    works = working_links(topology, failures)
+    if joined and is_small_enough(topology, joined):
+        best_total = throughput(topology, joined, 1.0, works, seconds)
+        best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
+    found = tuple(limits(topology, joined, works))
+    return Gap(tuple(reached), len(joined), best_total, best_throughput, found)
 
 
 def _routes(

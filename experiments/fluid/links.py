@@ -78,10 +78,22 @@ def end_of(topology: Topology, link: int) -> tuple[int, int]:
 
 def cabled_links(topology: Topology) -> Ints:
     """Return all links that have a cable, in the order of their numbers."""
+    return cabled_ends(topology)[0]
+
+
+def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
+    """Return all links that have a cable, in order, the nodes that they leave and those they reach.
+
+    >>> import topos
+    >>> [column.tolist() for column in cabled_ends(topos.parse("tree,2,1"))]  # nodes 2, 3: switches
+    [[0, 1, 2, 3, 4, 5], [0, 1, 2, 2, 2, 3], [2, 2, 0, 1, 3, 2]]
+    """
     cables = topology.cable_arrays()
-    ends = ((cables.a, cables.a_port), (cables.b, cables.b_port))
-    links = [link_at(topology, node.astype(numpy.int64), port) for node, port in ends]
-    return numpy.sort(numpy.concatenate(links))
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    links = [link_at(topology, a, cables.a_port), link_at(topology, b, cables.b_port)]
+    found, near, far = map(numpy.concatenate, (links, (a, b), (b, a)))
+    order = numpy.argsort(found)
+    return found[order], near[order], far[order]
 
 
 def links_of(topology: Topology, path: Path) -> Ints:
