@@ -96,7 +96,7 @@ def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
 
     def wait_for(up: bool) -> None:
         """Wait for the next change of state, which must be this."""
-        while select.select([events.socket], [], [], 5)[0]:
+        while select.select([events.socket], [], [], 20)[0]:
             news = list(events.news())
             assert {index for index, _ in news} == {101}
             if up in [live for _, live in news]:
