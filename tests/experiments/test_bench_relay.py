@@ -13,7 +13,8 @@ def test_quick_run_compares_ebpf_and_python_with_the_kernel():
     assert list(rows) == ["kernel", "eBPF, DCN header", "loop in Python"]
     assert {row["outcome"] for row in rows.values()} == {"ok"}
     assert rows["kernel"]["of_kernel"] == 1
-    assert rows["eBPF, DCN header"]["goodput_gbps"] > 3 * rows["loop in Python"]["goodput_gbps"]
+    # By how much, the bench tells.
+    assert rows["eBPF, DCN header"]["goodput_gbps"] > rows["loop in Python"]["goodput_gbps"] > 0
 
 
 def test_without_root_it_skips(monkeypatch):
