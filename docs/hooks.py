@@ -1,7 +1,7 @@
 """What makes of docs/ a site, beside Markdown: the lab sheets of vagrant/labs, and the notebook.
 
 In the checkout links lead from file to file. In the site the sheets are pages below ``labs/``, and
-a notebook is a page of its cells and their outputs.
+a notebook is a page of its cells and their outputs. Wide tables get a wide page.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 CHECKOUT = Path(__file__).parents[1]
 LABS = "../vagrant/labs/"  # as a page of docs/ writes it
+WIDE_TABLE = re.compile(r"^\|(.*\|){6}$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -46,12 +48,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Lead links to the pages that stand for a sheet or a notebook here."""
+    if WIDE_TABLE.search(markdown):
+        page.meta["hide"] = ["navigation", "toc"]
     return re.sub(
         r"\]\(([^):]+)\)",
         lambda link: f"]({_page_of(link[1].replace(LABS, 'labs/'))})",
         markdown,
+    )
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Let the names of files break in tables, where their folders and words do."""
+    return re.sub(
+        r"(<td.*?>)(.*?)(</td>)",
+        lambda cell: cell[1] + re.sub(r"([/_])(?![^<]*>)", r"\1<wbr>", cell[2]) + cell[3],
+        content,
     )
 
 
@@ -84,4 +97,4 @@ def _output(output: dict[str, Any]) -> str:
         # An empty line would end a block of HTML.
         table = re.sub(r"\n\s*\n", "\n", "".join(data["text/html"]).strip())
         return re.sub(r"<style.*?</style>", "", table, flags=re.DOTALL)
-    return f"<pre>{html.escape(''.join(data['text/plain']))}</pre>"
+    return f"<pre class='output'>{html.escape(''.join(data['text/plain']))}</pre>"
