@@ -86,6 +86,7 @@ def test_a_sample_of_sources_is_enough_for_dcell_routing(
 ) -> None:
     monkeypatch.setattr(dcell_table1, "PAPERS", {"dcell,5,2": (5.22, 1.23, 5.50, 1.33)})
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 0)
+    monkeypatch.setattr(dcell_table1, "TASK_PAIRS", 3 * 930)  # 8 sources: 3, 3 and 2
     some = dcell_table1.reproduce(settings)
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 10**6)
     every = dcell_table1.reproduce(settings)
