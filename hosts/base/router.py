@@ -36,6 +36,7 @@ GIGABIT_BPS = 1e9
 IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
 MOST_REMEMBERED = 4096  # addresses whose server was computed
 MOST_NEWS = 256  # of links that went down or up
+MOST_CHANGED = 1024  # flows whose answers a data plane has not taken back yet
 
 
 class Router:
@@ -74,6 +75,8 @@ class Router:
         # A data plane may repeat an answer by itself as long as this number stays the same; one
         # about a packet of this server's own only while the second does, too.
         self.generation = self.own_generation = 0
+        # Of these flows it may not; it clears this when it has taken their answers back.
+        self.changed_flows: set[FlowKey] = set()
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
@@ -189,6 +192,13 @@ class Router:
     def own_answers_change(self) -> None:
         """Tell it that those may not that were given for packets of this server's own."""
         self.own_generation += 1
+
+    def flow_answers_change(self, flow: FlowKey) -> None:
+        """Tell it that those may not that were given for packets of a flow, own or relayed."""
+        self.changed_flows.add(flow)
+        if len(self.changed_flows) > MOST_CHANGED:
+            self.changed_flows.clear()
+            self.answers_change()
 
     def message(self, step: Step, protocol: Protocol, body: bytes, destination: int) -> Send:
         """Return a control message of one hop or more, under a DCN header."""

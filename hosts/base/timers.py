@@ -71,9 +71,10 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
 
     Fast ones notice a silent failure in 150 ms in networks of up to SMALL servers, whatever that
     costs. In larger ones, where heart-beats of all servers would take more than a tenth of the
-    machine, all intervals are longer by the same factor. In all of them a server keeps its rounds
-    of probes apart: hundreds of flows that each probe every second would leave no time for anything
-    else, and where nobody answers in time everything seems broken.
+    machine, all intervals are longer by the same factor. With either a server keeps its rounds of
+    probes apart, which the papers' own servers, each a machine by itself, need not: thousands of
+    flows that all probe at their time would leave no time for anything else, and where nobody
+    answers in time everything seems broken.
 
     >>> import topos
     >>> fast = timers_for(topos.parse("bcube,4,1"))
@@ -81,13 +82,14 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     True
     """
     if name == "paper":
-        return _of_paper(topology.kind)
-    if name != "fast":
+        timers = _of_paper(topology.kind)
+    elif name == "fast":
+        timers = FAST
+        if topology.servers > SMALL:
+            share = HEART_BEAT_SHARE * cpus
+            timers = scaled(FAST, max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / share))
+    else:
         raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
-    timers = FAST
-    if topology.servers > SMALL:
-        share = HEART_BEAT_SHARE * cpus
-        timers = scaled(FAST, max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / share))
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
 

@@ -102,8 +102,9 @@ class Flow:
     round: int
     ready: bool = False
     waiting: bool = False  # for the answer to the probe of this round
-    tries: int = 0  # probes in a row without an answer
+    tries: int = 0  # probes in a row without an answer, while there is no path
     queue: deque[bytes] = field(default_factory=deque)
+    unanswered: dict[Tag, Way] = field(default_factory=dict)  # of those probes, given up so far
 
     @property
     def probing(self) -> Tag | None:
@@ -121,7 +122,7 @@ class Moves:
         self,
         settle_s: float,
         next_of: Callable[[FlowKey, float], Step | None],
-        changed: Callable[[], None],
+        changed: Callable[[FlowKey], None],
         agenda: Agenda,
     ) -> None:
         self.next_of, self.changed, self.agenda = next_of, changed, agenda
@@ -133,16 +134,16 @@ class Moves:
         if before is None:
             return
         if self.next_of(flow, now) != before:
-            self.changed()
+            self.changed(flow)
             return
         self._before.put(flow, before, now)
         if "settle" not in self.agenda:
             self.agenda.set("settle", now + self.period_s, self._settle)
 
     def _settle(self, now: float) -> list[Action]:
-        settled = self._before.expire(now)
-        if any(self.next_of(flow, now) != before for flow, before in settled):
-            self.changed()
+        for flow, before in self._before.expire(now):
+            if self.next_of(flow, now) != before:
+                self.changed(flow)
         if len(self._before):
             self.agenda.set("settle", now + self.period_s, self._settle)
         return []

@@ -16,8 +16,10 @@ Probes carry a round. Every round sets up a new path beside the old one, and a f
 the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
 more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
 along the previous hops, or by TOR where they are not known; on its way it removes the entries that
-lead to the failure. The source probes again at once. Probes may be lost: after `PROBE_TRIES` in a
-row without an answer, the packets that wait are dropped; a way in use stays in use.
+lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
+busy: one that is not answered in time is followed by another, and whichever answer comes first
+counts. After `PROBE_TRIES` without any, the packets that wait are dropped. With a way in use
+nothing waits: it stays in use, and is probed again when its time comes.
 
 The end whose packets come first is the one that probes; the other end's answers keep its own
 direction alive. If that direction alone breaks, that end probes as well.
@@ -39,8 +41,9 @@ from hosts.base.router import Router
 from hosts.ficonn import tar
 from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Tag, described
 from hosts.ficonn.paths import tor_step
+from hosts.ficonn.progress import entries_of, progress_of
 from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
@@ -50,9 +53,6 @@ ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
 MOST_QUEUED = 1024  # packets, of all flows
 MOST_QUEUED_OF_FLOW = 64
-
-_ENTRIES = {BYZERO: tar.BYZERO, BYONE: tar.BYONE}
-_ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
 
 
 class Tar(Router):
@@ -74,7 +74,7 @@ class Tar(Router):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.probe_timeout_s)
         self.queued = 0
-        self.moves = Moves(self.settle_s, self._next, self.answers_change, self.agenda)
+        self.moves = Moves(self.settle_s, self._next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
     # -- packets ---------------------------------------------------------------------------------
@@ -160,6 +160,7 @@ class Tar(Router):
     def _end(self, flow: FlowKey, reason: str) -> list[Action]:
         """Forget a flow of this server's own, and drop what waits for its path."""
         self.agenda.cancel(("probe", flow))
+        self.flow_answers_change(flow)
         own = self.flows.pop(flow)
         return self._drop_queue(own, reason) if own else []
 
@@ -193,9 +194,7 @@ class Tar(Router):
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting = True
-        # With a way in use there is time: servers that are busy need more of it each time.
-        patience = 1 << own.tries if own.ready else 1
-        deadline = now + self.timers.probe_timeout_s * patience
+        deadline = now + self.timers.probe_timeout_s
         self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         actions = self._start(flow, Tag(own.round, returning=False), own.destination, now)
@@ -215,41 +214,50 @@ class Tar(Router):
         own = self.flows.get(flow)
         if own is None:
             return []
-        entry = self.ways.get(flow)
-        if entry and own.probing:
-            entry.forget(own.probing)
-            self._tidy(flow, entry)
-        own.waiting = False
-        own.tries += 1
         self.counters["probes without an answer"] += 1
+        entry, tag = self.ways.get(flow), Tag(own.round, returning=False)
+        way = entry.of(tag) if entry else None
+        if entry and way:
+            own.unanswered[tag] = way
+            entry.forget(tag)
+            self._tidy(flow, entry)
+        if own.ready and self._next(flow, now):
+            # Nobody told that the way in use has failed: servers are too busy to look for another.
+            self._rest(flow, own, now)
+            return []
+        own.tries += 1
         if own.tries < tar.PROBE_TRIES:
             return self._probe(flow, own, now)
-        if not own.ready:
-            return self._give_up(flow, own, "no answer to the probes of the flow's path")
-        # Nobody told that the way in use has failed: servers are too busy to look for another.
-        own.tries = 0
-        self._refresh_later(flow, now)
-        return []
+        return self._give_up(flow, own, "no answer to the probes of the flow's path")
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
         """There is no path now. The next packet of the flow tries again."""
         self.agenda.cancel(("probe", flow))
         self.ways.pop(flow)
-        own.ready = own.waiting = False
-        self.answers_change()
-        own.tries = 0
+        self.flow_answers_change(flow)
+        own.ready, own.waiting, own.tries = False, False, 0
+        own.unanswered.clear()
         return self._drop_queue(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
         """The answer to a probe came in: the path is set up, both ways."""
-        own = self.flows.get(flow)
-        if own is None or own.probing != Tag(round_, returning=False):
+        own, tag = self.flows.get(flow), Tag(round_, returning=False)
+        late = own.unanswered.get(tag) if own and not own.ready else None
+        if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
-        own.ready, own.waiting, own.tries = True, False, 0
-        self._refresh_later(flow, now)
+        if late:  # and as good as one in time: the present probe is not needed any more
+            entry = Entry(self.settle_s)
+            entry.put(tag, late, now)
+            self.ways.put(flow, entry, now)
+            self.flow_answers_change(flow)
+        own.ready = True
+        self._rest(flow, own, now)
         return self._release(flow, own, now)
 
-    def _refresh_later(self, flow: FlowKey, now: float) -> None:
+    def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
+        """Be done with a round, until it is time for the next."""
+        own.waiting, own.tries = False, 0
+        own.unanswered.clear()
         jitter_s = self.timers.probe_jitter_s * self.random.random()
         again = now + self.timers.probe_interval_s + jitter_s
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
@@ -273,7 +281,7 @@ class Tar(Router):
     ) -> list[Action]:
         flow, tag = message.flow, Tag(message.round, message.returning)
         source, destination = self.server_of(flow.source), self.server_of(flow.destination)
-        progress = self._progress(message.entries)
+        progress = progress_of(self.topology, message.entries)
         uid = self.topology.uid
         if (
             source is None
@@ -291,15 +299,6 @@ class Tar(Router):
         header = header._replace(ttl=max(0, header.ttl - 1))
         probe = tar.Probe(source, destination, progress)
         return self._decide(came, header, flow, tag, probe, now)
-
-    def _progress(self, entries: tuple[int, ...]) -> tar.Progress | None:
-        """Return a PR field as `tar` has it, None where it cannot be one of this network."""
-        found = [
-            _ENTRIES[entry] if entry in _ENTRIES else self.topology.server_of_uid(entry)
-            for entry in entries
-        ]
-        known = all(entry < self.topology.servers for entry in found)
-        return tuple(found) if known and len(found) <= self.topology.k else None
 
     def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
         entry = self.ways.get(flow)
@@ -336,7 +335,9 @@ class Tar(Router):
             step = decision.way.next
             if entry is None:
                 entry = Entry(self.settle_s)
-                self.ways.put(flow, entry, now)
+                forgotten = self.ways.put(flow, entry, now)
+                if forgotten:
+                    self.flow_answers_change(forgotten)
             entry.put(tag, decision.way, now)
             # Departs from the paper: virtual flows are about flows, not the answers to them. The
             # answer to a flow that bypassed often comes this way, and would take it off at once.
@@ -345,9 +346,7 @@ class Tar(Router):
         self.moves.note(flow, before, now)
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]
-        entries = tuple(
-            _ON_WIRE[pr] if pr in _ON_WIRE else self.topology.uid(pr) for pr in decision.progress
-        )
+        entries = entries_of(self.topology, decision.progress)
         body = PathProbe(flow, tag.round, tag.returning, self.uid, entries).pack()
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
@@ -469,7 +468,7 @@ class Tar(Router):
         """Go on with what is left of an entry."""
         if not entry.ways:
             self.ways.pop(flow)
-        self.answers_change()
+        self.flow_answers_change(flow)
 
     def _next(self, flow: FlowKey, now: float) -> Step | None:
         """Return where packets of a flow go."""
@@ -482,8 +481,11 @@ class Tar(Router):
         actions: list[Action] = []
         for flow, own in self.flows.expire(now):
             self.agenda.cancel(("probe", flow))
+            self.flow_answers_change(flow)
             actions += self._drop_queue(own, "flow was idle")
-        for table in (self.ways, self.virtual, self.told):
+        for flow, _ in self.ways.expire(now):
+            self.flow_answers_change(flow)
+        for table in (self.virtual, self.told):
             table.expire(now)
         return actions
 

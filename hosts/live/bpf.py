@@ -36,7 +36,7 @@ OBJECT = BUILD / "forward.bpf.o"
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
 # Of linux/bpf.h.
-MAP_LOOKUP, MAP_UPDATE, MAP_LOOKUP_BATCH = 1, 2, 24
+MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, MAP_LOOKUP_BATCH = 1, 2, 3, 24
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 # Of libbpf.h.
 TC_INGRESS, TC_EGRESS = 1, 2
@@ -153,6 +153,8 @@ class Map:
         addresses = ctypes.addressof(self._key), ctypes.addressof(self._value)
         one = struct.pack("=IIQQQ", fd, 0, *addresses, 0)
         self._one = ctypes.create_string_buffer(one, ATTRIBUTES)
+        only_key = struct.pack("=IIQ", fd, 0, addresses[0])
+        self._only_key = ctypes.create_string_buffer(only_key, ATTRIBUTES)
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         if len(key) != self.key_size or len(value) != self.value_size:
@@ -177,6 +179,15 @@ class Map:
                 return None
             raise
         return self._value.raw
+
+    def discard(self, key: bytes) -> None:
+        """Take an entry out of a hash table, if it is there."""
+        self._key.raw = key
+        try:
+            call(MAP_DELETE, self._only_key)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries of a hash table, read in as few calls as can be."""

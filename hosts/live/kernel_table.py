@@ -9,8 +9,8 @@ is installed here, and the programs of forward.bpf.c do the same to them without
   `ByHop`, ...), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
 
 Whatever was learnt (a link is down, a path is better) may make any decision wrong: `flush` takes
-all back at once, at the price of one write. A full table forgets what was not used lately. In
-either case the packets are back with Python, which decides anew.
+all back at once, at the price of one write, and `forget` those about one flow. A full table forgets
+what was not used lately. In any case the packets are back with Python, which decides anew.
 
 State: the tables are the kernel's; here is only what `used_since_last` told before. A table lives
 in the network namespace in which it was made; with its process all forwarding ends.
@@ -31,8 +31,9 @@ from hosts.wire.dcn import MOST_UID
 from hosts.wire.ipv4 import FlowKey
 from topos.base.errors import require
 
-ENTRIES = 1024
-MOST_ENTRIES = 4096  # in each of two tables, which take the memory of all that they may hold
+# In each of two tables, which take the memory of all that they may hold: 170 KB for 1024 decisions.
+# Where each flow that passes has one of its own, there are as many as hosts/ficonn remembers.
+ENTRIES, FLOW_ENTRIES = 1024, 4096
 HEADER_SIZES = (0, ipv4.SIZE, dcn.PLAIN.size, dcn.PROXIED.size, bcube.SIZE)
 MOST_HEADER = max(HEADER_SIZES)
 
@@ -218,8 +219,9 @@ class KernelTable:
         Relay plain IP by flow instead of by destination.
     sees_connections : bool
         Leave to Python what opens a TCP connection: its router draws paths then.
-    entries : int
-        How many decisions of either kind are remembered.
+    entries : int, optional
+        How many decisions about relayed packets are remembered; the least recently used make room,
+        in a busy table some hundred before it is full.
     """
 
     def __init__(
@@ -229,17 +231,18 @@ class KernelTable:
         *,
         by_flow: bool = False,
         sees_connections: bool = False,
-        entries: int = ENTRIES,
+        entries: int | None = None,
     ) -> None:
+        relays = entries or (FLOW_ENTRIES if by_flow else ENTRIES)
         require(
-            0 < entries <= MOST_ENTRIES,
-            f"the kernel remembers 1 to {MOST_ENTRIES} decisions, not {entries}",
+            0 < relays <= FLOW_ENTRIES,
+            f"the kernel remembers 1 to {FLOW_ENTRIES} decisions, not {relays}",
         )
         self._ports = dict(ports)
         self._numbers = {port.ifindex: number for number, port in self._ports.items()}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
-        self._object = Object(build(), {"flows": entries, "relays": entries})
+        self._object = Object(build(), {"flows": ENTRIES, "relays": relays})
         maps = self._object.maps
         self._flows, self._relays = _Table(maps["flows"]), _Table(maps["relays"])
         self._counters, self._configs = maps["counters"], maps["configs"]
@@ -256,6 +259,14 @@ class KernelTable:
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Carry out that decision for the frames that have the key."""
         self._relays.install(self._key(key), self._action(action))
+
+    def forget(self, flow: FlowKey) -> None:
+        """Take back the decisions about one flow, where they are by flow."""
+        words = _flow_words(flow)
+        self._flows.forget(_WORDS.pack(*words))
+        if self._by_flow:
+            for port in self._ports:
+                self._relays.forget(self._looked_up(KeyKind.FLOW, port, *words))
 
     def flush(self, *, relays: bool = True) -> None:
         """Take all decisions back, or only those about packets of this server's applications."""
@@ -373,6 +384,11 @@ class _Table:
         before = self._entries.get(key)
         generation = _INDEX.pack(self.generation)
         self._entries[key] = generation + action + (before[_COUNTS_AT:] if before else _UNUSED)
+
+    def forget(self, key: bytes) -> None:
+        """Take an entry out, if it is there; what it was used for since the last time is lost."""
+        self._told.pop(key, None)
+        self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
         """Return what was used since the last call."""

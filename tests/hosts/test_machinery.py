@@ -1,6 +1,7 @@
 """Timers, bounded tables, neighbours and bandwidth: what every router is built from."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.neighbours import FALSE_ALARM_S, Neighbours
 from hosts.base.path import Step
-from hosts.base.timers import FAST, PAPER, heart_beat_load, timers_for
+from hosts.base.timers import FAST, PAPER, heart_beat_load, probe_round_cost_s, timers_for
 from hosts.wire.messages import HeartBeat
 
 NAMES = st.sampled_from("abcd")
@@ -86,8 +87,15 @@ def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
     timers = timers_for(large)
     assert timers.neighbour_timeout_s > 0.15
     assert heart_beat_load(large) / timers.heart_beat_s <= 0.1 * 2 + 1e-9
-    assert timers_for(topos.parse("dcell,4,1"), "paper") is PAPER
-    assert timers_for(topos.parse("tree,4,4"), "paper") is PAPER
+    for spec in ("dcell,4,1", "tree,4,4"):
+        paper = timers_for(topos.parse(spec), "paper")
+        assert paper == replace(PAPER, probe_spacing_s=paper.probe_spacing_s)
+    # All servers' rounds of probes together take a tenth of the machine, however many flows.
+    crowded = topos.parse("ficonn,4,2")
+    for name in ("fast", "paper"):
+        spacing_s = timers_for(crowded, name).probe_spacing_s
+        share = crowded.servers * probe_round_cost_s(crowded) / spacing_s
+        assert share == pytest.approx(0.1 * 2)
     assert timers_for(large, "paper").neighbour_timeout_s == 3.0  # Guo 2009, section 7.5
     assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
     with pytest.raises(topos.TopologyError, match="fast and paper"):
