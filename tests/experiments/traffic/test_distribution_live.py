@@ -22,7 +22,7 @@ pytestmark = pytest.mark.root
 
 RATE_MBIT = 20.0
 SIZE = 600_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
 def test_a_server_that_dies_strands_only_those_behind_it(tmp_path: Path) -> None:
     with (
         lab_of("tree,2,2", "", tmp_path) as lab,
-        closing(distributed(lab, "one-to-all", 6 * SIZE)) as made,
+        closing(distributed(lab, "one-to-all", 10 * SIZE)) as made,
     ):
         deadline = time.monotonic() + WAIT_S
         while not made.progress()[1].delivered_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -98,12 +99,12 @@ def test_volumes_are_delivered_to_the_last_byte(log: Path) -> None:
 
 
 def test_durations_last_and_late_flows_wait(log: Path) -> None:
-    flows = [Flow(0, 0, 1, duration_s=0.1), Flow(1, 0, 1, duration_s=0.1, start_s=0.05)]
+    flows = [Flow(0, 0, 1, duration_s=0.4), Flow(1, 0, 1, duration_s=0.4, start_s=0.05)]
     done = run(*map(connected, flows), log=log, timeout_s=20.0)
     for flow, (status, _, begin_s, end_s, delivered, *_) in zip(flows, done.outcomes, strict=True):
         assert status == COMPLETED
         assert begin_s >= flow.start_s
-        assert end_s >= flow.start_s + 0.1
+        assert end_s >= flow.start_s + 0.4
         assert delivered == sum(row[2] for row in done.rows(flow.number)) > 0
     assert done.rows(1)[0][0] >= 0.05
 
@@ -130,7 +131,9 @@ def test_endless_flow_tells_how_far_it_came(log: Path) -> None:
     status, reason, begin_s, end_s, delivered, *_ = done.outcomes[0]
     assert (status, end_s) == (FAILED, None)
     assert begin_s is not None
-    assert f"{delivered} of {NEVER_BYTES} bytes delivered, the last at 0.3 s" in reason
+    assert re.search(
+        rf"{delivered} of {NEVER_BYTES} bytes delivered, the last at \d+\.\d s", reason
+    )
 
 
 def test_broken_connections_have_a_reason(log: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.root
 RATE_MBIT = 20.0
 VOLUME = 100_000
 NEVER_BYTES = 1 << 40
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @contextmanager
@@ -102,7 +103,13 @@ def test_time_is_filled(tmp_path: Path) -> None:
 
 def test_death_fails_a_servers_flows_and_a_revival_does_not_help(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path) as lab:
-        flows = flows_of(lab.topology, Workload(volume_bytes=VOLUME * 20), 1)
+        flows = [
+            # With the one that dies they cannot end before.
+            replace(flow, volume_bytes=NEVER_BYTES)
+            if 3 in (flow.source, flow.destination)
+            else flow
+            for flow in flows_of(lab.topology, Workload(volume_bytes=VOLUME * 5), 1)
+        ]
         with closing(begun(lab, flows)) as tool:
             wait_until(lambda: all(p.delivered_bytes for p in tool.progress()), "nothing moves")
             lab.kill(3)
@@ -113,9 +120,9 @@ def test_death_fails_a_servers_flows_and_a_revival_does_not_help(tmp_path: Path)
         if 3 in (one.flow.source, one.flow.destination):
             assert (one.status, one.reason) == (FAILED, "server 1.1 died")
             assert one.goodput_bps is None
-            assert 0 < one.delivered_bytes < VOLUME * 20
+            assert 0 < one.delivered_bytes < NEVER_BYTES
         else:
-            assert (one.status, one.delivered_bytes) == (COMPLETED, VOLUME * 20)
+            assert (one.status, one.delivered_bytes) == (COMPLETED, VOLUME * 5)
 
 
 def test_what_cannot_arrive_ends_in_time_and_with_a_reason(tmp_path: Path) -> None:
@@ -124,7 +131,7 @@ def test_what_cannot_arrive_ends_in_time_and_with_a_reason(tmp_path: Path) -> No
         flows = [Flow(n, 0, to, NEVER_BYTES) for n, to in enumerate((dead, far))]
         flows.append(Flow(2, 0, near, VOLUME))
         lab.kill(dead)
-        with closing(Generator(lab, flows, Sending(timeout_s=0.8))) as tool:
+        with closing(Generator(lab, flows, Sending(timeout_s=4.0))) as tool:
             tool.prepare()
             lab.cut(2, lab.topology.server_plug(2, 0).node)
             tool.start(time.monotonic())
@@ -132,7 +139,7 @@ def test_what_cannot_arrive_ends_in_time_and_with_a_reason(tmp_path: Path) -> No
             results = tool.results()
         name = lab.topology.address(dead)
     assert results[0].reason == f"server {name} is dead"
-    assert results[1].reason == f"no end within 0.8 s: 0 of {NEVER_BYTES} bytes delivered"
+    assert results[1].reason == f"no end within 4 s: 0 of {NEVER_BYTES} bytes delivered"
     assert results[2].status == COMPLETED
 
 

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.root
 
 RATE_MBIT = 20.0
 VOLUME = 200_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 ENDLESS = Flow(0, 0, 3, duration_s=60.0)
 # Listens and accepts as iperf3 would, and never says a word.
 SILENT = """#!/usr/bin/python3
@@ -76,8 +76,8 @@ def run(lab: Lab, flows: list[Flow], timeout_s: float = WAIT_S, **options: Any) 
 
 def assert_nothing_is_left() -> None:
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            assert "iperf3" not in (entry / "comm").read_text()
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            assert not entry.name.isdecimal() or "iperf3" not in (entry / "comm").read_text()
 
 
 def test_volumes_and_durations_are_what_was_delivered(tmp_path: Path) -> None:
@@ -98,10 +98,12 @@ def test_volumes_and_durations_are_what_was_delivered(tmp_path: Path) -> None:
         assert one.intervals[0].begin_s == one.begin_s and one.intervals[-1].end_s == one.end_s
         assert sum(row.delivered_bytes for row in one.intervals) == one.delivered_bytes
     assert all(one.end_s - one.begin_s <= 0.3001 for one in results[2:])  # type: ignore[operator]
-    # More than the cable carries would be bytes counted that were not delivered. The last interval
-    # may be a short burst of what had waited.
+    # More than the cable has carried by then would be bytes counted that were not delivered. The
+    # last interval may be a short burst of what had waited.
     for one in (results[0], *results[2:]):
-        assert one.goodput_bps is not None and one.goodput_bps < 1.2 * RATE_MBIT * 1e6
+        assert one.end_s is not None
+        carried = RATE_MBIT * 1e6 / 8 * (one.end_s - one.flow.start_s)
+        assert 0 < one.delivered_bytes < 1.2 * carried
     assert results[3].intervals[0].rtt_us and results[3].intervals[0].cwnd_bytes
 
 
@@ -153,7 +155,7 @@ def test_a_lab_server_that_dies_fails_the_flows_of_both_directions(tmp_path: Pat
     flows = [ENDLESS, Flow(1, 3, 0, duration_s=60.0), Flow(2, 1, 2, duration_s=0.2)]
     with (
         lab_of("tree,2,2", tmp_path) as lab,
-        closing(Iperf3(lab, flows, Sending(timeout_s=1.0))) as tool,
+        closing(Iperf3(lab, flows, Sending(timeout_s=5.0))) as tool,
     ):
         tool.prepare()
         tool.start(time.monotonic())
@@ -161,7 +163,7 @@ def test_a_lab_server_that_dies_fails_the_flows_of_both_directions(tmp_path: Pat
         results = ended(tool)
     assert [one.status for one in results] == [FAILED, FAILED, COMPLETED]
     assert "signal 9" in results[0].reason
-    assert results[1].reason.startswith(("nothing arrived within 1 s", "not ended 1 s after"))
+    assert results[1].reason.startswith(("nothing arrived within 5 s", "not ended 5 s after"))
 
 
 def test_whoever_never_answers_fails_within_the_timeout(tmp_path: Path) -> None:
