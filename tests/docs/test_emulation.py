@@ -24,7 +24,7 @@ def run(*words: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert ran.returncode == 0, ran.stderr

@@ -30,7 +30,7 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
 @pytest.mark.root
 def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
     systems = (System("bcube,2,1", rate_mbit=10.0), System("tree,2,2", rate_mbit=10.0))
-    workload = Workload(volume_bytes=200_000, timeout_s=15.0)
+    workload = Workload(volume_bytes=200_000, timeout_s=60.0)
     faults = (FaultAt("cut", ("h0", "s0"), at_s=0.1, until_s=0.4),)
     demo.show(replace(EXPERIMENT, systems=systems, workload=workload, faults=faults), tmp_path)
     (folder,) = tmp_path.iterdir()

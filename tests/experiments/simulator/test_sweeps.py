@@ -133,8 +133,8 @@ def exists(group: int) -> bool:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, for half a minute at most."""
-    end = time.monotonic() + 30
+    """Wait for it, for a minute at most."""
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -13,5 +13,5 @@ def test_a_busy_machine_and_a_rate_beyond_it_are_told() -> None:
     assert set(rows) == {trust.QUIET, trust.BURNERS, trust.TOO_FAST}
     assert rows[trust.BURNERS]["outcome"] == "ok", rows[trust.BURNERS]
     assert rows[trust.TOO_FAST]["outcome"] == "ok", rows[trust.TOO_FAST]
-    # That it was late is no matter here: cables keep ten megabits on the busiest of machines.
-    assert rows[trust.QUIET]["conserved_median"] == pytest.approx(1.0, abs=0.05)
+    # How quiet the machine is nobody knows here; cables cannot send more than their rate.
+    assert 0 < rows[trust.QUIET]["conserved_median"] < 1.05
