@@ -94,7 +94,7 @@ def test_marks_are_the_same_without_root() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.stderr == ""
     assert json.loads(done.stdout)["score"] == 65
