@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy
 import pytest
 
-from experiments.reproductions import _degradation, bcube_fig8, bcube_table1, bcube_table2
+from experiments.reproductions import _degradation, _six, bcube_fig8, bcube_table1, bcube_table2
 from experiments.reproductions import six_degradation as six
+from experiments.reproductions import six_equal_cost as equal_cost
 from experiments.reproductions._degradation import SERVERS, SWITCHES, Found, Task, measure
-from experiments.reproductions._sampled import Claim
+from experiments.reproductions._sampled import Claim, find
 from experiments.reproductions.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
 
 
@@ -79,6 +80,37 @@ def test_six_networks_side_by_side(tmp_path: Path) -> None:
     assert found.verdict in (AGREES, DIFFERS)
     assert sum("per 1000 $" in row.series for row in found.rows) == 18
     assert sum("cut off" in row.series for row in found.rows) == 12
+
+
+def test_networks_of_the_same_price_are_within_what_is_said() -> None:
+    for name in equal_cost.NETWORKS:
+        usd = _six.cost_usd(equal_cost.NETWORKS, name)
+        assert usd == pytest.approx(equal_cost.BUDGET_USD, rel=equal_cost.OFF), name
+
+
+def test_what_a_thousand_dollars_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        _six.DCELL: ("dcell,4,1", "dfr"),
+        _six.BCUBE: ("bcube,4,1", "bsr"),
+        _six.FATTREE: ("fattree,4", "any"),
+    }
+    monkeypatch.setattr(equal_cost, "NETWORKS", small)
+    found = equal_cost.reproduce(settings_in(tmp_path))
+    # 8 switches at 50 $, 32 cables at 1 $ and no cards: two ports are on board.
+    assert find(found.rows, _six.BCUBE, "price, $").ours == 432
+    server, dollars = (
+        find(found.rows, f"{_six.BCUBE}, {SERVERS}: {what}", 0.0).ours or 0.0
+        for what in ("a server", "per 1000 $")
+    )
+    assert server * 16 == pytest.approx(dollars * 0.432)
+    assert found.verdict in (AGREES, DIFFERS)
+
+
+@pytest.mark.parametrize(("bcube", "ahead"), [(3.0, True), (2.0, False), (1.0, False)])
+def test_ahead_is_ahead_of_both(bcube: float, ahead: bool) -> None:
+    values = {_six.BCUBE: bcube, _six.FATTREE: 2.0, _six.DCELL: 0.5}
+    points = [Point(f"{name}, {SWITCHES}", 20.0, value) for name, value in values.items()]
+    assert _six.is_ahead(points, 20.0) is ahead
 
 
 def test_tables_differ_where_the_paper_is_known_to(tmp_path: Path) -> None:
