@@ -39,6 +39,7 @@ setup(
         "experiments.reproductions",
         "experiments.runs",
         "experiments.simulator",
+        "experiments.simulator.adapting",
         "experiments.simulator.around",
         "experiments.simulator.paths",
         "experiments.traffic",

@@ -74,9 +74,15 @@ def surviving(routes: Routes, works: Bools) -> Routes:
     flow = numpy.repeat(numpy.arange(routes.flows), numpy.diff(routes.starts))
     alive = numpy.ones(routes.flows, bool)
     alive[flow[~works[routes.links]]] = False
+    return only(routes, alive)
+
+
+def only(routes: Routes, kept: Bools) -> Routes:
+    """Return the same flows, without links those that are not kept."""
+    counts = numpy.diff(routes.starts)
     starts = numpy.zeros(routes.flows + 1, numpy.int64)
-    numpy.cumsum(numpy.diff(routes.starts) * alive, out=starts[1:])
-    return Routes(starts, routes.links[alive[flow]])
+    numpy.cumsum(counts * kept, out=starts[1:])
+    return Routes(starts, routes.links[numpy.repeat(kept, counts)])
 
 
 def _some(count: int, share: float, random: numpy.random.Generator) -> Bools:

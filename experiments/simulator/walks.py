@@ -66,7 +66,7 @@ def path_sets(
         works[part] = _intact(topology, starts[part], found, broken)
         first = found.starts[:-1][own > 0]
         first_hops[part][own > 0] = found.peers[first] * topology.ports + found.ports[first]
-    again = _repeated(first_hops.reshape(-1, count)).ravel()
+    again = repeated(first_hops.reshape(-1, count)).ravel()
     hops[again] = 0
     works[again] = False
     return PathSets(hops.reshape(-1, count), works.reshape(-1, count))
@@ -131,8 +131,12 @@ def _intact(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None
     return intact
 
 
-def _repeated(rows: Ints) -> Bools:
-    """Return which values stand in their row before already."""
+def repeated(rows: Ints) -> Bools:
+    """Return which values stand in their row before already.
+
+    >>> repeated(numpy.array([[7, 3, 7], [1, 2, 3]])).tolist()
+    [[False, False, True], [False, False, False]]
+    """
     order = numpy.argsort(rows, axis=1, kind="stable")
     ordered = numpy.take_along_axis(rows, order, axis=1)
     same = numpy.zeros(rows.shape, bool)

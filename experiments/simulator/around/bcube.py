@@ -12,6 +12,7 @@ All that can fail is known by the cables: one is dead if it, its server or its s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,10 +20,10 @@ import numba
 import numpy
 from numpy.random import Generator
 
-from experiments.fluid.links import Routes
+from experiments.fluid.links import Routes, link_count
 from experiments.simulator.around import Find
 from experiments.simulator.failures import Bools
-from experiments.simulator.hops import Fill, Ints, routes_of_hops, walk
+from experiments.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
 from experiments.simulator.paths.bcube import parallel
 from hosts.bcube.selection import most_hops
 from topos.bcube import BCube
@@ -72,6 +73,35 @@ def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) 
         Whether searches try the digits from 0 on, as one would without a thought. The routers
         begin behind a server's own digit, so that replacements do not crowd on digit 0.
     """
+    return partial(_fill, *_begun(bcube, works, plain), most_hops(bcube), random)
+
+
+def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Routes]:
+    """Return what finds the links of all paths of flows' sets, k + 1 of each, those of k first.
+
+    Behind the paths of BuildPathSet that work stand their replacements. A set with fewer ends with
+    paths that have no links.
+    """
+    if works is None:
+        works = numpy.ones(link_count(bcube), bool)
+    shape, search = _begun(bcube, works, plain=False)
+    most = most_hops(bcube)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        rows = len(sources) * bcube.ports
+        ports, peers = numpy.empty((rows, most), numpy.int8), numpy.empty((rows, most), numpy.int64)
+        counts = numpy.zeros(rows, numpy.int64)
+        _fill_sets(shape, search, most, sources, destinations, ports, peers, counts)
+        written = numpy.arange(most) < counts[:, None]
+        starts = numpy.concatenate([[0], numpy.cumsum(counts)])
+        hops = Hops(starts, ports[written], peers[written])
+        return routes_of_hops(bcube, numpy.repeat(sources, bcube.ports), hops, range(bcube.ports))
+
+    return find
+
+
+def _begun(bcube: BCube, works: Bools, plain: bool) -> tuple[Shape, Search]:
+    """Return the network as the searches see it, and room for them."""
     levels, servers = bcube.ports, bcube.servers
     alive = works[: servers * levels].reshape(servers, levels)
     search = Search(
@@ -87,16 +117,15 @@ def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) 
     widths = numpy.array(bcube.radices()[::-1], numpy.int64)
     weights = bcube.n ** numpy.arange(levels)
     digits = (numpy.arange(servers)[:, None] // weights % bcube.n).astype(numpy.int32)
-    shape = Shape(bcube.n, widths, weights, digits, alive, plain)
-    return partial(_fill, shape, most_hops(bcube), random, search)
+    return Shape(bcube.n, widths, weights, digits, alive, plain), search
 
 
 @numba.njit(cache=True, nogil=True)
 def _fill(
     shape: Any,
+    search: Any,
     most: int,
     random: Any,
-    search: Any,
     sources: Any,
     destinations: Any,
     ports: Any,
@@ -144,6 +173,42 @@ def _fill(
             counts[flow] = lengths[chosen]
             row_ports[:] = set_ports[chosen]
             row_peers[:] = set_peers[chosen]
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_sets(
+    shape: Any,
+    search: Any,
+    most: int,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+) -> None:
+    """Write each flow's set into rows of its own, as many as there are levels."""
+    n, alive, levels = shape.n, shape.alive, len(shape.widths)
+    k, top = levels - 1, shape.widths[levels - 1]
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        search.number[1] += 1
+        search.number[0] = search.number[1]  # no path of an earlier flow is avoided
+        row, end, wanted = flow * levels, flow * levels, 0
+        for other in range(levels):
+            hops = parallel(n, k, top, k - other, source, destination, ports[end], peers[end])
+            wanted += hops > 0
+            if _is_working(alive, source, ports[end], peers[end], hops):
+                _close(shape, search, source, ports[end, :hops], peers[end, :hops])
+                counts[end] = hops
+                end += 1
+        while end < row + wanted:
+            to_ports, to_peers = ports[end], peers[end]
+            hops = _replacement(shape, most, search, source, destination, to_ports, to_peers)
+            if hops == 0:
+                break
+            _close(shape, search, source, to_ports[:hops], to_peers[:hops])
+            counts[end] = hops
+            end += 1
 
 
 @numba.njit(cache=True, nogil=True)
