@@ -4,7 +4,8 @@ Each server's forwarder runs `Answering`, which is ours, and which asks a sealed
 decision. So a student's file has no more rights here than in the network in memory.
 
 A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
-made from a `LiveWork`. Their points come on top of the lab's.
+made from a `LiveWork`. Their points come on top of the lab's. Where the file has functions and no
+router, ``LIVE_ROUTER`` is the `Answering` of the lab's own that asks them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import topos
-from experiments.grading.child import Keeper, Stopped
+from experiments.grading.child import Child, Keeper, Stopped
 from experiments.grading.engine import Mark, Report, Sheet, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
@@ -31,26 +34,31 @@ if TYPE_CHECKING:
 FOREVER_S = 1e9
 PING_S = 0.5
 RECOVERED_S = 4.0
+STREAM_BYTES, STREAM_S = 1400, 60
 
 ROUTER = '''"""The router that a grader's forwarders load."""
-from experiments.grading.live import Answering
+from {module} import {name}
 
 
-class Student(Answering):
+class Student({name}):
     GIVEN = {given!r}
 '''
+
+
+def sealed(given: str, topology: Topology) -> Child:
+    """Return a child that has read a file; `given` is the file and its modules, as JSON."""
+    told = json.loads(given)
+    keeper = Keeper(told["source"], told["modules"], [topology.spec])
+    return keeper.child(among=topology.servers)
 
 
 class Answering(Remote):
     """A live server's router, with a sealed child of its own."""
 
-    GIVEN: ClassVar[str] = ""  # the file and what it may import, as JSON
+    GIVEN: ClassVar[str] = ""  # see `sealed`
 
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
-        given = json.loads(self.GIVEN)
-        self.keeper = Keeper(given["source"], given["modules"], [topology.spec])
-        child = self.keeper.child(among=topology.servers)
-        super().__init__(topology, server, child=child, **options)
+        super().__init__(topology, server, child=sealed(self.GIVEN, topology), **options)
 
     def _told(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Drop everything once the child had to be stopped."""
@@ -91,6 +99,26 @@ class LiveWork:
                 waiting.pop()
         return not waiting
 
+    @contextmanager
+    def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
+        """Have packets flow between two servers, whichever way they take, while the block runs."""
+        iperf3 = ["iperf3", "--udp", "--length", str(STREAM_BYTES), "--bitrate", str(int(rate_bps))]
+        target = self.lab.topology.ip(destination)
+        listener = self.lab.host(destination).popen(
+            ["iperf3", "--server", "--one-off", "--forceflush", "--bind", target], text=True
+        )
+        sender = None
+        try:
+            if not any("listening" in line for line in listener.stdout):
+                raise TopologyError(f"iperf3 does not start: {listener.stderr.read()}")
+            host = self.lab.host(source)
+            sender = host.popen([*iperf3, "--client", target, "--time", str(STREAM_S)])
+            yield
+        finally:
+            for program in filter(None, (sender, listener)):
+                program.kill()
+                program.communicate()
+
 
 def add_live(report: Report, source: str) -> None:
     """Run a lab's live checks in a sandbox and add their marks to the report."""
@@ -119,7 +147,8 @@ def _run(sheet: Sheet, source: str, folder: Path) -> int:
     lab: Any = sheet.lab
     router = folder / "router.py"
     given = json.dumps({"source": source, "modules": list(lab.MODULES)})
-    router.write_text(ROUTER.format(given=given))
+    asks = getattr(lab, "LIVE_ROUTER", Answering)
+    router.write_text(ROUTER.format(module=asks.__module__, name=asks.__name__, given=given))
     settings = LabSettings(routing=str(router), plane="python")
     try:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:

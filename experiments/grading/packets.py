@@ -1,4 +1,4 @@
-"""Packets through a network of sealed routers, and how their ways are told and compared."""
+"""Packets through a network of sealed routers; ways in answers, checked, and told as text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from experiments.grading.engine import Work
+from experiments.grading.remote import whole
 from hosts.base.failures import Failures, failure_texts
-from hosts.base.path import Path
+from hosts.base.path import Path, Step
 from hosts.memory.network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
 LONGEST_TOLD = 12  # servers of a way
+MOST_HOPS = 64  # of an answer
 
 
 def trips(
@@ -39,6 +41,30 @@ def trips(
 
 def _ended(trip: Trip) -> bool:
     return bool(trip.arrived_s or trip.lost)
+
+
+def path_of(
+    network: Topology, source: int, destination: int, steps: Any
+) -> tuple[Path | None, str]:
+    """Return the path that a stranger's steps make, or why they make none."""
+    if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
+        return None, f"{steps!r:.60} is no list of steps (port, peer)"
+    passed, made = [source], []
+    for step in steps:
+        if not isinstance(step, list) or len(step) < 2:
+            return None, f"{step!r:.40} is no step (port, peer)"
+        port, peer = step[:2]
+        at = network.address(passed[-1])
+        there = whole(port, network.ports) and whole(peer, network.servers)
+        if not there or peer not in network.peers(passed[-1], port):
+            return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
+        if peer in passed:
+            return None, f"a path comes through {network.address(peer)} twice"
+        passed.append(peer)
+        made.append(Step(port, peer))
+    if passed[-1] != destination:
+        return None, f"a path ends at {network.address(passed[-1])}"
+    return Path(source, tuple(made)), ""
 
 
 def hop_told(topology: Topology, step: Any) -> str:

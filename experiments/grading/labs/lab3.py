@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import topos
 from experiments.grading.engine import Case, Check, Verdict, Work, verdict
-from experiments.grading.packets import way_told
+from experiments.grading.packets import path_of, way_told
 from experiments.grading.remote import whole
-from hosts.base.path import Path, Step, disjoint
+from hosts.base.path import Path, disjoint
 from topos.base.topology import Topology
 
 TITLE = "Disjoint paths and failover"
@@ -34,7 +34,6 @@ FAMILIES = {
 NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
 PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
 MOST_PATHS = 64  # of an answer
-MOST_HOPS = 64
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -88,35 +87,13 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
     paths: list[Path] = []
     wrong = ""
     for steps in found:
-        path, why = _path(network, source, destination, steps)
+        path, why = path_of(network, source, destination, steps)
         if path and path in paths:
             why = f"{way_told(network, path)} is there twice"
         elif path:
             paths.append(path)
         wrong = wrong or why
     return Answer(paths, len(found), wrong)
-
-
-def _path(network: Topology, source: int, destination: int, steps: Any) -> tuple[Path | None, str]:
-    """Return the path that these steps make, or why they make none."""
-    if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
-        return None, f"{steps!r:.60} is no list of steps (port, peer)"
-    passed, made = [source], []
-    for step in steps:
-        if not isinstance(step, list) or len(step) < 2:
-            return None, f"{step!r:.40} is no step (port, peer)"
-        port, peer = step[:2]
-        at = network.address(passed[-1])
-        there = whole(port, network.ports) and whole(peer, network.servers)
-        if not there or peer not in network.peers(passed[-1], port):
-            return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
-        if peer in passed:
-            return None, f"a path comes through {network.address(peer)} twice"
-        passed.append(peer)
-        made.append(Step(port, peer))
-    if passed[-1] != destination:
-        return None, f"a path ends at {network.address(passed[-1])}"
-    return Path(source, tuple(made)), ""
 
 
 def apart(network: Topology, paths: list[Path]) -> list[Path]:

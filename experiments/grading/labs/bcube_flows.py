@@ -1,0 +1,293 @@
+"""Flows in BCubes whose servers ask a student's file: lab 5, in memory and live.
+
+Every server runs `Source`, which sends real probes. Loads and failures are seeded, and nobody is
+told of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import topos
+from experiments.grading.engine import RIGHT, Case, Verdict, Work, verdict
+from experiments.grading.labs.bcube_source import NO_PATH, Source
+from experiments.grading.packets import faults_told, way_told
+from experiments.grading.remote import walked
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from hosts.base.probing import NEARLY_BEST
+from hosts.base.router import GIGABIT_BPS
+from hosts.base.timers import FAST
+from hosts.bcube.paths import path_set
+from hosts.memory.network import MemoryNetwork, Trip
+from topos.bcube import BCube
+
+if TYPE_CHECKING:
+    from experiments.grading.live import LiveWork
+
+NETWORK = "bcube,3,2"
+BUSY, FLOWS = 3, 5  # networks with loads, and flows in each
+FAULTY, LEFT = 6, (True, True, False)  # networks with faults; which flows have a path left there
+MEGABIT = 10**6
+LOADS_MBIT = (0, 0, 200, 400, 600, 800)
+NO_LOAD = 0.0, 0.0
+LEARNED_S = 0.12  # ports' counters were read often enough to tell the load
+PROBED_S = 2 * FAST.probe_timeout_s
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+ANSWERED_S = 0.01  # a message over a few hops
+FIRST_PORT = 4000
+LIVE_PAIRS, SETTLED_S = 4, 6.0
+LIVE_LOAD = 0.3  # of a cable: more than the tenth that does not matter
+
+Pair = tuple[int, int]
+Loads = dict[tuple[int, int], tuple[float, float]]  # of a server's port: in and out, bps
+
+
+def bcube_of(spec: str) -> BCube:
+    """Return the network of a spec."""
+    network = topos.parse(spec)
+    assert isinstance(network, BCube)
+    return network
+
+
+def pair_of(bcube: BCube, draw: random.Random) -> Pair:
+    """Return any two servers."""
+    a, b = draw.sample(range(bcube.servers), 2)
+    return a, b
+
+
+class Scene:
+    """A network in memory with some flows; loads are there first, what fails does so in mid-flow.
+
+    Nobody is told of either: sources have their probes, and what relays tell them.
+    """
+
+    def __init__(self, work: Work, pairs: Sequence[Pair], loads: Loads, failures: Failures) -> None:
+        self.work, self.pairs, self.loads, self.failures = work, pairs, loads, failures
+        self.bcube = bcube_of(NETWORK)
+
+    @cached_property
+    def trips(self) -> list[Trip]:
+        """The last packet of each flow; made at the first question, as part of the first case."""
+
+        def make(bcube: Any, server: int) -> Source:
+            return Source(bcube, server, student=self.work, timers=FAST)
+
+        network = MemoryNetwork(self.bcube, make)
+        network.load_bps.update(self.loads)
+        network.run(LEARNED_S if self.loads else 0.0)
+        self._send(network)
+        network.run(PROBED_S)
+        if self.failures != NONE:
+            network.fail(self.failures)
+            network.run(HEARD_S)
+            for _ in range(self.bcube.k + 1):  # each may meet another failure, and be told of it
+                self._send(network)
+                network.run(ANSWERED_S)
+        trips = self._send(network)
+        network.run(ANSWERED_S)
+        return trips
+
+    def _send(self, network: MemoryNetwork) -> list[Trip]:
+        return [
+            network.send_udp(*pair, source_port=FIRST_PORT + i) for i, pair in enumerate(self.pairs)
+        ]
+
+    def case(self, number: int) -> Case:
+        """Return the question about one flow: does it use a best path?"""
+        bcube, (a, b) = self.bcube, self.pairs[number]
+        right = best_paths(bcube, (a, b), self.loads, self.failures)
+
+        def judge() -> Verdict:
+            trip = self.trips[number]
+            path, lost = walked(trip)
+            if not right:
+                said = f"no path works, and it says: {lost}" if lost else "it was sent all the same"
+                return verdict(lost == NO_PATH, said)
+            if path in right:
+                return RIGHT
+            ways = [way_told(bcube, way) for way in (trip.path, right[0])]
+            said = f"it went {ways[0]}, the best is {ways[1]}" + (f"; {lost}" if lost else "")
+            return Verdict(max(_in_common(trip.path, one) / len(one) for one in right) / 2, said)
+
+        busy = f", {_loads_told(right, self.loads)}" if self.loads else ""
+        ends = f"{bcube.address(a)} to {bcube.address(b)}"
+        return Case(f"{bcube.spec}, {ends}{faults_told(bcube, self.failures)}{busy}", judge)
+
+
+def best_paths(
+    bcube: BCube,
+    pair: Pair,
+    loads: Loads,
+    failures: Failures,
+    rate_bps: float = GIGABIT_BPS,
+) -> list[Path]:
+    """Return the shortest of the paths that work and offer as much as the best, or nearly."""
+    working = [path for path in path_set(bcube, *pair) if not failures.first_on(bcube, path)]
+    if not working:
+        return []
+    free = {path: free_bps(path, loads, rate_bps) for path in working}
+    good = [path for path in working if free[path] >= NEARLY_BEST * max(free.values())]
+    return [path for path in good if len(path) == min(map(len, good))]
+
+
+def free_bps(path: Path, loads: Loads, rate_bps: float = GIGABIT_BPS) -> float:
+    """Return what a probe finds along a path: the least of what is free out of and into ports."""
+    used = [0.0]
+    for server, step in zip(path.servers, path.steps, strict=False):
+        used.append(loads.get((server, step.port), NO_LOAD)[1])
+        used.append(loads.get((step.peer, step.port), NO_LOAD)[0])
+    return rate_bps - max(used)
+
+
+def _in_common(path: Path, other: Path) -> int:
+    pairs = enumerate(zip(path.steps, other.steps, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(path), len(other)))
+
+
+def _loads_told(right: Sequence[Path], loads: Loads) -> str:
+    mbit = free_bps(right[0], loads) / MEGABIT
+    return f"{mbit:g} Mbit/s free on the best path"
+
+
+def busy(work: Work) -> list[Case]:
+    """Load ports so that no flow's first path is its best."""
+    bcube, draw = bcube_of(NETWORK), work.draw("busy")
+    cases: list[Case] = []
+    for _ in range(BUSY):
+        loads: Loads = {
+            (server, port): (draw.choice(LOADS_MBIT) * MEGABIT, draw.choice(LOADS_MBIT) * MEGABIT)
+            for server in range(bcube.servers)
+            for port in range(bcube.ports)
+        }
+        pairs: list[Pair] = []
+        while len(pairs) < FLOWS:
+            pair = pair_of(bcube, draw)
+            if path_set(bcube, *pair)[0] not in best_paths(bcube, pair, loads, NONE):
+                pairs.append(pair)
+        scene = Scene(work, pairs, loads, NONE)
+        cases += map(scene.case, range(FLOWS))
+    return cases
+
+
+def faults(work: Work) -> list[Case]:
+    """Let servers, switches and links fail on the shortest paths of flows: some, more, all."""
+    bcube, draw = bcube_of(NETWORK), work.draw("faults")
+    cases: list[Case] = []
+    while len(cases) < FAULTY * len(LEFT):
+        pairs = [pair_of(bcube, draw) for _ in LEFT]
+        failures = _failures(bcube, pairs, draw)
+        # What fails for one flow may fail for another as well.
+        if tuple(bool(best_paths(bcube, pair, {}, failures)) for pair in pairs) == LEFT:
+            cases += map(Scene(work, pairs, {}, failures).case, range(len(pairs)))
+    return cases
+
+
+def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failures:
+    """Let one path of the first flow fail, two of the second, and so on, the shortest first."""
+    ends = {end for pair in pairs for end in pair}
+    nodes, links = set(), set()
+    for number, pair in enumerate(pairs, 1):
+        for path in sorted(path_set(bcube, *pair), key=len)[:number]:
+            if draw.random() < 0.5:
+                nodes.add(draw.choice([node for node in path.nodes(bcube) if node not in ends]))
+            else:
+                links.add(frozenset(draw.choice(list(pairwise(path.servers)))))
+    return Failures(frozenset(nodes), frozenset(links))
+
+
+# -- live ----------------------------------------------------------------------------------------
+
+
+def live_packets(work: LiveWork) -> list[Case]:
+    """Ping between servers of a live network, and see flows move from the default path to the best.
+
+    In a network without load that is a shortest one.
+    """
+    bcube = bcube_of(work.lab.topology.spec)
+    draw = random.Random(f"live/{work.sheet.student}")
+    pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
+    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    return [_live_packet(work, bcube, pair) for pair in pairs]
+
+
+def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> Case:
+    def judge() -> Verdict:
+        if not work.pings(*pair):
+            return Verdict(0.0, "the ping is not answered")
+        return _settles(work, pair, best_paths(bcube, pair, {}, NONE))
+
+    return Case(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
+
+
+def live_busy(work: LiveWork) -> list[Case]:
+    """Fill a third of the first link of a flow's path: the flow moves to another."""
+    bcube = bcube_of(work.lab.topology.spec)
+    pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
+
+    def judge() -> Verdict:
+        before = _settles(work, pair, best_paths(bcube, pair, {}, NONE))
+        if before is not RIGHT:
+            return before
+        used = work.lab.trace(*pair, source_port=FIRST_PORT)["path"]
+        source, relay = pair[0], bcube.server(used[1])
+        port = next(port for port in range(bcube.ports) if relay in bcube.peers(source, port))
+        rate_bps = (work.lab.settings.rate_mbit or 0) * MEGABIT
+        load_bps = LIVE_LOAD * rate_bps
+        loads = {(source, port): (0.0, load_bps), (relay, port): (load_bps, 0.0)}
+        with work.stream(source, relay, load_bps):
+            return _settles(work, pair, best_paths(bcube, pair, loads, NONE, rate_bps))
+
+    a, b = map(work.lab.name, pair)
+    return [Case(f"{a} to {b}, live, the first link of its path is busy", judge)]
+
+
+def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
+    """Return two servers whose shortest paths have a relay."""
+    while True:
+        pair = pair_of(bcube, draw)
+        if len(best_paths(bcube, pair, {}, NONE)[0]) > 1:
+            return pair
+
+
+def live_cut(work: LiveWork) -> list[Case]:
+    """Cut a cable at a relay: the flow moves to the best path that is left, and pings go on."""
+    bcube = bcube_of(work.lab.topology.spec)
+    draw = random.Random(f"live cut/{work.sheet.student}")
+    pair = relayed_pair(bcube, draw)
+    way = best_paths(bcube, pair, {}, NONE)[0]
+    cable = way.servers[1], bcube.server_plug(way.servers[1], way.steps[1].port).node
+    cut = Failures(links=frozenset([frozenset(cable)]))
+    faults: list[Any] = []
+
+    def around() -> Verdict:
+        if not work.recovers(pair):
+            return Verdict(0.0, "it is not answered before the cut")
+        faults.append(work.lab.cut(*cable))
+        return _settles(work, pair, best_paths(bcube, pair, {}, cut))
+
+    def pings() -> Verdict:
+        return verdict(work.recovers(pair), "it is not answered, though a path is left")
+
+    a, b, near, far = map(work.lab.name, (*pair, *cable))
+    asked = f"{a} to {b}, live, cable of {near} to {far} cut"
+    return [Case(asked, around), Case(f"ping, {asked}", pings)]
+
+
+def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Verdict:
+    """Judge whether packets of one flow take one of these paths before long."""
+    name = work.lab.topology.address
+    wanted = [[name(server) for server in path.servers] for path in right]
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        found = work.lab.trace(*pair, source_port=FIRST_PORT)
+        if found["delivered"] and found["path"] in wanted:
+            return RIGHT
+        if time.monotonic() > deadline:
+            said = f"it went {' '.join(found['path'])}, the best is {' '.join(wanted[0])}"
+            return Verdict(0.0, said)

@@ -1,0 +1,192 @@
+"""A BCube server whose paths, and the choice among them, are a student's: lab 5.
+
+It relays, answers probes and tells of failures as every BCube server does (`Forwarding`). Of its
+own flows it keeps the paths that the student's ``path_set`` names and what the last probes found;
+``choose`` says which one to use, when a round of probes ends and when a path fails. A path that
+fails is not replaced, and a flow probes once a round for as long as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol
+
+from experiments.grading.child import Mistake, Stopped
+from experiments.grading.live import sealed
+from experiments.grading.packets import path_of
+from experiments.grading.remote import whole
+from hosts.base.actions import Action, Deliver, Drop
+from hosts.base.bandwidth import Direction
+from hosts.base.failures import Pair
+from hosts.base.path import Path
+from hosts.bcube.forwarding import Forwarding
+from hosts.wire.bcube import MOST_HOPS
+from hosts.wire.dcn import Protocol as Carries
+from hosts.wire.ipv4 import FlowKey, Ipv4Header
+from hosts.wire.messages import Probe, ProbeResponse
+from topos.bcube import BCube
+
+MOST_PATHS = 64  # of an answer
+NO_PATH = "no path is left"
+
+
+class Student(Protocol):
+    """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
+
+    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return the answer; raise Mistake for an exception in the file."""
+        ...
+
+
+def asked_paths(student: Student, bcube: BCube, source: int, destination: int) -> list[Path]:
+    """Return the student's paths; raise Mistake where they are none."""
+    answer = student.call("path_set", source, destination, network=bcube.spec)
+    if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
+        raise Mistake(f"path_set returned {answer!r:.60}, which is no list of paths")
+    paths = []
+    for steps in answer:
+        path, wrong = path_of(bcube, source, destination, steps)
+        if path is None or len(path) > MOST_HOPS:
+            raise Mistake(wrong or f"a path has over {MOST_HOPS} hops: no header can hold it")
+        paths.append(path)
+    return paths
+
+
+@dataclass
+class Flow:
+    """A flow of this server's own."""
+
+    paths: list[Path]
+    free_bps: list[int | None] = field(default_factory=list)  # None: has failed, or is not known
+    waiting: set[int] = field(default_factory=set)  # for answers, from these paths
+    using: int | None = 0  # the default path
+    round: int = 0
+    since_s: float = 0.0  # when the count of bytes began
+    sent_bytes: int = 0
+    trouble: str = NO_PATH  # why there is no path, where there is none
+
+
+class Source(Forwarding):
+    """BCube's source routing, with a student's decisions."""
+
+    def __init__(
+        self, topology: BCube, server: int, *, student: Student, now: float = 0.0, **common: Any
+    ) -> None:
+        super().__init__(topology, server, now=now, **common)
+        self.student = student
+        self.flows: dict[FlowKey, Flow] = {}  # a grader's flows are few
+        self._rounds = 0
+
+    def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Send a packet along its flow's path; a new flow's paths are probed meanwhile."""
+        own, probes = self.flows.get(flow), []
+        if own is None:
+            own = self.flows[flow] = self._new_flow(destination, now)
+            probes = self._probe(own, now)
+        own.sent_bytes += len(packet)
+        if own.using is None:
+            return [Drop(own.trouble, packet), *probes]
+        return [*self.send_along(own.paths[own.using], Carries.IPV4, packet), *probes]
+
+    def arrived(self, packet: bytes) -> list[Action]:
+        """Deliver what is for this server."""
+        if self.server_of(Ipv4Header.parse(packet)[0].destination) == self.server:
+            return [Deliver(packet)]
+        return [Drop("packet is for another server", packet)]
+
+    def _new_flow(self, destination: int, now: float) -> Flow:
+        try:
+            paths = asked_paths(self.student, self.topology, self.server, destination)
+        except Mistake as mistake:
+            return Flow([], using=None, trouble=str(mistake))
+        return Flow(paths, [None] * len(paths), since_s=now)
+
+    # -- rounds of probes ------------------------------------------------------------------------
+
+    def _probe(self, flow: Flow, now: float) -> list[Action]:
+        """Send a probe along every path."""
+        if not flow.paths:
+            return []
+        self._rounds += 1
+        flow.round, flow.waiting = self._rounds, set(range(len(flow.paths)))
+        actions: list[Action] = []
+        for index, path in enumerate(flow.paths):
+            free_bps = self.bandwidth.available_bps(path.steps[0].port, Direction.OUT)
+            probe = Probe(flow.round, index, int(free_bps))
+            actions += self.send_along(path, Carries.PROBE, probe.pack())
+        deadline = now + self.timers.probe_timeout_s
+        self.agenda.set(id(flow), deadline, lambda at: self._end_round(flow, at))
+        return actions
+
+    def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
+        """Take in what is free on a path."""
+        flow = next((one for one in self.flows.values() if one.round == response.round), None)
+        index = response.path
+        if flow is None or index not in flow.waiting or flow.paths[index] != path:
+            return [Drop("answer to no probe")]
+        flow.waiting.remove(index)
+        flow.free_bps[index] = response.available_bps
+        return [] if flow.waiting else self._end_round(flow, now)
+
+    def _end_round(self, flow: Flow, now: float) -> list[Action]:
+        """Give up what was not answered, choose, and probe again after a while."""
+        for index in flow.waiting:
+            flow.free_bps[index] = None
+        flow.waiting = set()
+        self._choose(flow, now)
+        flow.since_s, flow.sent_bytes = now, 0
+        pause_s = self.timers.probe_interval_s + self.random.random() * self.timers.probe_jitter_s
+        self.agenda.set(id(flow), now + pause_s, lambda at: self._probe(flow, at))
+        return []
+
+    def lost(self, link: Pair, now: float) -> list[Action]:
+        """Use no path with a link that has failed."""
+        for flow in self.flows.values():
+            failed = {i for i, path in enumerate(flow.paths) if link in _links(path)}
+            flow.waiting -= failed
+            for index in failed:
+                flow.free_bps[index] = None
+            if flow.using in failed and not flow.waiting:
+                self._choose(flow, now)
+        return []
+
+    def _choose(self, flow: Flow, now: float) -> None:
+        paths = [[list(step[:2]) for step in path.steps] for path in flow.paths]
+        own_bps = int(flow.sent_bytes * 8 / (now - flow.since_s)) if now > flow.since_s else 0
+        try:
+            chosen = self.student.call("choose", paths, flow.free_bps, flow.using, own_bps)
+            if chosen is not None and not whole(chosen, len(paths)):
+                raise Mistake(f"choose returned {chosen!r:.30}: not the number of a path, nor None")
+        except Mistake as mistake:
+            chosen, flow.trouble = None, str(mistake)
+        flow.using = chosen
+        self.own_answers_change()
+
+
+def _links(path: Path) -> Iterator[Pair]:
+    return (frozenset(hop) for hop in pairwise(path.servers))
+
+
+class Sealed:
+    """A student's file in a sealed child of one live server."""
+
+    def __init__(self, given: str, topology: BCube) -> None:
+        self.child = sealed(given, topology)
+
+    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return what a function of the file returns."""
+        try:
+            return self.child.ask({"call": function, "arguments": arguments, "network": network})
+        except Stopped as stopped:
+            raise Mistake(f"stopped: {stopped}") from stopped
+
+
+class LiveSource(Source):
+    """The same on a live server."""
+
+    GIVEN: ClassVar[str] = ""
+
+    def __init__(self, topology: BCube, server: int, **options: Any) -> None:
+        super().__init__(topology, server, student=Sealed(self.GIVEN, topology), **options)

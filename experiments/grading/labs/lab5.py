@@ -1,0 +1,238 @@
+"""Lab 5: BCube's source routing: paths, probes and the choice (Guo 2009, sections 3.3 and 4).
+
+Paths and choices are asked for one by one, and then used in a network: see bcube_flows.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from experiments.grading.engine import Case, Check, Verdict, Work, verdict
+from experiments.grading.labs import bcube_flows
+from experiments.grading.labs.bcube_flows import bcube_of, pair_of
+from experiments.grading.labs.bcube_source import LiveSource
+from experiments.grading.packets import path_of, way_told
+from hosts.base.path import Path
+from hosts.base.probing import NEARLY_BEST, Candidate, State, best
+from hosts.bcube.paths import path_set
+from topos.bcube import BCube
+
+TITLE = "BCube's source routing"
+FOLDER = "5-bcube-probing"
+MODULES = ("topos.bcube", "hosts.base.path")
+OWN = ("bcube,3,2", "bcube,4,2", "bcube,3,3")
+HIDDEN = ("bcube,5,2", "bcube,4,3", "bcube,2,4")
+CHOICE, PATHS = "bcube,3,3", 4  # paths to choose from, and how many a pair has there
+NETWORKS = (*OWN, *HIDDEN)
+LIVE_NETWORK = "bcube,2,2"
+LIVE_ROUTER = LiveSource
+PAIRS, OTHER_PAIRS, CHOICES = 24, 12, 12
+MEGABIT = 10**6
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, a pair with a digit in common, and what probes of its paths found."""
+    bcube = bcube_of(draw.choice(OWN))
+    source, destination = common_pair(bcube, draw)
+    free = draw.sample(range(100, 1000, 10), bcube.k + 1)
+    return {
+        "network": bcube.spec,
+        "source": bcube.address(source),
+        "destination": bcube.address(destination),
+        "probes found": " ".join(f"{mbit}" for mbit in free) + " Mbit/s",
+    }
+
+
+def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
+    """Return two servers that share a digit: one of their paths starts with a detour."""
+    while True:
+        a, b = draw.sample(range(bcube.servers), 2)
+        digits = zip(bcube.digits(a), bcube.digits(b), strict=True)
+        if any(x == y for x, y in digits):
+            return a, b
+
+
+# -- BuildPathSet --------------------------------------------------------------------------------
+
+
+def path_sets(work: Work) -> list[Case]:
+    """Ask for the paths between pairs; every third pair differs in all digits, or may."""
+    return sets_of(work, bcube_of(work.values["network"]), "sets", PAIRS)
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask for paths in a network that the student has not seen."""
+    bcube = bcube_of(work.draw("size").choice(HIDDEN))
+    return sets_of(work, bcube, "other sets", OTHER_PAIRS)
+
+
+def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
+    """Return a case for each of many pairs."""
+    draw = work.draw(name)
+    drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
+    return [_set(work, bcube, *pair) for pair in drawn]
+
+
+def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
+    wanted = path_set(bcube, source, destination)
+
+    def judge() -> Verdict:
+        answer = work.call("path_set", source, destination, network=bcube.spec)
+        if not isinstance(answer, list):
+            return Verdict(0.0, f"{answer!r:.60} is no list of paths")
+        shares, wrong = 0.0, ""
+        for right in wanted:
+            level = right.steps[0].port
+            mine = [path for path in answer if _leaves_by(path, level)]
+            share, said = _share(bcube, right, mine[0]) if mine else (0.0, "it is missing")
+            shares += share
+            wrong = wrong or (f"P_{level}: {said}" if said else "")
+        if len(answer) > len(wanted):
+            wrong = wrong or f"{len(answer)} paths, there are {len(wanted)}"
+        return Verdict(shares / max(len(answer), len(wanted)), wrong)
+
+    ends = f"{bcube.address(source)} to {bcube.address(destination)}"
+    return Case(f"{bcube.spec}, paths from {ends}", judge)
+
+
+def _leaves_by(steps: Any, port: int) -> bool:
+    first = steps[0] if isinstance(steps, list) and steps else None
+    return isinstance(first, list) and bool(first) and first[0] == port
+
+
+def _share(bcube: BCube, right: Path, steps: Any) -> tuple[float, str]:
+    """Return what a path is worth, half for the hops before it goes astray, and what is wrong."""
+    same = 0
+    for mine, step in zip(steps, right.steps, strict=False):
+        if mine[:2] != list(step[:2]):
+            break
+        same += 1
+    if same == len(right) == len(steps):
+        return 1.0, ""
+    path, wrong = path_of(bcube, right.source, right.destination, steps)
+    said = f"it goes {way_told(bcube, path)}" if path else wrong
+    return same / len(right) / 2, f"{said}, by BuildPathSet {way_told(bcube, right)}"
+
+
+# -- the choice ----------------------------------------------------------------------------------
+
+
+class Probed(NamedTuple):
+    """What a source knows when it chooses; bandwidths in Mbit/s, None where a path has failed."""
+
+    source: int
+    paths: Sequence[Path]
+    free: Sequence[int | None]
+    using: int | None
+    own: int = 0  # what the flow itself sends
+
+    @property
+    def chosen(self) -> int | None:
+        """The path to use: the rule of the sheet, which is that of `probing.best`."""
+        return best(
+            [
+                Candidate(path, State.FAILED if free is None else State.WORKING, free or 0)
+                for path, free in zip(self.paths, self.free, strict=True)
+            ],
+            self.using,
+            self.own,
+        )
+
+    @property
+    def clear(self) -> bool:
+        """Whether no path is so near to a tenth below the best that rounding would matter."""
+        known = [
+            free + (self.own if i == self.using else 0)
+            for i, free in enumerate(self.free)
+            if free is not None
+        ]
+        return all(abs(free - NEARLY_BEST * max(known)) > 0.02 * max(known) for free in known)
+
+
+def most_free(work: Work) -> list[Case]:
+    """Ask for the path with the most available bandwidth; some have failed, now and then all."""
+
+    def draw_one(draw: random.Random, number: int) -> Probed:
+        probed = _probed(draw, draw.sample(range(50, 1000, 50), PATHS))
+        dead = PATHS if number % 4 == 3 else draw.randrange(PATHS - 1)
+        gone = draw.sample(range(PATHS), dead)
+        free = [None if i in gone else free for i, free in enumerate(probed.free)]
+        return probed._replace(free=free, using=draw.randrange(PATHS))
+
+    return choices(work, "most", draw_one)
+
+
+def equally_free(work: Work) -> list[Case]:
+    """Ask where several are within a tenth of the best: shorter ones first, then the one in use."""
+
+    def draw_one(draw: random.Random, _: int) -> Probed:
+        top = draw.randrange(500, 1000)
+        free = [top - draw.choice((0, top // 20, top // 15, top // 3)) for _ in range(PATHS)]
+        return _probed(draw, free)._replace(using=draw.choice((None, *range(PATHS))))
+
+    return choices(work, "equal", draw_one)
+
+
+def own_traffic(work: Work) -> list[Case]:
+    """Ask a source whose own flow fills the path that it uses; half of the time that matters."""
+
+    def draw_one(draw: random.Random, number: int) -> Probed:
+        probed = _probed(draw, draw.sample(range(50, 600, 10), PATHS))
+        probed = probed._replace(using=draw.randrange(PATHS), own=draw.randrange(100, 800, 50))
+        matters = probed.chosen != probed._replace(own=0).chosen
+        return probed if matters == bool(number % 2) else draw_one(draw, number)
+
+    return choices(work, "own", draw_one)
+
+
+def choices(work: Work, name: str, draw_one: Callable[[random.Random, int], Probed]) -> list[Case]:
+    """Return questions that have a clear answer."""
+    draw = work.draw(name)
+    cases: list[Case] = []
+    while len(cases) < CHOICES:
+        probed = draw_one(draw, len(cases))
+        if probed.free.count(None) == PATHS or probed.clear:
+            cases.append(_choice(work, probed))
+    return cases
+
+
+def _probed(draw: random.Random, free: Sequence[int | None]) -> Probed:
+    """Return answers over the paths of a pair, some of which are longer than others."""
+    bcube = bcube_of(CHOICE)
+    source, destination = common_pair(bcube, draw)
+    return Probed(source, path_set(bcube, source, destination), free, None)
+
+
+def _choice(work: Work, probed: Probed) -> Case:
+    paths = [[list(step[:2]) for step in path.steps] for path in probed.paths]
+    free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
+
+    def judge() -> Verdict:
+        got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT)
+        return verdict(_same(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
+
+    hops = " ".join(str(len(path)) for path in probed.paths)
+    asked = f"choose, hops {hops}, free Mbit/s {' '.join(map(str, probed.free))}"
+    return Case(f"{asked}, using {probed.using}, own {probed.own}", judge)
+
+
+def _same(got: Any, wanted: int | None) -> bool:
+    return got is None if wanted is None else got == wanted and not isinstance(got, bool)
+
+
+CHECKS = (
+    Check("BuildPathSet", 35, path_sets),
+    Check("BuildPathSet in a network of another size", 10, other_size),
+    Check("the path with the most free", 10, most_free),
+    Check("paths that are equally free", 8, equally_free),
+    Check("a source's own traffic", 7, own_traffic),
+    Check("packets around busy links", 15, bcube_flows.busy),
+    Check("packets around failures", 15, bcube_flows.faults),
+)
+LIVE = (
+    Check("live: the best path", 10, bcube_flows.live_packets),
+    Check("live: a busy link", 10, bcube_flows.live_busy),
+    Check("live: a cable is cut", 10, bcube_flows.live_cut),
+)
