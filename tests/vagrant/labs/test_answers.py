@@ -9,7 +9,7 @@ from experiments.grading import engine
 ANSWERS = Path(__file__).parent / "answers"
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 # A student of each lab, and what answers get, check by check.
-STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1"}
+STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0"}
 EXPECTED: dict[str, list[float]] = {
     "lab1/model_bcube": [20, 35, 20, 10, 15],
     "lab1/wrong_order": [13.5, 35, 20, 10, 11.25],
@@ -35,10 +35,16 @@ EXPECTED: dict[str, list[float]] = {
     "lab4/wrong_longest": [10, 30, 3, 9.5, 9.33, 6],
     "lab4/wrong_news": [6, 30, 10, 15, 20, 15],
     "lab4/wrong_one_end": [10, 10.18, 10, 15, 20, 15],
+    "lab5/model": [35, 10, 10, 8, 7, 15, 15],
+    "lab5/wrong_failed": [35, 10, 7.5, 8, 7, 15, 10],
+    "lab5/wrong_most": [35, 10, 10, 2.67, 7, 9, 15],
+    "lab5/wrong_neighbour": [24.06, 7.5, 10, 8, 7, 11, 9.17],
+    "lab5/wrong_own": [35, 10, 10, 8, 3.5, 15, 15],
+    "lab5/wrong_upwards": [10.55, 1.82, 10, 8, 7, 12.29, 6.98],
 }
 # The other networks of lab 1, and of lab 3.
 OTHERS = {"lab1/model_ficonn": "s1", "lab1/model_dcell": "s3", "lab1/model_dpillar": "s8"}
-OTHERS |= {"lab3/model": "s5", "lab4/model": "s0", "lab4/model_order": "s0"}
+OTHERS |= {"lab3/model": "s5", "lab4/model": "s0", "lab4/model_order": "s0", "lab5/model": "ada"}
 
 
 def marks(answer: str, student: str) -> list[float]:

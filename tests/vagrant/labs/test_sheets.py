@@ -21,7 +21,13 @@ SHOWN = [
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
 ]
 # A file that gets full marks, and whose it is.
-MODELS = {1: ("model_bcube", "s0"), 2: ("model", "s0"), 3: ("model", "s0"), 4: ("model", "s1")}
+MODELS = {
+    1: ("model_bcube", "s0"),
+    2: ("model", "s0"),
+    3: ("model", "s0"),
+    4: ("model", "s1"),
+    5: ("model", "s0"),
+}
 
 
 def pillarbox(command: str) -> str:
