@@ -78,8 +78,8 @@ class Tar:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
         self.random = random
-        # Theorem 6 has one hop less; the exception is a source with its backup port alone.
-        most = 2 * 3**ficonn.k
+        # Theorem 6; around failures a path may be longer, and twice that is more than is ever seen.
+        most = (2 * 3**ficonn.k - 1) * (1 if works is None else 2)
         flows = len(sources)
         self.counts = numpy.zeros(flows, numpy.int32)
         self._ports = numpy.zeros((flows, most), numpy.int8)
@@ -172,8 +172,10 @@ def _probe_all(
                     _forget(servers, server, virtual[flow])
             number += 1
             if _probe(net, number, random, source, destination, progress, virtual[flow]):
-                counts[flow] = _note(servers, source, destination, ports[flow], peers[flow])
-                break
+                hops = _note(servers, source, destination, ports[flow], peers[flow])
+                if hops:
+                    counts[flow] = hops
+                    break
         _weigh(servers, source, ports[flow], peers[flow], counts[flow], 1)
     return number
 
@@ -226,12 +228,16 @@ def _probe(
 
 @numba.njit(cache=True)
 def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
-    """Write the way that was set up; return its hops."""
+    """Write the way that was set up, if there is room; return its hops."""
     hops, here = 0, source
     while here != destination:
-        ports[hops], peers[hops] = servers[here].on_by, servers[here].on
-        here = peers[hops]
-        hops += 1
+        hops, here = hops + 1, servers[here].on
+        if hops > len(ports):
+            return 0
+    here = source
+    for hop in range(hops):
+        ports[hop], peers[hop] = servers[here].on_by, servers[here].on
+        here = servers[here].on
     return hops
 
 
