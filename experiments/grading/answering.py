@@ -7,8 +7,12 @@ imported here; what a lab allows besides was imported before the child was seale
     {"call": "peers", "arguments": [4], "network": "bcube,4,1"}   ->  {"answer": [1, 2]}
     {"router": {"network": "bcube,4,1", "server": 3, ...}}        ->  {"answer": 0.012}
     {"step": [7, null]}                                           ->  {"answer": [0, 7]}
+    {"of": "digits", "network": "mine,13,5", "arguments": [7]}    ->  {"answer": [3, 1]}
     {"tell": "receive", "arguments": [0, 2, 2048, "4500...", 1.5], "observed": []}
                                         ->  {"answer": [[["deliver", "4500..."]], 0.012]}
+
+A network that is not known yet is one of the file's own class (``mine``), made with the spec's
+numbers; ``of`` asks for what it, or with null the class, has or answers by that name.
 
 An exception is an answer too: ``{"error": "KeyError: 7 (line 12)"}``. Each line carries the number
 of its question, and a reader who finds another knows that something is wrong.
@@ -71,6 +75,8 @@ class Student:
             return self._load(question["load"])
         if "call" in question:
             return self._call(question["call"], question["arguments"], question.get("network"))
+        if "of" in question:
+            return self._of(question["of"], question["network"], question["arguments"])
         if "router" in question:
             return self._make(**question["router"])
         if "step" in question:
@@ -88,8 +94,40 @@ class Student:
             raise NotImplementedError(f"the file has no function {name}")
         given = [_frozen(argument) for argument in arguments]
         if network is not None:
-            given.insert(0, self.networks[network])
+            given.insert(0, self._network(network))
         return function(*given)
+
+    def _of(self, name: str, network: str | None, arguments: list[Any]) -> Any:
+        from topos.base.topology import Topology
+
+        asked = self._own(Topology, "networks") if network is None else self._network(network)
+        found = getattr(asked, name)
+        return found(*map(_frozen, arguments)) if callable(found) else found
+
+    def _network(self, spec: str) -> Any:
+        """Return the network of a spec; one that is not known is made of the file's own class."""
+        if spec not in self.networks:
+            from topos.base.topology import Topology
+
+            numbers = [word.partition("=") for word in spec.split(",")[1:]]
+            given = [int(word) for word, equals, _ in numbers if not equals]
+            options = {name: int(value) for name, equals, value in numbers if equals}
+            self.networks[spec] = self._own(Topology, "networks")(*given, **options)
+        return self.networks[spec]
+
+    def _own(self, base: type, called: str) -> Any:
+        """Return the one class of the file that derives from this one."""
+        found = [
+            value
+            for value in vars(self.module).values()
+            if isinstance(value, type)
+            and issubclass(value, base)
+            and value.__module__ == STUDENT
+            and not value.__name__.startswith("_")
+        ]
+        if len(found) != 1:
+            raise NotImplementedError(f"the file defines {len(found)} {called}, not one")
+        return found[0]
 
     def _make(
         self, network: str, server: int, seed: int, timers: dict[str, float], now: float
@@ -97,19 +135,8 @@ class Student:
         from hosts.base.router import Router
         from hosts.base.timers import Timers
 
-        found = [
-            value
-            for value in vars(self.module).values()
-            if isinstance(value, type)
-            and issubclass(value, Router)
-            and value.__module__ == STUDENT
-            and not value.__name__.startswith("_")
-        ]
-        if len(found) != 1:
-            raise NotImplementedError(f"the file defines {len(found)} routers, not one")
-        self.router = found[0](
-            self.networks[network], server, timers=Timers(**timers), seed=seed, now=now
-        )
+        made = {"timers": Timers(**timers), "seed": seed, "now": now}
+        self.router = self._own(Router, "routers")(self._network(network), server, **made)
         return _seconds(self.router.next_poll)
 
     def _tell(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:

@@ -141,6 +141,7 @@ class Work:
 
     def __init__(self, sheet: Sheet, keeper: Keeper, secret: str) -> None:
         self.sheet, self.values = sheet, sheet.values
+        self.kept: dict[str, Any] = {}  # by checks, for those after them
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
 
@@ -155,6 +156,13 @@ class Work:
         """
         question = {"call": function, "arguments": arguments, "network": network}
         return self._asked(question)
+
+    def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return what the file's own network has or answers by that name; None asks the class.
+
+        The spec's numbers make it; its name does not matter. Raises Mistake and Stopped.
+        """
+        return self._asked({"of": name, "network": network, "arguments": arguments})
 
     def step(self, topology: Topology, server: int, destination: int, came_by: int | None) -> Any:
         """Return the next hop that a `HopByHop` router of one server names, as a list."""

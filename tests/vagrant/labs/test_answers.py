@@ -9,7 +9,7 @@ from experiments.grading import engine
 ANSWERS = Path(__file__).parent / "answers"
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 # A student of each lab, and what answers get, check by check.
-STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0"}
+STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 7: "s0", 8: "s4"}
 EXPECTED: dict[str, list[float]] = {
     "lab1/model_bcube": [20, 35, 20, 10, 15],
     "lab1/wrong_order": [13.5, 35, 20, 10, 11.25],
@@ -41,10 +41,23 @@ EXPECTED: dict[str, list[float]] = {
     "lab5/wrong_neighbour": [24.06, 7.5, 10, 8, 7, 11, 9.17],
     "lab5/wrong_own": [35, 10, 10, 8, 3.5, 15, 15],
     "lab5/wrong_upwards": [10.55, 1.82, 10, 8, 7, 12.29, 6.98],
+    "lab7/model": [20, 30, 15, 10, 15, 10],
+    "lab7/wrong_belief": [20, 30, 15, 10, 0, 0],
+    "lab7/wrong_headers": [20, 30, 5, 10, 5, 10],
+    "lab7/wrong_inside": [20, 20, 15, 10, 15, 10],
+    "lab7/wrong_relays": [10, 15, 5, 10, 10, 10],
+    "lab7/wrong_valid": [20, 30, 15, 0, 10, 10],
+    "lab8/model": [20, 20, 10, 15, 20, 15],
+    "lab8/wrong_back": [13.33, 6.46, 10, 0, 5.15, 0],
+    "lab8/wrong_claims": [20, 20, 10, 3.75, 20, 15],
+    "lab8/wrong_number": [20, 20, 0.95, 15, 20, 15],
+    "lab8/wrong_ring": [13.33, 12.92, 10, 0, 0.5, 0],
+    "lab8/wrong_static": [20, 20, 10, 15, 20, 0],
 }
 # The other networks of lab 1, and of lab 3.
 OTHERS = {"lab1/model_ficonn": "s1", "lab1/model_dcell": "s3", "lab1/model_dpillar": "s8"}
 OTHERS |= {"lab3/model": "s5", "lab4/model": "s0", "lab4/model_order": "s0", "lab5/model": "ada"}
+OTHERS |= {"lab8/model": "s7"}
 
 
 def marks(answer: str, student: str) -> list[float]:

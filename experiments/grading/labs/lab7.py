@@ -1,0 +1,299 @@
+"""Lab 7: all-to-all against the tree, by hand and measured, and when the emulator lies.
+
+The student's file holds numbers. What was predicted is compared with what is computed here; what
+was measured cannot be, and so is held against what is possible, and against itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import topos
+from experiments.fluid.ideal import ideal, static_paths
+from experiments.fluid.links import link_count, routes_of
+from experiments.fluid.rates import link_loads, max_min
+from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.traffic.flows import Flow
+
+TITLE = "All-to-all against the tree"
+FOLDER = "7-all-to-all"
+MODULES: tuple[str, ...] = ()
+NETWORKS: tuple[str, ...] = ()
+
+
+class Own(NamedTuple):
+    """Two networks of as many servers, and how much a flow sends so that a run takes seconds."""
+
+    network: str
+    routing: str
+    tree: str
+    megabytes: tuple[float, ...]
+
+
+OWN = (
+    Own("bcube,3,1", "bcube", "tree,3,3", (2.0, 2.5)),
+    Own("bcube,4,1", "bcube", "tree,4,4", (0.8, 1.0)),
+    Own("dcell,3,1", "dcell", "tree,3,4", (1.0, 1.5)),
+    Own("dcell,4,1", "dcell", "tree,4,5", (0.4, 0.5)),
+)
+RATES_MBIT = (15, 20, 25)
+SYSTEMS = ("network", "tree")
+
+EXACT = 1e-9
+CLOSE = 0.02  # of what was computed by hand: headers alone are 4 %, acknowledgements 3 %
+READ = 0.03  # of what was read from a table
+SLOWEST = 1.5  # times the ideal: more a machine that keeps up does not take
+OVERLOADED = 1.1  # times the ideal, at least
+
+# What the sheet states, by the letters there.
+STATEMENTS = {
+    "a": False,  # more repeats of an overloaded run bring the mean nearer to the truth
+    "b": True,  # an overloaded machine can hide, or make up, a difference between networks
+    "c": False,  # max-min fair rates have the largest total
+    "d": True,  # one leaf switch more makes the tree's slowest flow slower
+    "e": False,  # one invalid trial among three valid ones may be averaged with them
+    "f": True,  # a lower rate on all cables can make an invalid run valid
+    "g": False,  # a valid run proves the same completion, scaled, for real cables of 10 Gbit/s
+    "h": True,  # in the tree flows inside a leaf end long before the others
+}
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw two networks, the rate of their cables, and what each flow sends."""
+    own = draw.choice(OWN)
+    return {
+        "network": own.network,
+        "routing": own.routing,
+        "tree": own.tree,
+        "rate_mbit": draw.choice(RATES_MBIT),
+        "volume_bytes": round(draw.choice(own.megabytes) * 1e6),
+    }
+
+
+# -- what is right -------------------------------------------------------------------------------
+
+
+class Fluid(NamedTuple):
+    """All-to-all as a fluid: shares of a cable's rate, and headers' part beside them."""
+
+    busiest_flows: int
+    slowest: float
+    fastest: float
+    total: float
+    bits_sent: float  # of a cable's, from the first to the last, for one bit that a flow delivers
+
+
+@cache
+def fluid(spec: str, routing: str) -> Fluid:
+    """Return what everybody sending to everybody amounts to."""
+    network = topos.parse(spec)
+    servers = range(network.servers)
+    flows = [Flow(i, *pair, volume_bytes=1) for i, pair in enumerate(_pairs(servers))]
+    routes = routes_of(network, static_paths(network, routing, _pairs(servers)))
+    links = link_count(network)
+    rates = max_min(routes, 1.0, links)
+    return Fluid(
+        busiest_flows=int(link_loads(routes, None, links).max()),
+        slowest=float(rates.min()),
+        fastest=float(rates.max()),
+        total=float(rates.sum()),
+        bits_sent=ideal(network, routing, flows, rate_bps=1.0).completion_s / 8,
+    )
+
+
+def _pairs(servers: range) -> list[tuple[int, int]]:
+    return [(a, b) for a in servers for b in servers if a != b]
+
+
+def of(work: Work, system: str) -> Fluid:
+    """Return the fluid of one of the student's two networks."""
+    sheet = work.values
+    return fluid(sheet[system], sheet["routing"] if system == "network" else "")
+
+
+def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
+    """Return when the last flow has ended, headers and acknowledgements taken off."""
+    return of(work, system).bits_sent * 8 * volume_bytes / (rate_mbit * 1e6)
+
+
+# -- what the student says -----------------------------------------------------------------------
+
+
+class Missing(Exception):  # noqa: N818 - what the file lacks, told to its author
+    """A number is not there."""
+
+
+def told(work: Work, function: str) -> Any:
+    """Return a function of the file, called: where its answers are looked up."""
+    answer = work.call(function)
+    if not isinstance(answer, dict):
+        raise Missing(f"{function}() returns {answer!r:.40}, not a dict")
+    return answer
+
+
+def number(answers: Any, *keys: str) -> float:
+    """Return the number under these keys."""
+    for key in keys:
+        answers = answers.get(key) if isinstance(answers, dict) else None
+    known = isinstance(answers, int | float) and not isinstance(answers, bool)
+    if not known or not 0 < answers < 1e15:
+        raise Missing(f"{answers!r:.40} is no number above 0")
+    return float(answers)
+
+
+def near(got: float, right: float, tolerance: float) -> Verdict:
+    """Judge a number, without giving the right one away."""
+    side = "small" if got < right else "large"
+    return verdict(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
+
+
+def _case(work: Work, function: str, keys: Sequence[str], judge: Any) -> Case:
+    """Return a case whose judge is given the answers; what is missing in them is wrong."""
+
+    def judged() -> Verdict:
+        try:
+            verdict_: Verdict = judge(told(work, function))
+        except Missing as missing:
+            return Verdict(0.0, str(missing))
+        return verdict_
+
+    return Case("".join([f"{function}()", *(f'["{key}"]' for key in keys)]), judged)
+
+
+# -- predicted -----------------------------------------------------------------------------------
+
+
+def predicted(work: Work, keys: Sequence[str], right: float, tolerance: float = CLOSE) -> Case:
+    """Return the case of one predicted number."""
+    return _case(
+        work, "predicted", keys, lambda answers: near(number(answers, *keys), right, tolerance)
+    )
+
+
+def busiest(work: Work) -> list[Case]:
+    """Ask how many flows share the busiest cable, in one direction."""
+    return [
+        predicted(work, (system, "busiest_flows"), of(work, system).busiest_flows, EXACT)
+        for system in SYSTEMS
+    ]
+
+
+def rates(work: Work) -> list[Case]:
+    """Ask for max-min fair rates, headers not taken off."""
+    rate = work.values["rate_mbit"]
+    return [
+        predicted(work, (system, f"{name}_mbit"), rate * getattr(of(work, system), name))
+        for system in SYSTEMS
+        for name in ("slowest", "fastest", "total")
+    ]
+
+
+def completions(work: Work) -> list[Case]:
+    """Ask when the last flow has ended, and how many times as late that is in the tree."""
+    sheet = work.values["rate_mbit"], work.values["volume_bytes"]
+    ends = {system: completion_s(work, system, *sheet) for system in SYSTEMS}
+    cases = [predicted(work, (system, "completion_s"), ends[system]) for system in SYSTEMS]
+    return [*cases, predicted(work, ("speed_up",), ends["tree"] / ends["network"])]
+
+
+# -- measured ------------------------------------------------------------------------------------
+
+
+def measured(work: Work) -> list[Case]:
+    """Hold a valid run against the ideal, and its two figures against one another."""
+    volume = work.values["volume_bytes"]
+
+    def possible(answers: Any, system: str) -> Verdict:
+        took = number(answers, system, "completion_s")
+        best = completion_s(work, system, number(answers, "rate_mbit"), volume)
+        if answers[system].get("valid") is not True:
+            return Verdict(0.0, "measure again, at a lower rate if need be, until it is valid")
+        if took < best * (1 - READ):
+            return Verdict(0.0, f"{took:g} s is sooner than these cables can carry it")
+        return verdict(took <= best * SLOWEST, f"{took:g} s is too long for a valid run")
+
+    def fits(answers: Any, system: str) -> Verdict:
+        took = number(answers, system, "completion_s")
+        best = completion_s(work, system, number(answers, "rate_mbit"), volume)
+        return near(number(answers, system, "of_ideal"), best / took, READ)
+
+    return [
+        _of_system(work, "measured", system, key, judge)
+        for system in SYSTEMS
+        for key, judge in (("completion_s", possible), ("of_ideal", fits))
+    ]
+
+
+def overloaded(work: Work) -> list[Case]:
+    """Ask what a run on an overloaded machine says, and of which network it would be true."""
+
+    def best(answers: Any, system: str) -> float:
+        rate, volume = number(answers, "rate_mbit"), number(answers, "volume_bytes")
+        return completion_s(work, system, rate, volume)
+
+    def late(answers: Any, system: str) -> Verdict:
+        took = number(answers, system, "completion_s")
+        if answers[system].get("valid") is not False:
+            return Verdict(0.0, "the run has to be one that is not valid")
+        return verdict(
+            took >= OVERLOADED * best(answers, system),
+            f"{took:g} s is less than {OVERLOADED:g} times the ideal: go on to a higher rate",
+        )
+
+    def ideal_s(answers: Any, system: str) -> Verdict:
+        return near(number(answers, system, "ideal_s"), best(answers, system), CLOSE)
+
+    def as_if(answers: Any, system: str) -> Verdict:
+        share = best(answers, system) / number(answers, system, "completion_s")
+        right = number(answers, "rate_mbit") * share
+        return near(number(answers, system, "as_if_mbit"), right, CLOSE)
+
+    def speed_up(answers: Any) -> Verdict:
+        took = {system: number(answers, system, "completion_s") for system in SYSTEMS}
+        return near(number(answers, "speed_up"), took["tree"] / took["network"], CLOSE)
+
+    cases = [
+        _of_system(work, "overloaded", system, key, judge)
+        for system in SYSTEMS
+        for key, judge in (("ideal_s", ideal_s), ("as_if_mbit", as_if))
+    ]
+    return [
+        _of_system(work, "overloaded", "network", "completion_s", late),
+        *cases,
+        _case(work, "overloaded", ("speed_up",), speed_up),
+    ]
+
+
+def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> Case:
+    return _case(work, function, (system, key), lambda answers: judge(answers, system))
+
+
+# -- explained -----------------------------------------------------------------------------------
+
+
+def explained(work: Work) -> list[Case]:
+    """Ask which statements hold; a wrong answer takes away what a right one gives."""
+
+    def judge(answers: Any) -> Verdict:
+        given = {letter: answers.get(letter) for letter in STATEMENTS}
+        right = sum(given[letter] is holds for letter, holds in STATEMENTS.items())
+        wrong = sum(given[letter] is (not holds) for letter, holds in STATEMENTS.items())
+        if right == len(STATEMENTS):
+            return RIGHT
+        share = max(0, right - wrong) / len(STATEMENTS)
+        return Verdict(share, f"{right} right, {wrong} wrong, {len(STATEMENTS)} in all")
+
+    return [_case(work, "explained", (), judge)]
+
+
+CHECKS = (
+    Check("flows on the busiest cable", 20, busiest),
+    Check("max-min fair rates", 30, rates),
+    Check("when the last flow has ended", 15, completions),
+    Check("a valid run", 10, measured),
+    Check("a run that lies", 15, overloaded),
+    Check("which statements hold", 10, explained),
+)

@@ -1,0 +1,276 @@
+"""Lab 8: a network of the student's own, and a router for it, held to the contract of both."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from experiments.comparison.paths import diameter, disjoint_paths
+from experiments.grading.child import Mistake
+from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.packets import faults_told, trips, way_told
+from experiments.grading.recorded import Recorded
+from experiments.grading.remote import walked
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from hosts.base.shortest import shortest_path
+from hosts.base.timers import FAST
+from hosts.memory.network import Trip
+from topos.base.topology import Topology
+
+TITLE = "Design your own network"
+FOLDER = "8-own-network"
+MODULES = (
+    "topos.base.errors",
+    "topos.base.layout",
+    "topos.base.polymorphic",
+    "topos.base.topology",
+    "hosts.base.hop_by_hop",
+    "hosts.base.path",
+)
+NETWORKS: tuple[str, ...] = ()
+
+SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
+# Servers at least and at most, hops at most. No network that Pillarbox has is of such a size and so
+# near with so few ports.
+BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
+SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
+MOST_SIZES = 3  # of the class's examples that are graded
+PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8
+APART = "not all servers reach one another"
+# Until neighbours miss a server's heart-beats, and tell one another.
+HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
+
+Pair = tuple[int, int]
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw what the network has to do."""
+    least, most, hops = draw.choice(BRIEFS)
+    return {
+        "servers at least": least,
+        "servers at most": most,
+        "hops at most": hops,
+        "ports of a server at most": SERVER_PORTS,
+        "ports of a switch at most": SWITCH_PORTS,
+        "disjoint paths at least": DISJOINT,
+        "cables between switches": 0,
+    }
+
+
+# -- the network ---------------------------------------------------------------------------------
+
+
+def sizes(work: Work) -> list[Recorded]:
+    """Return the class's examples, asked about every port and address once for all checks."""
+    if "sizes" not in work.kept:
+        examples = work.of("examples")
+        specs = list(dict.fromkeys(map(str, examples))) if isinstance(examples, list) else []
+        if len(specs) < 2 or not all(map(SPEC.fullmatch, specs)):
+            wanted = "two sizes or more, the sheet's first, like mine,4,2"
+            raise Mistake(f"examples is {examples!r:.60}: name {wanted}")
+        work.kept["sizes"] = [Recorded(work, spec) for spec in specs[:MOST_SIZES]]
+    found: list[Recorded] = work.kept["sizes"]
+    return found
+
+
+def brief(work: Work) -> list[Case]:
+    """Compare the first example with what the sheet asks for; others have another size."""
+    first, *others = sizes(work)
+    sheet = work.values
+    apart, hops = searched(first)
+    told = {
+        "ports of a server": _over(first.ports, sheet["ports of a server at most"]),
+        "ports of a switch": _over(first.switch_ports, sheet["ports of a switch at most"]),
+        "servers": _under(first.servers, sheet["servers at least"])
+        or _over(first.servers, sheet["servers at most"]),
+        "hops": _over(hops, sheet["hops at most"]) if hops else APART,
+        "disjoint paths": _under(apart, sheet["disjoint paths at least"]),
+    }
+    given = [network.servers for network in (first, *others)]
+    same = f"they have {given} servers: all shall differ" if len(set(given)) < len(given) else ""
+    cases = [_found(f"{first.spec}, {name}", wrong) for name, wrong in told.items()]
+    return [*cases, _found("examples", same)]
+
+
+def searched(network: Recorded) -> tuple[int, int]:
+    """Return the fewest disjoint paths and the longest way, both 0 where some pair has no way."""
+    hops = diameter(network).value if network.cables else None
+    return (disjoint_paths(network).least or 0, hops) if hops else (0, 0)
+
+
+def _over(value: int, most: int) -> str:
+    return f"{value}, and {most} are allowed" if value > most else ""
+
+
+def _under(value: int, least: int) -> str:
+    return f"{value}, and {least} are wanted" if value < least else ""
+
+
+def _found(asked: str, wrong: str) -> Case:
+    """Return a case that is decided already: it is right where nothing is wrong."""
+    return Case(asked, lambda: verdict(not wrong, wrong))
+
+
+def wiring(work: Work) -> list[Case]:
+    """Go along each cable from both ends; a case for each node, and one for the counts."""
+    return [case for network in sizes(work) for case in _wiring(network)]
+
+
+def _wiring(network: Recorded) -> Iterator[Case]:
+    for node in range(network.nodes):
+        lonely = "" if any(network.neighbours(node)) else f"{network.node_name(node)} has no cable"
+        yield _found(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
+    agree = network.cables == network.told_cables
+    told = f"cables is {network.told_cables}, {network.cables} are wired and agree"
+    yield _found(f"{network.spec}, number of cables", "" if agree else told)
+
+
+def addresses(work: Work) -> list[Case]:
+    """Ask for every server's digits, and for the server that has them."""
+    return [
+        _found(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
+        for network in sizes(work)
+        for server in range(network.servers)
+    ]
+
+
+def claims(work: Work) -> list[Case]:
+    """Compare what the class says of its longest way and its disjoint paths with a search."""
+    cases = []
+    for network in sizes(work):
+        apart, hops = searched(network)
+        asked = (("diameter_bound", hops, True), ("disjoint_paths", apart, False))
+        for name, found, upper in asked:
+            judge = partial(_claim, work, network, name, found, upper)
+            cases.append(Case(f"{network.spec}, {name}()", judge))
+    return cases
+
+
+def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Verdict:
+    """Judge a bound: none that is broken counts, and one twice too wide says half as much."""
+    bound = work.of(name, network=network.spec)
+    value = bound[0] if isinstance(bound, list) and bound else bound
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        return Verdict(0.0, f"{value!r:.40} is no number above 0")
+    if not found:
+        return Verdict(0.0, APART)
+    share = found / value if upper else value / found
+    return Verdict(share if share <= 1 else 0.0, f"it says {value:g}, a search finds {found}")
+
+
+# -- packets -------------------------------------------------------------------------------------
+
+
+def packets(work: Work) -> list[Case]:
+    """Send packets between all pairs, or as many; each within the hops that the class claims."""
+    cases: list[Case] = []
+    for network, many in zip(sizes(work), (PACKETS, OTHER_PACKETS), strict=False):
+        pairs = _pairs(network, work.draw(f"packets {network.spec}"), many)
+        found = trips(work, network, NONE, pairs)
+        claim = _Claim(work, network)
+        ways = work.kept.setdefault(network.spec, [])
+        cases += [_packet(network, found, pair, claim, ways) for pair in pairs]
+    return cases
+
+
+class _Claim:
+    """The class's own bound of the hops, asked once."""
+
+    def __init__(self, work: Work, network: Recorded) -> None:
+        try:
+            self.hops = work.of("diameter_bound", network=network.spec)[0]
+        except (Mistake, TypeError, IndexError):
+            self.hops = None
+
+    def holds(self, path: Path) -> bool:
+        """Tell whether a way is within it."""
+        return isinstance(self.hops, int | float) and len(path) <= self.hops
+
+
+def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
+    servers = range(network.servers)
+    every = [(a, b) for a in servers for b in servers if a != b]
+    return draw.sample(every, min(many, len(every)))
+
+
+def _packet(
+    network: Recorded, found: Iterator[Trip], pair: Pair, claim: _Claim, ways: list[Path]
+) -> Case:
+    """Judge one packet: half for arriving at all. The ways of those that do are kept."""
+
+    def judge() -> Verdict:
+        trip = next(found)
+        path, lost = walked(trip)
+        if path is None:
+            return Verdict(0.0, f"{lost}; so far {way_told(network, trip.path)}")
+        ways.append(path)
+        told = f"{len(path)} hops, {claim.hops!r:.20} are claimed: {way_told(network, path)}"
+        return RIGHT if claim.holds(path) else Verdict(0.5, told)
+
+    ends = " to ".join(map(network.address, pair))
+    return Case(f"{network.spec}, packet from {ends}", judge)
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+def faults(work: Work) -> list[Case]:
+    """Let a relay, a switch and a cable fail, each on ways that packets have taken."""
+    network, *_ = sizes(work)
+    draw = work.draw("faults")
+    ways: list[Path] = work.kept.get(network.spec, [])
+    cases: list[Case] = []
+    for kind in ("relay", "switch", "cable"):
+        choices = [failures for path in ways if (failures := _failing(network, path, kind, draw))]
+        if choices:
+            cases += _around(work, network, draw.choice(choices), ways)
+        else:
+            told = "no packet that arrived before had passed one"
+            cases.append(_found(f"{network.spec}, a {kind} fails", told))
+    return cases
+
+
+def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> Failures | None:
+    """Return something of that kind that a path passes, None if it passes none."""
+    nodes = path.nodes(network)
+    if kind == "cable":
+        place = draw.randrange(len(nodes) - 1)
+        return Failures(links=frozenset([frozenset(nodes[place : place + 2])]))
+    inner = [node for node in nodes[1:-1] if (node < network.servers) == (kind == "relay")]
+    return Failures(frozenset([draw.choice(inner)])) if inner else None
+
+
+def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path]) -> list[Case]:
+    """Return packets that the failure is in the way of, but for those whose end has failed."""
+    alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
+    hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
+    pairs = [(path.source, path.destination) for path in hit]
+    found = trips(work, network, failures, pairs, HEARD_S)
+    return [_detour(network, found, pair, failures) for pair in pairs]
+
+
+def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures) -> Case:
+    ends = " to ".join(map(network.address, pair))
+
+    def judge() -> Verdict:
+        trip = next(found)
+        path, lost = walked(trip)
+        if path is None and not shortest_path(network, *pair, failures):
+            lost = "the network leaves no way around"
+        return verdict(path is not None, f"{lost}; so far {way_told(network, trip.path)}")
+
+    return Case(f"{network.spec}, packet from {ends}{faults_told(network, failures)}", judge)
+
+
+CHECKS = (
+    Check("what the sheet asks for", 20, brief),
+    Check("both ends of each cable agree", 20, wiring),
+    Check("addresses lead back", 10, addresses),
+    Check("what the class claims", 15, claims),
+    Check("packets arrive", 20, packets),
+    Check("something fails", 15, faults),
+)

@@ -1,0 +1,186 @@
+"""A network of a student's own, as its class answers when it is asked about every port.
+
+The class itself runs in a sealed child only. What it says is written down here once, so that it
+can be compared, searched and wired up in memory. A cable counts if both of its ends tell the same
+of it, and one of them is a server; all others are left out, and `contradictions` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from experiments.grading.child import Mistake
+from experiments.grading.engine import Work
+from experiments.grading.remote import whole
+from topos.base.polymorphic import NOTHING, Number
+from topos.base.topology import Bound, Plug, Topology
+
+MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
+MOST_DIGITS = 8
+MOST_LEVELS = 64
+UNPLUGGED = Plug(NOTHING, 0, 0)
+
+End = tuple[int, int]  # node, port
+
+
+class Recorded(Topology):
+    """What a child said of one network of the file's class.
+
+    Parameters
+    ----------
+    work : Work
+        Through which the class is asked.
+    spec : str
+        Of the network; its numbers go to the class.
+
+    Raises
+    ------
+    Mistake
+        Where not even its size can be told.
+    """
+
+    def __init__(self, work: Work, spec: str) -> None:
+        super().__init__()
+        self.spec = spec
+        self.servers, self.switches, self.ports, self.switch_ports, self.cables = (
+            _size(work, spec, name)
+            for name in ("servers", "switches", "ports", "switch_ports", "cables")
+        )
+        self.contradictions: dict[int, str] = {}  # by node, the first of each
+        self.misaddressed: dict[int, str] = {}  # by server
+        said = {end: self._said(work, *end) for end in self._ends()}
+        self.told_cables = self.cables
+        agreed = {end: self._agreed(said, end) for end in said}
+        self.cables = sum(plug != UNPLUGGED for plug in agreed.values()) // 2
+        shape = (self.nodes, max(self.ports, self.switch_ports), 3)
+        self._plugs = numpy.full(shape, NOTHING, numpy.int64)
+        for (node, port), plug in agreed.items():
+            self._plugs[node, port] = plug
+        self._digits = numpy.array(self._addresses(work))
+        self._numbers = {tuple(row): server for server, row in enumerate(self._digits.tolist())}
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def _ends(self) -> list[End]:
+        return [(node, port) for node in range(self.nodes) for port in range(self.ports_of(node))]
+
+    def _said(self, work: Work, node: int, port: int) -> Plug:
+        """Return what the class says of a port; nothing where that makes no sense."""
+        try:
+            if node < self.servers:
+                plug = work.of("server_plug", node, port, network=self.spec)
+            else:
+                plug = work.of("switch_plug", node - self.servers, port, network=self.spec)
+        except Mistake as mistake:
+            self._blame(node, f"port {port}: {mistake}")
+            return UNPLUGGED
+        if isinstance(plug, list) and len(plug) == 3:
+            if plug[0] == NOTHING:
+                return UNPLUGGED
+            far, there, level = plug
+            known = whole(far, self.nodes) and whole(there, self.ports_of(far))
+            if known and whole(level, MOST_LEVELS):
+                return Plug(far, there, level)
+        self._blame(node, f"port {port} leads to {plug!r:.50}, which does not exist")
+        return UNPLUGGED
+
+    def _agreed(self, said: dict[End, Plug], end: End) -> Plug:
+        """Return the far end of a cable that both ends know."""
+        plug = said[end]
+        if plug == UNPLUGGED:
+            return plug
+        if end[0] >= self.servers <= plug.node:
+            self._blame(end[0], f"port {end[1]} leads to a switch; here only servers relay")
+            return UNPLUGGED
+        back = said[plug.node, plug.port]
+        if (plug.node, plug.port) != end and back == (*end, plug.level):
+            return plug
+        there = f"port {plug.port} of {self.node_name(plug.node)}"
+        self._blame(end[0], f"port {end[1]} leads to {there}, which does not lead back")
+        return UNPLUGGED
+
+    def _blame(self, node: int, what: str) -> None:
+        self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
+
+    def _addresses(self, work: Work) -> list[list[int]]:
+        """Return each server's digits, its number where those are not its own."""
+        radices = work.of("radices", network=self.spec)
+        rows, taken = [], set()
+        for server in range(self.servers):
+            try:
+                digits = work.of("digits", server, network=self.spec)
+                again = work.of("server_at", digits, network=self.spec)
+            except Mistake as mistake:
+                digits, again = None, str(mistake)
+            if not _fit(digits, radices):
+                wrong = f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}"
+            elif tuple(digits) in taken:
+                wrong = f"digits({server}) is {digits}, which is another server's too"
+            elif type(again) is not int or again != server:
+                wrong = f"server_at({digits}) is {again!r:.60}, not {server}"
+            else:
+                wrong = ""
+                taken.add(tuple(digits))
+            if wrong:
+                self.misaddressed[server] = wrong
+            rows.append(digits)
+        if self.misaddressed:
+            return [[server] for server in range(self.servers)]
+        return rows
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Return what was said, where both ends agree."""
+        row = self._plugs[server, port]
+        return Plug(*map(int, row)) if row.ndim == 1 else Plug(*row.T)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """Return the same for a switch."""
+        return self.server_plug(self.servers + switch, port)
+
+    def digits(self, server: Number) -> tuple[Any, ...]:
+        """Return what was said; servers' numbers where some digits were wrong."""
+        row = self._digits[server]
+        return tuple(map(int, row)) if row.ndim == 1 else tuple(row.T)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Return the server with these digits, -1 where there is none."""
+        return self._numbers.get(tuple(int(digit) for digit in digits), NOTHING)
+
+    def radices(self) -> tuple[int, ...]:
+        """Return one more than the largest digit in each place."""
+        return tuple(int(largest) + 1 for largest in self._digits.max(axis=0))
+
+    def switch_label(self, switch: int) -> str:
+        """Return its name."""
+        return f"s{switch}"
+
+    def diameter_bound(self) -> Bound:
+        """Claim nothing: what the class claims is what is to be checked."""
+        return Bound(None, "not asked", "recorded")
+
+    bisection = disjoint_paths = diameter_bound
+
+
+def _size(work: Work, spec: str, name: str) -> int:
+    """Return one of the counts that a network has."""
+    count = work.of(name, network=spec)
+    least = {"servers": 2, "ports": 1}.get(name, 0)
+    if not whole(count, MOST[name] + 1) or count < least:
+        wanted = f"{least} to {MOST[name]} can be graded"
+        raise Mistake(f"{name} of {spec} is {count!r:.30}: {wanted}")
+    return int(count)
+
+
+def _fit(digits: Any, radices: Any) -> bool:
+    """Tell whether these are digits in their ranges."""
+    if not isinstance(digits, list) or not isinstance(radices, list):
+        return False
+    if not 0 < len(digits) == len(radices) <= MOST_DIGITS:
+        return False
+    pairs = zip(digits, radices, strict=True)
+    return all(type(radix) is int and whole(digit, radix) for digit, radix in pairs)
