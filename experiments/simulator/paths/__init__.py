@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy
@@ -42,9 +43,14 @@ class Compiled(NamedTuple):
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
     """Return the network's compiled algorithms by name; none where there is no file for it."""
-    if topology.kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
+    return dict(_of_kind(topology.kind))
+
+
+@cache  # asked again for every block of flows
+def _of_kind(kind: str) -> dict[str, Compiled]:
+    if kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
         return {}
-    return dict(importlib.import_module(f"{__name__}.{topology.kind}").ALGORITHMS)
+    return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
 
 
 def choose(topology: Topology, name: str) -> Compiled:
