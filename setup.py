@@ -76,7 +76,7 @@ setup(
         ],
         "bench": ["fnss>=0.9.1"],
         "dask": ["dask[distributed]>=2024.1"],  # sweeps of the simulator over machines
-        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"],  # the guide as a site
+        "docs": ["mkdocs-material>=9.6", "mkdocstrings-python>=2.0"],  # the guide as a site
         "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
     },
     entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},

@@ -28,7 +28,8 @@ def headings(page: Path) -> set[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_link_leads_to_what_is_there(name: str) -> None:
     page = ROOT / name
-    for link in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", page.read_text())):
+    text = CODE.sub("", page.read_text())
+    for link in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
         if "://" in link or link.startswith("mailto:"):
             continue
         file, _, anchor = link.partition("#")
