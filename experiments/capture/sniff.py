@@ -56,9 +56,13 @@ def capture(
     frames: int | None = None,
     longest: int = 65535,
     heart_beats: bool = True,
+    begun: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Counts:
-    """Capture at these ports until enough time is over, or frames are there, or it is stopped."""
+    """Capture at these ports until enough time is over, or frames are there, or it is stopped.
+
+    `begun` is called when nothing is missed any more; what came before the end is in the file.
+    """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
     written = 0
     end = None if seconds is None else time.monotonic() + seconds
@@ -69,16 +73,28 @@ def capture(
         for one in sockets:
             poll.register(one.fileno(), select.EPOLLIN)
         numbers = {one.fileno(): number for number, one in enumerate(sockets)}
+
+        def write(number: int) -> int:
+            """Write some of what has come to a port; return the moment of the last of it."""
+            nonlocal written
+            at_ns = 0
+            for at_ns, data, length, outgoing in _read(sockets[number], longest):
+                if heart_beats or not _is_heart_beat(data):
+                    writer.write(number, at_ns, data, outgoing=outgoing, length=length)
+                    written += 1
+            return at_ns
+
+        begun()
         while not stopped() and (frames is None or written < frames):
             left = WAIT_S if end is None else min(WAIT_S, end - time.monotonic())
             if left <= 0:
                 break
             for descriptor, _ in poll.poll(left):
-                number = numbers[descriptor]
-                for at_ns, data, length, outgoing in _read(sockets[number], longest):
-                    if heart_beats or not _is_heart_beat(data):
-                        writer.write(number, at_ns, data, outgoing=outgoing, length=length)
-                        written += 1
+                write(numbers[descriptor])
+        now_ns = time.time_ns()
+        for number in range(len(sockets)) if frames is None or written < frames else ():
+            while 0 < write(number) < now_ns:
+                pass
         missed = sum(map(_missed, sockets))
     file.flush()
     return Counts(written, missed)

@@ -75,7 +75,7 @@ def command(
             stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
         with out.open("wb") as file:
             give_to_user(out)
-            click.echo(f"capturing at {len(tapped)} ports into {out}", err=True)
+            begun = f"capturing at {len(tapped)} ports into {out}"
             counts = capture(
                 tapped,
                 file,
@@ -84,6 +84,7 @@ def command(
                 frames=frames,
                 longest=longest,
                 heart_beats=not no_heart_beats,
+                begun=lambda: click.echo(begun, err=True),
                 stopped=lambda: bool(stopped),
             )
     missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import subprocess
 import sys
 import threading
@@ -146,6 +147,32 @@ def test_what_is_no_packet_of_applications_is_counted_by_kind() -> None:
 
 # -- live ----------------------------------------------------------------------------------------
 
+WAIT_S = 20
+
+
+@pytest.mark.root
+def test_what_came_before_the_end_is_in_the_file() -> None:
+    from experiments.capture.sniff import Tapped, capture
+
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    number, file = 600, io.BytesIO()
+    with (
+        Path("/proc/self/ns/net").open() as namespace,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to_itself,
+    ):
+        to_itself.bind(("127.0.0.1", 0))
+
+        def send() -> None:
+            for one in range(number):
+                to_itself.sendto(one.to_bytes(2, "big"), to_itself.getsockname())
+
+        tapped = [Tapped("loopback", "lo", namespace.fileno())]
+        counts = capture(tapped, file, begun=send, stopped=lambda: True)
+    assert counts == (2 * number, 0)
+    file.seek(0)
+    came = [int.from_bytes(one.data[-2:], "big") for one in Reader(file) if not one.outgoing]
+    assert came == list(range(number))
+
 
 @pytest.mark.root
 @pytest.mark.parametrize(
@@ -160,7 +187,9 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
 
     topology = topos.parse(spec)
     last = topology.servers - 1
-    with running(topology, LabSettings(routing=routing, rate_mbit=None), tmp_path / "lab") as lab:
+    # The papers' timers do not take a busy machine for a failure.
+    settings = LabSettings(routing=routing, rate_mbit=None, timers="paper")
+    with running(topology, settings, tmp_path / "lab") as lab:
         lab.wait_converged()
         ports = [
             Tapped(topology.address(s), topology.interface(s, p), lab.namespace_of(s))
@@ -168,18 +197,19 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
             for p, _ in topology.neighbours(s)
         ]
         file = io.BytesIO()
-        stopped = threading.Event()
+        begun, stopped = threading.Event(), threading.Event()
         counts: list[Any] = []
         sniffing = threading.Thread(
             target=lambda: counts.append(
-                capture(ports, file, stopped=stopped.is_set, heart_beats=False)
+                capture(ports, file, begun=begun.set, stopped=stopped.is_set, heart_beats=False)
             )
         )
         sniffing.start()
-        said = lab.host(0).cmd(f"ping -c 8 -i 0.02 -W 1 {topology.ip(last)}")
+        assert begun.wait(WAIT_S)
+        said = lab.host(0).cmd(f"ping -c 8 -i 0.02 -W {WAIT_S} {topology.ip(last)}")
         assert " 0% packet loss" in said
         stopped.set()
-        sniffing.join(10)
+        sniffing.join(WAIT_S)
     (count,) = counts
     assert count.written and not count.missed
     file.seek(0)
