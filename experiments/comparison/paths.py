@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-import networkx
 import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.fluid.disjoint import disjoint_paths as between
 from topos.base.topology import Topology
 
 # Searches hold some matrices of servers x SOURCES numbers.
 SOURCES = 512
 MOST_SEARCHED = 4096
-MOST_PAIRED = 256  # servers of a network whose pairs are sampled for disjoint paths
+MOST_PAIRED = 4096  # servers of a network whose pairs are sampled for disjoint paths
 SAMPLED_PAIRS = 40
 SEED = 0
 SAMPLE = "a sample of"
@@ -145,23 +145,11 @@ class Disjoint(NamedTuple):
 def disjoint_paths(topology: Topology) -> Disjoint:
     """Return how many paths share no server and no switch, by max-flow over (sampled) pairs."""
     if topology.servers > MOST_PAIRED:
-        return Disjoint(None, None, f"not computed: more than {MOST_PAIRED} servers")
+        return Disjoint(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
     if topology.servers < 2:
         return Disjoint(None, None, "there is only one server")
-    from networkx.algorithms.connectivity import (
-        build_auxiliary_node_connectivity,
-        local_node_connectivity,
-    )
-    from networkx.algorithms.flow import build_residual_network
-
-    graph = networkx.Graph((cable.a, cable.b) for cable in topology.links())
-    auxiliary = build_auxiliary_node_connectivity(graph)
-    residual = build_residual_network(auxiliary, "capacity")
     pairs, note = _pairs(topology.servers)
-    found = [
-        local_node_connectivity(graph, s, d, auxiliary=auxiliary, residual=residual)
-        for s, d in pairs
-    ]
+    found = [between(topology, source, destination).by_node for source, destination in pairs]
     return Disjoint(min(found), max(set(found), key=found.count), note)
 
 
