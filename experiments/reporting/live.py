@@ -7,6 +7,8 @@ it does not matter which process tells of a trial.
 
 from __future__ import annotations
 
+import textwrap
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -100,12 +102,21 @@ class Live:
         What is run.
     console : rich.console.Console, optional
         Where to; standard error by default, so that results can be piped.
+    clock : callable
+        Returns seconds.
     """
 
-    def __init__(self, trials: int, title: str, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        trials: int,
+        title: str,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         from rich.console import Console
 
-        self.trials, self.title = trials, title
+        self.trials, self.title, self.clock = trials, title, clock
+        self._begun_s, self._ended = clock(), 0  # trials of this sitting, to tell what is left
         self.console = console or Console(stderr=True, markup=False, highlight=False)
         self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
         self.number = 0
@@ -170,11 +181,15 @@ class Live:
         self._draw() if self.moving else self._line(f"  ! {text}")
 
     def end_trial(self, verdict: str, summary: str = "") -> None:
-        """End the trial: one line of it stays."""
+        """End the trial: a line of it stays, on a terminal without advice on what to do."""
         trial = self._trial()
         self._stop_screen()
-        self._line(" · ".join(filter(None, (f"{self._counted()} {trial.name}", verdict, summary))))
+        if self.moving:
+            verdict = verdict.partition("; ")[0]
+        line = " · ".join(filter(None, (f"{self._counted()} {trial.name}", summary, verdict)))
+        self._line(self._wrapped(line) if self.moving else line)
         self._current = None
+        self._ended += 1
 
     # -- how it is shown -----------------------------------------------------------------------
 
@@ -188,6 +203,17 @@ class Live:
 
     def _line(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _wrapped(self, text: str) -> str:
+        return textwrap.fill(text, max(self.console.width, 20), subsequent_indent="    ")
+
+    def _left(self) -> str:
+        """Return about how long the trials to come will take, as those before did."""
+        if not self._ended:
+            return ""
+        each_s = (self.clock() - self._begun_s) / (self._ended + self._trial().done())
+        left_s = each_s * (self.trials - self.number + 1 - self._trial().done())
+        return f", about {left_s / 60:.0f} min left" if left_s >= 90 else f", {left_s:.0f} s left"
 
     def _stop_screen(self) -> None:
         if self._screen is not None:
@@ -216,7 +242,7 @@ class Live:
         grid.add_column(width=24)
         grid.add_column(no_wrap=True)
         bars = (
-            (self.title, whole, f"trial {self.number} of {self.trials}"),
+            (self.title, whole, f"trial {self.number} of {self.trials}{self._left()}"),
             (trial.name, trial.done(), trial.phase),
         )
         for name, done, text in bars:
@@ -233,11 +259,15 @@ def _plain(text: str, style: str = "") -> Text:
 
 
 def _table(trial: Current) -> Table:
-    """Return the flows that failed, then those that have delivered most."""
+    """Return the flows that failed, those that go on, the last first, and those that are done."""
     from rich.table import Table
 
     failed, rates = set(trial.failed()), trial.rates_bps()
-    order = sorted(trial.delivered, key=lambda flow: (flow not in failed, -trial.delivered[flow]))
+
+    def place(flow: int) -> tuple[bool, bool, int]:
+        return flow not in failed, flow in trial.ended, trial.delivered[flow]
+
+    order = sorted(trial.delivered, key=place)
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for title in ("flow", "from", "to"):
         table.add_column(title)

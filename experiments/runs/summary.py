@@ -7,6 +7,7 @@ ten for ten.
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from experiments.runs.records import Run
 
 
-WIDTH = 96  # of a line of sentences
+WIDTH = 96  # of a line of sentences, where the terminal is as wide
 MOST_DOUBTFUL = 12  # lines; the report has all
 INTERVALS = "Below each mean is where it lies with 95 % confidence."
 
@@ -242,7 +243,8 @@ def _doubts(lines: list[str]) -> str:
 
 
 def _sentences(lines: Iterable[str]) -> str:
-    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -35,7 +35,7 @@ def test_plain_lines_where_there_is_no_terminal():
         "  ! cut 0.0 s0",
     ]
     assert lines[5] == "  6 s: 50 %, 1 of 3 flows done, 1 failed, 2.00 kbit/s now"
-    assert lines[6:] == ["[1/2] cube, repeat 1 · valid · 1 Mbit/s"]
+    assert lines[6:] == ["[1/2] cube, repeat 1 · 1 Mbit/s · valid"]
 
 
 def test_terminal_shows_bars_flows_and_faults():
@@ -90,3 +90,42 @@ def test_screen_is_given_back_when_the_run_is_stopped():
     with pytest.raises(KeyboardInterrupt), Live(1, "title", console) as live:
         tell(live)
     assert stream.getvalue().endswith("\x1b[?25h")
+
+
+def test_table_begins_with_what_failed_and_what_lags():
+    flows = [Flow(number, 0, number + 1, volume_bytes=1000) for number in range(4)]
+    progress = [Progress(0, 1000, True), Progress(1, 700, False), Progress(2, 300, False)]
+
+    def tell(live):
+        live.begin_trial("a", flows)
+        live.progress(1.0, [*progress, Progress(3, 900, True)])
+
+    lines = [line.split() for line in shown(True, tell, no_color=True).splitlines()]
+    ours = [line for line in lines if len(line) > 4 and line[0] in "0123" and line[1] == "0"]
+    assert [line[0] for line in ours[:4]] == ["3", "2", "1", "0"]
+    assert ours[0][-1] == "failed" and ours[3][-1] == "done"
+
+
+@pytest.mark.parametrize("width", [30, 80, 120])
+def test_what_stays_of_a_trial_fits_the_terminal(width):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width)
+    with Live(1, "title", console) as live:
+        live.begin_trial("a cube, repeat 1", FLOWS)
+        live.end_trial("not valid: the machine was late; end what else runs", "12 Mbit/s")
+    kept = stream.getvalue()[stream.getvalue().rindex("[1/1]") :].rstrip("\n\x1b[?25h")
+    assert max(map(len, kept.splitlines())) <= width
+    assert " ".join(kept.split()).endswith("12 Mbit/s · not valid: the machine was late")
+
+
+def test_time_left_is_told_from_trials_before():
+    now_s = [0.0]
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120)
+    with Live(11, "title", console, lambda: now_s[0]) as live:
+        live.begin_trial("a", FLOWS)
+        assert "left" not in stream.getvalue()
+        live.end_trial("valid")
+        now_s[0] = 60.0
+        live.begin_trial("b", FLOWS)
+    assert "trial 2 of 11, about 10 min left" in stream.getvalue()
