@@ -19,6 +19,7 @@ path of each flow. Bandwidths are shares of a link's rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from experiments.fluid.links import Routes, link_count
 from experiments.fluid.rates import link_loads, max_min
+from experiments.simulator.adapting import Times
 from experiments.simulator.hops import Ints
 from hosts.base.bandwidth import NEWEST
 from hosts.base.probing import NEARLY_BEST
@@ -62,8 +64,8 @@ class Probed:
         Of the flows; the two ends of a flow differ.
     random : Generator
         Draws the random parts of the times between probes.
-    starts_s : array, optional
-        When each flow begins; at a random moment of the first round by default.
+    times : Times
+        When flows begin, and whether the times between probes have a random part.
     """
 
     def __init__(
@@ -73,28 +75,30 @@ class Probed:
         sources: Ints,
         destinations: Ints,
         random: numpy.random.Generator,
-        starts_s: Floats | None = None,
+        times: Times,
     ) -> None:
         self.topology, self.sets, self.random = topology, sets, random
         self.timers = timers_for(topology, "paper")
-        flows = len(sources)
-        if starts_s is None:
+        if not times.random_part:
+            self.timers = replace(self.timers, probe_jitter_s=0.0)
+        flows, last_s = len(sources), 0.0
+        if not times.at_once:
             last_s = self.timers.probe_interval_s - self.timers.heart_beat_s
-            starts_s = random.random(flows) * last_s
-        self.starts_s, self.now_s, self.moves = starts_s, 0.0, 0
+        self.starts_s = random.random(flows) * last_s
+        self.now_s, self.moves = 0.0, 0
         # Which are probed together: here each flow for itself.
         self.sources, self.destinations = sources, destinations
         self.pair: Ints = numpy.arange(flows)
         self._join_pairs()
         pairs = len(self.sources)
         self.probe_s = numpy.full(pairs, numpy.inf)  # when each is probed next
-        numpy.minimum.at(self.probe_s, self.pair, starts_s)
+        numpy.minimum.at(self.probe_s, self.pair, self.starts_s)
         self.hops = numpy.zeros((pairs, sets.size), numpy.int16)  # 0 where there is no path
         self.default = self._default()
         self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, sets.size)))
         # Of each flow: the number of its path, and what it has sent since when.
         self.path = numpy.full(flows, NONE, numpy.int64)
-        self.sent, self.since_s = numpy.zeros(flows), starts_s.copy()
+        self.sent, self.since_s = numpy.zeros(flows), self.starts_s.copy()
         # The links of its path, in the order of the way, and what is behind them.
         self._links = numpy.full((flows, 0), NONE, numpy.int32)
         self._used = numpy.zeros(link_count(topology))

@@ -1,9 +1,7 @@
 """Routing that adapts to traffic, over time; one file a network: ``bcube.py`` is topos/bcube.py's.
 
-Each file has ADAPTING, by the names that hosts/NETWORK.py gives the routings: functions that are
-given a network, the ends of flows, a random source, and what works. Flows begin one after the other
-in the first round of probes, at random moments or in their order; in each further round all of them
-are probed once more.
+Each file has ADAPTING, by the names that hosts/NETWORK.py gives the routings: functions that make
+`Adapting` flows of a network, the flows' ends, a random source, what works, and `Times`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from numpy.random import Generator
 
@@ -22,18 +20,24 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 
+class Times(NamedTuple):
+    """When flows begin and are probed; where probes follow one another (TAR) nothing is at once."""
+
+    at_once: bool = False  # whether flows begin in the same moment, or in the course of a round
+    random_part: bool = True  # whether the time between two probes has one, against oscillation
+
+
 class Adapting(Protocol):
     """Flows that look for their paths again and again."""
 
     def probe(self) -> None:
-        """Let every flow be probed: a round."""
+        """Let every flow be probed once more: a round."""
 
     def routes(self) -> Routes:
         """Return the links of the present paths; a flow without a path has none."""
 
 
-# Given a network, the sources and destinations of flows, a random source, and what works.
-Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None"], Adapting]
+Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", Times], Adapting]
 
 
 def routings(topology: Topology) -> dict[str, Begin]:
@@ -50,6 +54,7 @@ def adapting(
     destinations: Ints,
     random: Generator,
     works: Bools | None = None,
+    times: Times = Times(),  # noqa: B008
 ) -> Adapting:
     """Return flows that adapt.
 
@@ -66,6 +71,8 @@ def adapting(
     works : array, optional
         By the number of each link, whether it works (see `experiments.simulator.failures`); servers
         have learned it.
+    times : Times
+        When flows begin and are probed.
 
     Examples
     --------
@@ -88,4 +95,4 @@ def adapting(
         f"no routing {name!r} of {topology.spec} adapts to traffic: "
         f"there {'are' if len(known) != 1 else 'is'} {', '.join(known) or 'none'}",
     )
-    return known[name](topology, sources, destinations, random, works)
+    return known[name](topology, sources, destinations, random, works, times)

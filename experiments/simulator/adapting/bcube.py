@@ -13,6 +13,7 @@ import numba
 import numpy
 from numpy.random import Generator
 
+from experiments.simulator.adapting import Times
 from experiments.simulator.around.bcube import path_sets
 from experiments.simulator.failures import Bools
 from experiments.simulator.hops import Ints
@@ -54,10 +55,16 @@ def _best_of_each(free: Any, hops: Any, using: Any, own: Any, hop_cost: float) -
 
 
 def _bsr(
-    bcube: BCube, sources: Ints, destinations: Ints, random: Generator, works: Bools | None
+    bcube: BCube,
+    sources: Ints,
+    destinations: Ints,
+    random: Generator,
+    works: Bools | None,
+    times: Times,
 ) -> Bsr:
-    sets = PathSets(bcube.k + 1, path_sets(bcube, works))
-    return Bsr(bcube, sets, sources, destinations, random)
+    return Bsr(
+        bcube, PathSets(bcube.k + 1, path_sets(bcube, works)), sources, destinations, random, times
+    )
 
 
 ADAPTING = {"bsr": _bsr}

@@ -14,6 +14,7 @@ import numpy
 from numpy.random import Generator
 
 from experiments.fluid.links import Routes
+from experiments.simulator.adapting import Times
 from experiments.simulator.failures import Bools, only, surviving
 from experiments.simulator.hops import Ints
 from experiments.simulator.paths import choose, routes
@@ -98,9 +99,14 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
 
 
 def _aware(
-    dpillar: DPillar, sources: Ints, destinations: Ints, random: Generator, works: Bools | None
+    dpillar: DPillar,
+    sources: Ints,
+    destinations: Ints,
+    random: Generator,
+    works: Bools | None,
+    times: Times,
 ) -> Aware:
-    return Aware(dpillar, _path_sets(dpillar, works), sources, destinations, random)
+    return Aware(dpillar, _path_sets(dpillar, works), sources, destinations, random, times)
 
 
 ADAPTING = {"mp-aware": _aware}
