@@ -20,4 +20,5 @@ class Doctests(Extension):
             text = DOCTEST.sub(
                 lambda test: f"```pycon\n{test[0].rstrip()}\n```\n", obj.docstring.value
             )
-            obj.docstring.value = re.sub(r"::$", ":", text, flags=re.MULTILINE)
+            text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
+            obj.docstring.value = re.sub(r" +# doctest: .*$", "", text, flags=re.MULTILINE)
