@@ -9,6 +9,14 @@ import traceback
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples each time, and as long as they take: what fails is what somebody changed, and
+# not the luck of the draw or of the machine. `--hypothesis-profile=default` draws others.
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
 
 TIME_LIMIT_S = 180  # only a guard: a busy machine may be many times slower than a quiet one
 
