@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from experiments.grading.child import Mistake
 from experiments.grading.engine import Work
 from experiments.grading.remote import whole
 from hosts.base.failures import Failures, failure_texts
@@ -28,8 +29,36 @@ def trips(
     """Yield what becomes of a packet between each pair, sent one after the other.
 
     The network runs until its routers had time to notice the failures; nobody tells them. It is
-    made at the first packet, so that making it is part of the first case.
+    made at the first packet, so that making it is part of the first case; where that is the file's
+    `Mistake`, it is one for every packet.
     """
+    return _Trips(_carried(work, topology, failures, pairs, settle_s))
+
+
+class _Trips(Iterator[Trip]):
+    """Trips, or the mistake for which there are none: a generator could raise it only once."""
+
+    def __init__(self, carried: Iterator[Trip]) -> None:
+        self._carried = carried
+        self._mistake: Mistake | None = None
+
+    def __next__(self) -> Trip:
+        if self._mistake:
+            raise self._mistake
+        try:
+            return next(self._carried)
+        except Mistake as mistake:
+            self._mistake = mistake
+            raise
+
+
+def _carried(
+    work: Work,
+    topology: Topology,
+    failures: Failures,
+    pairs: Iterable[tuple[int, int]],
+    settle_s: float,
+) -> Iterator[Trip]:
     with work.network(topology) as memory:
         memory.fail(failures)
         memory.run(settle_s if failures != Failures() else 0.0)

@@ -60,7 +60,6 @@ class Recorded(Topology):
         for (node, port), plug in agreed.items():
             self._plugs[node, port] = plug
         self._digits = numpy.array(self._addresses(work))
-        self._numbers = {tuple(row): server for server, row in enumerate(self._digits.tolist())}
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -95,8 +94,10 @@ class Recorded(Topology):
         if end[0] >= self.servers <= plug.node:
             self._blame(end[0], f"port {end[1]} leads to a switch; here only servers relay")
             return UNPLUGGED
-        back = said[plug.node, plug.port]
-        if (plug.node, plug.port) != end and back == (*end, plug.level):
+        if end[0] == plug.node:
+            self._blame(end[0], f"port {end[1]} leads to itself")
+            return UNPLUGGED
+        if said[plug.node, plug.port] == (*end, plug.level):
             return plug
         there = f"port {plug.port} of {self.node_name(plug.node)}"
         self._blame(end[0], f"port {end[1]} leads to {there}, which does not lead back")
@@ -106,30 +107,31 @@ class Recorded(Topology):
         self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
 
     def _addresses(self, work: Work) -> list[list[int]]:
-        """Return each server's digits, its number where those are not its own."""
+        """Return each server's digits; if some are wrong, each one's number instead."""
         radices = work.of("radices", network=self.spec)
-        rows, taken = [], set()
+        rows: list[list[int]] = []
         for server in range(self.servers):
             try:
-                digits = work.of("digits", server, network=self.spec)
-                again = work.of("server_at", digits, network=self.spec)
+                rows.append(self._address(work, server, radices, rows))
             except Mistake as mistake:
-                digits, again = None, str(mistake)
-            if not _fit(digits, radices):
-                wrong = f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}"
-            elif tuple(digits) in taken:
-                wrong = f"digits({server}) is {digits}, which is another server's too"
-            elif type(again) is not int or again != server:
-                wrong = f"server_at({digits}) is {again!r:.60}, not {server}"
-            else:
-                wrong = ""
-                taken.add(tuple(digits))
-            if wrong:
-                self.misaddressed[server] = wrong
-            rows.append(digits)
+                self.misaddressed[server] = str(mistake)
         if self.misaddressed:
             return [[server] for server in range(self.servers)]
         return rows
+
+    def _address(
+        self, work: Work, server: int, radices: Any, taken: Sequence[list[int]]
+    ) -> list[int]:
+        """Return a server's digits, which lead back to it and to none before it."""
+        digits = work.of("digits", server, network=self.spec)
+        if not _fit(digits, radices):
+            raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
+        if digits in taken:
+            raise Mistake(f"digits({server}) is {digits}, which is another server's too")
+        again = work.of("server_at", digits, network=self.spec)
+        if not whole(again, self.servers) or again != server:
+            raise Mistake(f"server_at({digits}) is {again!r:.60}, not {server}")
+        return list(digits)
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -149,7 +151,10 @@ class Recorded(Topology):
 
     def server_at(self, digits: Sequence[Number]) -> Any:
         """Return the server with these digits, -1 where there is none."""
-        return self._numbers.get(tuple(int(digit) for digit in digits), NOTHING)
+        asked = numpy.stack(numpy.broadcast_arrays(*digits), axis=-1)
+        same = (self._digits == asked[..., None, :]).all(axis=-1)
+        found = numpy.where(same.any(axis=-1), same.argmax(axis=-1), NOTHING)
+        return found if found.ndim else int(found)
 
     def radices(self) -> tuple[int, ...]:
         """Return one more than the largest digit in each place."""

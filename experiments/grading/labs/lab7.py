@@ -83,7 +83,7 @@ class Fluid(NamedTuple):
     slowest: float
     fastest: float
     total: float
-    bits_sent: float  # of a cable's, from the first to the last, for one bit that a flow delivers
+    cable_bits: float  # that the busiest cable carries for a bit of each flow, headers included
 
 
 @cache
@@ -100,7 +100,7 @@ def fluid(spec: str, routing: str) -> Fluid:
         slowest=float(rates.min()),
         fastest=float(rates.max()),
         total=float(rates.sum()),
-        bits_sent=ideal(network, routing, flows, rate_bps=1.0).completion_s / 8,
+        cable_bits=ideal(network, routing, flows, rate_bps=1.0).completion_s / 8,
     )
 
 
@@ -116,7 +116,7 @@ def of(work: Work, system: str) -> Fluid:
 
 def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
     """Return when the last flow has ended, headers and acknowledgements taken off."""
-    return of(work, system).bits_sent * 8 * volume_bytes / (rate_mbit * 1e6)
+    return of(work, system).cable_bits * 8 * volume_bytes / (rate_mbit * 1e6)
 
 
 # -- what the student says -----------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""Lab 8 asks for a network that nobody has yet, and a file that misbehaves costs only itself."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import topos
+from experiments.comparison.paths import diameter, disjoint_paths
+from experiments.grading import engine
+from experiments.grading.labs import lab8
+from topos.base.errors import TopologyError
+from topos.base.topology import Topology
+
+MODEL = Path(__file__).parents[3] / "vagrant" / "labs" / "answers" / "lab8" / "model.py"
+NUMBERS = range(1, 9)
+SPECS = [
+    *(f"{kind},{n},{k}" for kind, n, k in product(topos.kinds(), NUMBERS, NUMBERS)),
+    *(f"{kind},{n}" for kind, n in product(topos.kinds(), NUMBERS)),
+]
+
+
+def known() -> list[Topology]:
+    """Return the networks that Pillarbox has of sizes and ports that sheets ask for."""
+    found = []
+    for spec in SPECS:
+        try:
+            network = topos.parse(spec)
+        except TopologyError:
+            continue
+        few = network.ports <= lab8.SERVER_PORTS and network.switch_ports <= lab8.SWITCH_PORTS
+        if few and network.servers <= max(most for _, most, _ in lab8.BRIEFS):
+            found.append(network)
+    return found
+
+
+def test_no_network_that_there_is_does_what_a_sheet_asks_for() -> None:
+    networks = known()
+    assert {"bcube,4,1", "dcell,4,1", "dpillar,4,3"} <= {network.spec for network in networks}
+    for network in networks:
+        hops, apart = diameter(network).value, disjoint_paths(network).least or 0
+        for least, most, enough in lab8.BRIEFS:
+            fits = least <= network.servers <= most
+            assert not (fits and hops and hops <= enough and apart >= lab8.DISJOINT), network.spec
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('examples = ("mine,13", "mine,8")', "examples = 7", "name two sizes"),
+        ('examples = ("mine,13", "mine,8")', 'examples = ("mine,\\x1b[2J", "b")', "name two sizes"),
+        ("super().__init__(m=m)\n", "while True: pass\n", "no answer within"),
+        ("class Chords(Topology)", "class Chords", "0 networks, not one"),
+        ("class Nearer(HopByHop)", "class Nearer", "0 routers, not one"),
+    ],
+)
+def test_misbehaviour_is_told(
+    old: str, new: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.grading.child.DECISION_S", 1.0)
+    source = MODEL.read_text()
+    assert source.count(old) == 1
+    report = engine.grade(engine.sheet_of("8", "s4"), source.replace(old, new))
+    assert any(says in mark.told for mark in report.marks)
+    assert all("\x1b" not in mark.told for mark in report.marks)
+    router = "routers" in says
+    assert report.got == (65 if router else 0)
