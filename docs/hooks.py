@@ -17,13 +17,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-CHECKOUT = Path(__file__).parents[1]
+SHEETS = Path(__file__).parents[1] / "vagrant" / "labs"
 LABS = "../vagrant/labs/"  # as a page of docs/ writes it
 WIDE_TABLE = re.compile(r"^\|(.*\|){6}$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the names that files have in the site into the navigation; all sheets follow the first."""
+    """Name pages in the navigation as they are in the site; all sheets follow the first."""
     sheets = [f"labs/{name}" for name in _sheets()]
     for section in config.nav or []:
         for title, pages in section.items():
@@ -36,12 +36,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each sheet and each notebook."""
-    for name in _sheets():
-        text = (CHECKOUT / "vagrant" / "labs" / name).read_text(encoding="utf-8")
+    """Add a page for each sheet and each notebook, and what lies beside the sheets."""
+    for file in [SHEETS / name for name in _sheets()] + sorted(SHEETS.glob("*/*.[pt]*")):
+        text = file.read_text(encoding="utf-8")
         # From labs/1-addresses/ the folder docs/ of the checkout is two up.
         text = text.replace("](../../../docs/", "](../../").replace("](../../docs/", "](../")
-        files.append(File.generated(config, f"labs/{name}", content=text))
+        name = f"labs/{file.relative_to(SHEETS).as_posix()}"
+        files.append(File.generated(config, name, content=text))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         text = "\n\n".join(_markdown(json.loads(notebook.content_string)))
         files.append(File.generated(config, _page_of(notebook.src_uri), content=text))
@@ -69,8 +70,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def _sheets() -> list[str]:
-    folder = CHECKOUT / "vagrant" / "labs"
-    return ["README.md", *sorted(f"{s.parent.name}/README.md" for s in folder.glob("*/README.md"))]
+    return ["README.md", *sorted(f"{s.parent.name}/README.md" for s in SHEETS.glob("*/README.md"))]
 
 
 def _page_of(name: str) -> str:
@@ -92,7 +92,8 @@ def _output(output: dict[str, Any]) -> str:
     """Return what a cell showed: the picture, the table, or the text."""
     data = output.get("data", {"text/plain": output.get("text", "")})
     if "image/png" in data:
-        return f'<img alt="figure" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+        picture = "".join(data["image/png"]).strip()
+        return f'<img alt="figure" src="data:image/png;base64,{picture}">'
     if "text/html" in data:
         # An empty line would end a block of HTML.
         table = re.sub(r"\n\s*\n", "\n", "".join(data["text/html"]).strip())

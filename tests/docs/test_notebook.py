@@ -32,7 +32,7 @@ def shown(notebook: dict[str, Any]) -> list[list[str]]:
     """Return what each cell shows, as text; blanks aside, which versions of pandas set anew."""
     outputs = [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
     texts = [[o.get("text") or o["data"]["text/plain"] for o in cell] for cell in outputs]
-    return [[" ".join(text.split()) for text in cell] for cell in texts]
+    return [[" ".join("".join(text).split()) for text in cell] for cell in texts]
 
 
 def test_cells_run_in_order_and_show_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
