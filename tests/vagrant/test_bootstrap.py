@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,7 +114,7 @@ class Machine:
         self, *command: str | Path, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         process = self.start(*command, cwd=cwd)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def provision(self) -> subprocess.CompletedProcess[str]:
@@ -188,15 +187,15 @@ def test_second_run_changes_nothing(machine: Machine) -> None:
     assert machine.everything() == before
 
 
-def test_what_is_ready_starts_fast(machine: Machine) -> None:
+def test_what_is_ready_needs_few_programs_to_start(machine: Machine) -> None:
     machine.provision()
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        machine.pillarbox("topo")
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(5)) < 0.3
+    for tool in set(TOOLS) - {"id"}:  # which is another's already
+        count = f'#!/bin/sh\necho {tool} >>"$MACHINE/ran"\nexec {shutil.which(tool)} "$@"\n'
+        machine.program(tool, count)
+    assert machine.pillarbox("topo").returncode == 0
+    ran = (machine.folder / "ran").read_text().split()
+    assert 0 < len(ran) < 20, ran  # a millisecond each; to look whether Python works takes 100
+    assert machine.pip_runs == 1
 
 
 def test_killed_run_is_begun_again(machine: Machine) -> None:
@@ -215,7 +214,7 @@ def test_two_at_once_provision_once(machine: Machine) -> None:
     script = machine.checkout / "vagrant/provision.sh"
     both = [machine.start("sh", script) for _ in range(2)]
     for process in both:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
         assert process.returncode == 0, err
     assert machine.pip_runs == 1
 
