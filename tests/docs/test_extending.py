@@ -43,7 +43,7 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
     )

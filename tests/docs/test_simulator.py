@@ -28,7 +28,7 @@ def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     *said, last = done.stdout.splitlines()

@@ -41,7 +41,7 @@ def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

@@ -36,7 +36,7 @@ def bench(*arguments: str, first_on_path: Path | None = None) -> subprocess.Comp
         [sys.executable, "-m", "experiments", "bench", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
     )

@@ -27,7 +27,7 @@ def pillarbox(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "experiments", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

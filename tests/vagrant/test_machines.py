@@ -108,7 +108,7 @@ def test_vagrant_accepts_the_file(provider: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=150,
     )
     told = ran.stdout + ran.stderr
     if "could not be found, but was requested" in told:
