@@ -130,6 +130,7 @@ class Live:
     def __exit__(self, *failure: object) -> None:
         self._stop_screen()
         if self.moving:
+            self.console.print()  # results come below
             self.console.show_cursor(True)  # whoever hid it may have been killed
 
     # -- what the runner tells -----------------------------------------------------------------

@@ -45,6 +45,7 @@ class Session:
     pidfd: int = -1  # of the client, until its exit was noticed
     stream: socket.socket | None = None  # the client's, for asking about
     began_s: float = 0.0  # when the stream was found
+    last_read: int = 0  # what had been received when it was last asked for
 
     @property
     def port(self) -> int:
@@ -79,17 +80,19 @@ class Session:
         return self.stream is not None
 
     def bytes_read(self) -> int:
-        """Return how much the client has received and read."""
+        """Return how much the client has received and read, or had when it exited."""
         if self.stream:
             with suppress(OSError, ValueError):  # closed just now
                 waiting = fcntl.ioctl(self.stream, FIONREAD, bytes(4))
                 received = tcp_info(self.stream).get("bytes_received", 0)
-                return max(0, received - int.from_bytes(waiting, sys.byteorder))
-        return 0
+                now_read = received - int.from_bytes(waiting, sys.byteorder)
+                self.last_read = max(self.last_read, now_read)
+        return self.last_read
 
     def let_go(self) -> None:
         """Close what was open of a client that has exited."""
         if self.stream:
+            self.bytes_read()
             self.stream.close()
         if self.pidfd >= 0:
             os.close(self.pidfd)
