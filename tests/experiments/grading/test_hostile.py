@@ -72,12 +72,8 @@ def grows():
 """
 
 
-PATIENT_S = 30.0  # a guard only: where an answer comes, on the busiest of machines
-
-
 @pytest.fixture
 def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
-    monkeypatch.setattr(child, "DECISION_S", PATIENT_S)
     monkeypatch.setattr(child, "MEMORY_BYTES", 32 << 20)
     with Keeper(BEHAVIOURS, ["topos.dpillar"], ["dpillar,4,2"]) as keeper:
         yield keeper
@@ -109,12 +105,12 @@ def asked_twice(one: Child, name: str) -> None:
     ],
 )
 def test_stopped(keeper: Keeper, name: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = keeper.child()
+    one, patient_s = keeper.child(), child.DECISION_S
     if says == "no answer within":
         monkeypatch.setattr(child, "DECISION_S", 1.0)
     with pytest.raises(Stopped, match=says):
         asked_twice(one, name)
-    monkeypatch.setattr(child, "DECISION_S", PATIENT_S)
+    monkeypatch.setattr(child, "DECISION_S", patient_s)
     assert call(keeper, "echo", 7) == 7  # the next child knows nothing of it
 
 
@@ -161,7 +157,6 @@ def test_there_is_no_network(keeper: Keeper) -> None:
 @pytest.mark.root
 def test_root_becomes_nobody_and_passes_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PILLARBOX_GRADE_SECRET", "word")
-    monkeypatch.setattr(child, "DECISION_S", PATIENT_S)
     with Keeper(BEHAVIOURS, [], []) as keeper:
         user, variables, _ = call(keeper, "knows")  # type: ignore[misc]
     assert user == 65534
@@ -197,7 +192,8 @@ def graded(source: str) -> engine.Report:
 def test_file_that_never_gets_to_its_functions(
     line: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "DECISION_S", 1.0 if says == "no answer" else PATIENT_S)
+    if says == "no answer":
+        monkeypatch.setattr(child, "DECISION_S", 1.0)
     report = graded(f"{line}\n{MODEL.read_text()}")
     assert report.got == 0
     assert says in report.marks[0].told
