@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="For each of the two linear programs of the optimum.",
 )
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Show what routings that adapt to traffic reach after so many rounds of probes as well.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     topology: Topology,
@@ -49,6 +55,7 @@ def command(
     fail: tuple[str, ...],
     seed: int,
     seconds: float,
+    rounds: int,
     as_json: bool,
 ) -> None:
     """Show what each routing carries, and what share that is of the optimum.
@@ -61,16 +68,17 @@ def command(
     pillarbox gap bcube,4,1 0.0 2.3 --fail switch:s4
     pillarbox gap dpillar,4,3 --routing sp-cw --routing mp-both --flows permutation
     pillarbox gap dcell,4,1 --fail link:0.3-4.0 --json
+    pillarbox gap bcube,4,2 --flows permutation --routing bsr --rounds 10
     """
     failures = parse_failures(topology, fail)
     if ends:
         require(
-            len(ends) == 2 and pattern is None,
-            "name no server, for the whole network, or two, and those without --flows",
+            len(ends) == 2 and pattern is None and not rounds,
+            "name no server, for the whole network, or two, and those without --flows and --rounds",
         )
         _between(topology, ends, routings, failures, as_json)
         return
-    _whole(topology, pattern or "all-to-all", routings, failures, seed, seconds, as_json)
+    _whole(topology, pattern or "all-to-all", routings, failures, seed, seconds, rounds, as_json)
 
 
 # -- the whole network ---------------------------------------------------------------------------
@@ -83,6 +91,7 @@ def _whole(
     failures: Failures,
     seed: int,
     seconds: float,
+    rounds: int,
     as_json: bool,
 ) -> None:
     """Tell what becomes of all flows."""
@@ -98,7 +107,7 @@ def _whole(
         if failures.nodes.isdisjoint((flow.source, flow.destination))
     ]
     require(bool(pairs), f"no two servers that work are left for {pattern}")
-    found = gap(topology, pairs, routings, failures, seed, seconds)
+    found = gap(topology, pairs, routings, failures, seed, seconds, rounds)
     if as_json:
         click.echo(json.dumps({"topology": topology.spec, "flows": pattern, **_plain(found)}))
         return
@@ -159,7 +168,7 @@ def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
         "any rates, by which some flows may get nothing. ABT, the aggregate bottleneck throughput: "
         "all flows as slow as the slowest, beside the largest total of equal rates. The optimum "
         "may split flows over all ways. A routing with several paths for a pair takes a random one "
-        "for each flow."
+        "for each flow; a row with a round is what flows come to by choosing again and again."
     ]
     if found.flows < wanted:
         told.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")

@@ -7,7 +7,7 @@ what follows from counting alone still holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -28,9 +28,10 @@ from experiments.fluid.links import (
 )
 from experiments.fluid.program import MOST_SECONDS
 from experiments.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
-from experiments.simulator import around
+from experiments.simulator import adapting, around
 from hosts.base.algorithms import SHORTEST
 from hosts.base.failures import NONE, Failures
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 Pair = tuple[int, int]
@@ -67,6 +68,7 @@ def gap(
     failures: Failures = NONE,
     seed: int = 1,
     seconds: float = MOST_SECONDS,
+    rounds: int = 0,
 ) -> Gap:
     """Return what routings reach, and what would be possible.
 
@@ -86,6 +88,8 @@ def gap(
         Of the choice between paths.
     seconds : float
         For each of two linear programs.
+    rounds : int
+        What routings that adapt to traffic reach after so many rounds of probes stands there too.
 
     Examples
     --------
@@ -108,6 +112,10 @@ def gap(
         _reached(topology, name, _routes(topology, name, pairs, failures, seed), failures)
         for name in names
     ]
+    reached += [
+        _reached(topology, f"{name}, round {rounds}", routes, failures)
+        for name, routes in _adapted(topology, names, pairs, failures, seed, rounds)
+    ]
     best_total = best_throughput = None
     works = working_links(topology, failures)
     if joined and is_small_enough(topology, joined):
@@ -125,6 +133,30 @@ def _routes(
     sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
     works, random = working_links(topology, failures), numpy.random.default_rng(seed)
     return around.routes(topology, name, sources, destinations, works, random)
+
+
+def _adapted(
+    topology: Topology,
+    names: Sequence[str],
+    pairs: Sequence[Pair],
+    failures: Failures,
+    seed: int,
+    rounds: int,
+) -> Iterator[tuple[str, Routes]]:
+    """Yield what becomes of flows, by each routing that adapts to traffic."""
+    known = [name for name in names if name in adapting.routings(topology)] if rounds else []
+    require(
+        bool(known) or not rounds,
+        f"none of these routings of {topology.spec} adapts to traffic: leave out the rounds",
+    )
+    sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
+    works = working_links(topology, failures)
+    for name in known:
+        random = numpy.random.default_rng(seed)
+        flows = adapting.adapting(topology, name, sources, destinations, random, works)
+        for _ in range(rounds):
+            flows.probe()
+        yield name, flows.routes()
 
 
 def _reached(topology: Topology, name: str, routes: Routes, failures: Failures) -> Reached:
