@@ -59,10 +59,12 @@ def notes(networks: Networks, seed: int, draws: int) -> tuple[str, ...]:
         f"{routing}"
         for name, (spec, routing) in networks.items()
     ]
+    drawn = f"Mean of {draws} draws of failures and its 95 % confidence interval"
+    if draws == 1:
+        drawn = "One draw of failures"
     return (
         "; ".join(told) + ".",
-        f"Mean of {draws} draws of failures and its 95 % confidence interval, seed {seed}. "
-        "Aggregate bottleneck throughput (ABT) of all-to-all traffic between the servers that "
+        f"{drawn}, seed {seed}. Aggregate bottleneck throughput (ABT) of all-to-all traffic between the servers that "
         "work; flows that are cut off are not counted.",
         "FiConn's TOR and the tree know one path for each pair: a failure on it cuts the pair off, "
         "and relieves the others. BCube's and DPillar's flows take a random path of their sets.",

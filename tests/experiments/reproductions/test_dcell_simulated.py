@@ -86,13 +86,18 @@ def test_a_sample_of_sources_is_enough_for_dcell_routing(
 ) -> None:
     monkeypatch.setattr(dcell_table1, "PAPERS", {"dcell,5,2": (5.22, 1.23, 5.50, 1.33)})
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 0)
-    monkeypatch.setattr(dcell_table1, "TASK_PAIRS", 3 * 930)  # 8 sources: 3, 3 and 2
+    monkeypatch.setattr(dcell_table1, "TASK_SOURCES", {"shortest": 8, "DCellRouting": 3})
     some = dcell_table1.reproduce(settings)
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 10**6)
     every = dcell_table1.reproduce(settings)
     for column in dcell_table1.COLUMNS[2:]:
         ours = (find(one.points, "dcell,5,2", column).ours for one in (some, every))
         assert next(ours) == pytest.approx(next(ours), abs=1e-9)
+    shortest = find(some.points, "dcell,5,2", "shortest, mean")
+    assert shortest.low is not None
+    assert shortest.high is not None
+    assert shortest.low < 5.224 < shortest.high  # all pairs'
+    assert find(every.points, "dcell,5,2", "shortest, mean").low is None
 
 
 def test_partial_networks_hold_whole_racks_and_fail_by_them(
