@@ -7,8 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.reporting.units import three_figures
 from experiments.runs.statistics import Comparison, Estimate, compare_runs, estimate
-from experiments.runs.summary import COMPLETION, GOODPUT, Measure, values
+from experiments.runs.summary import (
+    COMPLETION,
+    GOODPUT,
+    Measure,
+    main_measure,
+    sentences,
+    table,
+    value_and_interval,
+    values,
+)
 
 if TYPE_CHECKING:
     from experiments.runs.records import Run
@@ -23,6 +33,7 @@ PARTS = {
 }
 IDENTITIES = {"name", "about", "label"}  # of a plan: what it is called makes no difference
 NOTHING = "nothing"
+MOST_LETTERS = 120  # of a value; --json has all of it
 
 
 class Change(NamedTuple):
@@ -63,7 +74,7 @@ def difference(first: Run, second: Run) -> Difference:
         tuple(
             result
             for system in both
-            for measure in (GOODPUT, COMPLETION)
+            for measure in _measures(first, second)
             if (result := _result(first, second, system, measure)) is not None
         ),
         (
@@ -102,6 +113,13 @@ def _result(first: Run, second: Run, system: str, measure: Measure) -> Result | 
     return Result(system, measure, estimate(a), estimate(b), compare_runs(b, a))
 
 
+def _measures(first: Run, second: Run) -> tuple[Measure, ...]:
+    """Return what is compared: how long it took only where flows have a volume in both runs."""
+    volumes = [run.manifest["plan"]["workload"]["volume_bytes"] for run in (first, second)]
+    volumed = all(main_measure(volume) is COMPLETION for volume in volumes)
+    return (GOODPUT, COMPLETION) if volumed else (GOODPUT,)
+
+
 def _invalid(run: Run) -> int:
     return sum(not one["valid"] for one in run.told)
 
@@ -112,45 +130,64 @@ def text_of(found: Difference) -> str:
 
 
 def _changes_text(found: Difference) -> str:
+    changes = [change for change in found.changes if not _of_one_run_alone(found, change)]
     if not found.changes:
         return "Both ran the same plan with the same programs on the same machine."
     lines = []
     for part, title in PARTS.items():
-        changes = [change for change in found.changes if change.part == part]
-        if changes:
+        own = [change for change in changes if change.part == part]
+        if own:
             lines.append(f"{title[0].upper()}{title[1:]} differ" + "s" * (title[-1] != "s") + ":")
-            lines += [
-                f"  {change.name}: {_shown(change.first)} -> {_shown(change.second)}"
-                for change in changes
-            ]
+            lines += [f"  {one.name}: {_shown(one.first)} -> {_shown(one.second)}" for one in own]
     return "\n".join(lines)
 
 
+def _of_one_run_alone(found: Difference, change: Change) -> bool:
+    """Tell whether it is of a system that the other run has not: that is said once."""
+    return change.part in ("networks", "systems") and any(change.name in one for one in found.only)
+
+
 def _results_text(found: Difference) -> str:
+    blocks = [_table(found.results)] if found.results else []
     lines = []
-    for one in found.results:
-        scale, unit = one.measure.scale, one.measure.unit
-        a, b = one.first.value * scale, one.second.value * scale
-        lines.append(f"{one.system}: {one.measure.title} {a:.4g} -> {b:.4g} {unit}: {one.ratio}")
     for run, systems in zip(("first", "second"), found.only, strict=True):
         lines += [f"{system}: in the {run} run alone" for system in systems]
     for run, count in zip(("first", "second"), found.invalid, strict=True):
         if count:
-            lines.append(f"The {run} run has {count} trials that are not valid; they do not count.")
-    if found.results:
+            are = "trials that are" if count > 1 else "trial that is"
+            lines.append(f"The {run} run has {count} {are} not valid, and no part of this.")
+    if not found.results:
+        lines.append("No system has valid trials in both runs: the results cannot be compared.")
+    elif any(one.ratio.ratio.repeats > 1 for one in found.results):
         lines.append(
-            "The intervals cover chance within the runs, not what else changed between them: to "
-            "compare two systems, put both into one experiment."
+            "Where the ratio lies with 95 % confidence covers chance within the runs, not what "
+            "else changed between them: to compare two systems, put both into one experiment."
         )
     else:
-        lines.append("No system has valid trials in both runs: the results cannot be compared.")
-    return "\n".join(lines)
+        lines.append("From one trial of each nothing follows: repeat them to know more.")
+    return "\n\n".join([*blocks, sentences(lines)])
+
+
+def _table(results: tuple[Result, ...]) -> str:
+    rows = [["", "first", "second", "second/first", ""]]
+    for one in results:
+        title = ", ".join(filter(None, (one.measure.title, one.measure.unit)))
+        first, second, ratio = one.first, one.second, one.ratio.ratio
+        value, interval = value_and_interval(ratio)
+        doubt = "" if one.ratio.differs or not interval else "no difference shown"
+        values = [three_figures(end.value * one.measure.scale) for end in (first, second)]
+        rows.append([f"{one.system}: {title}", *values, value, f"{interval} {doubt}".strip()])
+    return "\n".join(table(rows))
 
 
 def _shown(value: Any) -> str:
+    """Return a value in short."""
     if value is None:
         return NOTHING
-    return value if isinstance(value, str) and value else repr(value)
+    if isinstance(value, dict):
+        value = ", ".join(f"{name} {_shown(one)}" for name, one in value.items() if one or one == 0)
+    text = value if isinstance(value, str) and value else repr(value)
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
 
 
 def as_plain(found: Difference) -> dict[str, Any]:

@@ -182,8 +182,8 @@ def text_of(run: Run) -> str:
             rows.append(["", "", *(interval for _, interval in estimates)])
     several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
     blocks = [
-        "\n".join([*_table(rows), *([INTERVALS] if several else ())]),
-        _sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
+        "\n".join([*table(rows), *([INTERVALS] if several else ())]),
+        sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
@@ -223,7 +223,7 @@ def _comparisons(found: list[Summary], main: Measure) -> list[str]:
 
 
 def _ratio(found: Comparison) -> str:
-    value, low, high = (f"{end:.3g}" for end in found.ratio[:3])
+    value, low, high = (three_figures(end) for end in found.ratio[:3])
     if found.ratio.repeats < 2:
         return f"{value} times, by one trial of each: more --repeats tell how sure that is"
     doubt = "" if found.differs else ", which may be chance: no difference is shown"
@@ -239,15 +239,17 @@ def _failures(found: list[Summary]) -> list[str]:
 def _doubts(lines: list[str]) -> str:
     more = len(lines) - MOST_DOUBTFUL
     shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
-    return _sentences(["These trials count in no mean:", *shown] if lines else ())
+    return sentences(["These trials count in no mean:", *shown] if lines else ())
 
 
-def _sentences(lines: Iterable[str]) -> str:
+def sentences(lines: Iterable[str]) -> str:
+    """Return each sentence as lines that fit the terminal, all but the first indented."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
 
 
-def _table(rows: list[list[str]]) -> list[str]:
+def table(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines, whose first column is to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

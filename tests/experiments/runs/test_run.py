@@ -226,7 +226,7 @@ def test_invalid_trials_are_shown_and_never_averaged(tmp_path: Path):
         assert all_of_it.estimates["goodput_bps"].repeats == 3
     assert [line.split(",")[0] for line in doubtful(found)] == ["trial 1", "trial 2"]
     assert "2/3" in text_of(found) and "canary" in text_of(found)
-    assert "tree,2,2 against bcube,2,1, completion: 2.5 times" in text_of(whole)
+    assert "tree,2,2 against bcube,2,1, completion: 2.50 times" in text_of(whole)
 
 
 def test_what_cannot_be_run_is_refused_before_anything_is(tmp_path: Path):
