@@ -64,8 +64,8 @@ def notes(networks: Networks, seed: int, draws: int) -> tuple[str, ...]:
         drawn = "One draw of failures"
     return (
         "; ".join(told) + ".",
-        f"{drawn}, seed {seed}. Aggregate bottleneck throughput (ABT) of all-to-all traffic between the servers that "
-        "work; flows that are cut off are not counted.",
+        f"{drawn}, seed {seed}. Aggregate bottleneck throughput (ABT) of all-to-all traffic "
+        "between the servers that work; flows that are cut off are not counted.",
         "FiConn's TOR and the tree know one path for each pair: a failure on it cuts the pair off, "
         "and relieves the others. BCube's and DPillar's flows take a random path of their sets.",
         f"Switches, cables and network cards at the prices of {LIAO.source}; its two ports on "
