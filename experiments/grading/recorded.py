@@ -19,7 +19,7 @@ from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology
 
 MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
-MOST_DIGITS = 8
+MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # of an address; of a digit
 MOST_LEVELS = 64
 UNPLUGGED = Plug(NOTHING, 0, 0)
 
@@ -188,4 +188,4 @@ def _fit(digits: Any, radices: Any) -> bool:
     if not 0 < len(digits) == len(radices) <= MOST_DIGITS:
         return False
     pairs = zip(digits, radices, strict=True)
-    return all(type(radix) is int and whole(digit, radix) for digit, radix in pairs)
+    return all(whole(radix, MOST_VALUES) and whole(digit, radix) for digit, radix in pairs)

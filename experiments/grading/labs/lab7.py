@@ -7,7 +7,7 @@ was measured cannot be, and so is held against what is possible, and against its
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import topos
 from experiments.fluid.ideal import ideal, static_paths
 from experiments.fluid.links import link_count, routes_of
 from experiments.fluid.rates import link_loads, max_min
+from experiments.grading.child import Mistake
 from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
 from experiments.traffic.flows import Flow
 
@@ -22,6 +23,9 @@ TITLE = "All-to-all against the tree"
 FOLDER = "7-all-to-all"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
+
+
+Judge = Callable[[dict[str, Any]], Verdict]
 
 
 class Own(NamedTuple):
@@ -122,15 +126,11 @@ def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float)
 # -- what the student says -----------------------------------------------------------------------
 
 
-class Missing(Exception):  # noqa: N818 - what the file lacks, told to its author
-    """A number is not there."""
-
-
-def told(work: Work, function: str) -> Any:
+def told(work: Work, function: str) -> dict[str, Any]:
     """Return a function of the file, called: where its answers are looked up."""
     answer = work.call(function)
     if not isinstance(answer, dict):
-        raise Missing(f"{function}() returns {answer!r:.40}, not a dict")
+        raise Mistake(f"{function}() returns {answer!r:.40}, not a dict")
     return answer
 
 
@@ -140,7 +140,7 @@ def number(answers: Any, *keys: str) -> float:
         answers = answers.get(key) if isinstance(answers, dict) else None
     known = isinstance(answers, int | float) and not isinstance(answers, bool)
     if not known or not 0 < answers < 1e15:
-        raise Missing(f"{answers!r:.40} is no number above 0")
+        raise Mistake(f"{answers!r:.40} is no number above 0")
     return float(answers)
 
 
@@ -150,17 +150,10 @@ def near(got: float, right: float, tolerance: float) -> Verdict:
     return verdict(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
 
 
-def _case(work: Work, function: str, keys: Sequence[str], judge: Any) -> Case:
-    """Return a case whose judge is given the answers; what is missing in them is wrong."""
-
-    def judged() -> Verdict:
-        try:
-            verdict_: Verdict = judge(told(work, function))
-        except Missing as missing:
-            return Verdict(0.0, str(missing))
-        return verdict_
-
-    return Case("".join([f"{function}()", *(f'["{key}"]' for key in keys)]), judged)
+def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> Case:
+    """Return a case whose judge is given what the function returns."""
+    asked = "".join([f"{function}()", *(f'["{key}"]' for key in keys)])
+    return Case(asked, lambda: judge(told(work, function)))
 
 
 # -- predicted -----------------------------------------------------------------------------------

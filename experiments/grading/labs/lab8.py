@@ -150,12 +150,18 @@ def claims(work: Work) -> list[Case]:
     return cases
 
 
-def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Verdict:
-    """Judge a bound: none that is broken counts, and one twice too wide says half as much."""
+def claimed(work: Work, network: Recorded, name: str) -> float:
+    """Return the value of one of the class's own bounds."""
     bound = work.of(name, network=network.spec)
-    value = bound[0] if isinstance(bound, list) and bound else bound
+    value = bound[0] if isinstance(bound, list) and bound else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        return Verdict(0.0, f"{value!r:.40} is no number above 0")
+        raise Mistake(f"{bound!r:.60} is no Bound with a value above 0")
+    return float(value)
+
+
+def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Verdict:
+    """Judge a bound: one that is broken is worth nothing, one that is twice too wide half."""
+    value = claimed(work, network, name)
     if not found:
         return Verdict(0.0, APART)
     share = found / value if upper else value / found
@@ -169,26 +175,15 @@ def packets(work: Work) -> list[Case]:
     """Send packets between all pairs, or as many; each within the hops that the class claims."""
     cases: list[Case] = []
     for network, many in zip(sizes(work), (PACKETS, OTHER_PACKETS), strict=False):
+        try:
+            hops = claimed(work, network, "diameter_bound")
+        except Mistake:
+            hops = 0.0  # nothing is promised, and nothing kept
         pairs = _pairs(network, work.draw(f"packets {network.spec}"), many)
         found = trips(work, network, NONE, pairs)
-        claim = _Claim(work, network)
         ways = work.kept.setdefault(network.spec, [])
-        cases += [_packet(network, found, pair, claim, ways) for pair in pairs]
+        cases += [_packet(network, found, pair, hops, ways) for pair in pairs]
     return cases
-
-
-class _Claim:
-    """The class's own bound of the hops, asked once."""
-
-    def __init__(self, work: Work, network: Recorded) -> None:
-        try:
-            self.hops = work.of("diameter_bound", network=network.spec)[0]
-        except (Mistake, TypeError, IndexError):
-            self.hops = None
-
-    def holds(self, path: Path) -> bool:
-        """Tell whether a way is within it."""
-        return isinstance(self.hops, int | float) and len(path) <= self.hops
 
 
 def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
@@ -198,7 +193,7 @@ def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
 
 
 def _packet(
-    network: Recorded, found: Iterator[Trip], pair: Pair, claim: _Claim, ways: list[Path]
+    network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, ways: list[Path]
 ) -> Case:
     """Judge one packet: half for arriving at all. The ways of those that do are kept."""
 
@@ -208,8 +203,8 @@ def _packet(
         if path is None:
             return Verdict(0.0, f"{lost}; so far {way_told(network, trip.path)}")
         ways.append(path)
-        told = f"{len(path)} hops, {claim.hops!r:.20} are claimed: {way_told(network, path)}"
-        return RIGHT if claim.holds(path) else Verdict(0.5, told)
+        told = f"{len(path)} hops, {hops:g} are claimed: {way_told(network, path)}"
+        return RIGHT if len(path) <= hops else Verdict(0.5, told)
 
     ends = " to ".join(map(network.address, pair))
     return Case(f"{network.spec}, packet from {ends}", judge)

@@ -102,6 +102,7 @@ def test_cable_that_only_one_end_knows_is_none(old: str, new: str, says: str) ->
         ("return digits[0]", "return digits[1]", "IndexError"),
         ("return (self.servers,)", "return ()", "radices"),
         ("return (self.servers,)", "return ('x',)", "radices"),
+        ("return (self.servers,)", "return (10**30,)", "radices"),
     ],
 )
 def test_address_that_does_not_lead_back(old: str, new: str, says: str) -> None:
