@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import permutations
+from random import Random
 from typing import Any
 
 import numpy
 import pytest
 
 import topos
-from experiments.fluid.links import Routes, link_count, links_of, routes_of
+from experiments.fluid.links import Routes, link_count, links_of, routes_of, working_links
 from experiments.fluid.rates import link_loads, max_min
 from experiments.simulator import adapting
 from experiments.simulator.failures import Broken, draw
 from experiments.simulator.flows import random_flows
 from experiments.simulator.probing import Probed
 from experiments.simulator.tar import Tar
+from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST
-from hosts.base.failures import NONE, Failures
+from hosts.base.failures import NONE, Failures, parse_failures
+from hosts.base.load import router_for
 from hosts.base.path import Path
 from hosts.base.probing import Probing
-from hosts.base.timers import PAPER
+from hosts.base.timers import FAST, PAPER
 from hosts.bcube.bsr import HOP_COST
 from hosts.bcube.selection import Selection
 from hosts.dpillar.aware import Scheduled
 from hosts.dpillar.choices import schedule, tunnels
+from hosts.memory.network import MemoryNetwork
 from topos.base.errors import TopologyError
 
 STEPS, FLOWS = 35, 60
@@ -264,3 +269,47 @@ def test_each_network_has_its_own() -> None:
     assert isinstance(flows, Tar) and len(flows.routes().links)
     with pytest.raises(TopologyError, match="no routing 'tor' of ficonn,4,1 adapts"):
         adapting.adapting(ficonn, "tor", *ends, random)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "fails"),
+    [
+        ("ficonn,4,1", "tar", ["server:1.0", "link:0.1-s0"]),  # one third FiConn: nothing is drawn
+        ("bcube,4,1", "bsr", ["server:1.3", "switch:s5"]),
+        ("dpillar,4,2", "mp-aware", ["server:0.1.1", "switch:s1"]),
+    ],
+)
+def test_lone_flows_go_around_failures_as_packets_do(
+    spec: str, name: str, fails: list[str]
+) -> None:
+    """The routers themselves, with all their messages, in a network in memory."""
+    network = topos.parse(spec)
+    failures, make = parse_failures(network, fails), router_for(network, name)
+    net = MemoryNetwork(network, lambda t, server: make(t, server, timers=FAST, seed=0))
+    for node in failures.nodes:
+        if node < network.servers:
+            net.kill(node)
+        else:
+            net.stop_switch(node - network.servers)
+    for pair in failures.links:
+        net.cut(*pair)
+    net.run(0.5)
+    alive = [server for server in range(network.servers) if server not in failures.nodes]
+    pairs = Random(1).sample(list(permutations(alive, 2)), 25)
+    detours = 0
+    for pair in pairs:
+        for _ in range(3):  # the first may only find out
+            trip = net.send_udp(*pair)
+            net.run(0.3)
+        ends = numpy.array(pair)[:, None]
+        works, random = working_links(network, failures), numpy.random.default_rng(1)
+        flow = adapting.adapting(network, name, ends[0], ends[1], random, works)
+        flow.probe()
+        found = flow.routes().links
+        theirs = links_of(network, trip.path) if trip.arrived_s else found[:0]
+        assert len(found) == len(theirs)
+        # BSR knows which links have failed, and not what behind them: of equally long replacements
+        # it may choose another.
+        assert found.tolist() == theirs.tolist() or (name == "bsr" and works[found].all())
+        detours += trip.path != route(network, name, *pair).paths[0]
+    assert detours
