@@ -52,14 +52,15 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     """
     if not pairs:
         return
-    links, near, far = (column[works[cabled_ends(topology)[0]]] for column in cabled_ends(topology))
+    links, near, far = cabled_ends(topology)
+    near, far = near[works[links]], far[works[links]]
     ends = numpy.array(pairs, numpy.int64)
     ways = _links_of_shortest_ways(topology, ends, near, far)
     each = f"{ways / len(pairs):.3g} on a flow's shortest way"
-    yield Limit("links", len(pairs) * len(links) / ways, f"{len(links)} links, and {each}")
+    yield Limit("links", len(pairs) * len(near) / ways, f"{len(near)} links, and {each}")
     yield _ports(topology, ends, near)
     every = topology.servers * (topology.servers - 1)
-    whole = len(links) == 2 * topology.cables and len(set(pairs)) == len(pairs) == every
+    whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
     if whole and topology.servers <= MOST_SERVERS:
         cut = bisection(topology, BISECTION_S).upper
         assert cut is not None
