@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from experiments import reproductions
 from experiments.reproductions._sweep import FOLDER
 
@@ -17,7 +19,7 @@ TEXT = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
 
 
 def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
-    measure, program = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    measure, program, _ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert measure.startswith("# degrade.py\n")
     (tmp_path / "degrade.py").write_text(measure)
     (tmp_path / "sweep.py").write_text(program)
@@ -36,6 +38,13 @@ def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
     assert len(found) == 10 and max(found[:5]) < min(found[5:])
     assert said[-1].startswith("peak memory of a task: ")
     assert len(list((tmp_path / "degraded").iterdir())) == 10
+
+
+def test_flows_adapt_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, program = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    exec(compile(program, "simulator.md", "exec"), {})
+    first, *_, last = map(int, capsys.readouterr().out.split())
+    assert first < last, "they get more and more"
 
 
 def test_figures_and_folders_are_there() -> None:
