@@ -289,7 +289,15 @@ class KernelTable:
 
     def used_since_last(self) -> Usage:
         """Return what was used since this was last asked."""
-        return Usage(self._flows.used(_flow), self._relays.used(self._relay))
+        return Usage(self.flows_used(), self.relays_used())
+
+    def flows_used(self) -> dict[FlowKey, Used]:
+        """Return those about packets of this server's applications that were used since then."""
+        return self._flows.used(_flow)
+
+    def relays_used(self) -> dict[RelayKey, Used]:
+        """Return the others."""
+        return self._relays.used(self._relay)
 
     def close(self) -> None:
         """Take the programs off the interfaces.
