@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 FOREVER_S = 1e9
 PING_S = 0.5
-RECOVERED_S = 4.0
+RECOVERED_S, SETTLED_S = 4.0, 6.0
+FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
 
 ROUTER = '''"""The router that a grader's forwarders load."""
@@ -98,6 +99,18 @@ class LiveWork:
             if self.pings(*waiting[-1]):
                 waiting.pop()
         return not waiting
+
+    def settles(
+        self, pair: tuple[int, int], fits: Callable[[list[str]], bool]
+    ) -> tuple[bool, list[str]]:
+        """Tell whether packets of one flow take such a way before long, and the last one's way."""
+        deadline = time.monotonic() + SETTLED_S
+        while True:
+            found = self.lab.trace(*pair, source_port=FLOW_PORT)
+            if found["delivered"] and fits(found["path"]):
+                return True, found["path"]
+            if time.monotonic() > deadline:
+                return False, found["path"]
 
     @contextmanager
     def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:

@@ -7,7 +7,6 @@ told of them.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -41,7 +40,7 @@ PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 ANSWERED_S = 0.01  # a message over a few hops
 FIRST_PORT = 4000
-LIVE_PAIRS, SETTLED_S = 4, 6.0
+LIVE_PAIRS = 4
 LIVE_LOAD = 0.3  # of a cable: more than the tenth that does not matter
 
 Pair = tuple[int, int]
@@ -231,10 +230,9 @@ def live_busy(work: LiveWork) -> list[Case]:
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
 
     def judge() -> Verdict:
-        before = _settles(work, pair, best_paths(bcube, pair, {}, NONE))
-        if before is not RIGHT:
-            return before
-        used = work.lab.trace(*pair, source_port=FIRST_PORT)["path"]
+        settled, used = work.settles(pair, lambda path: len(path) > 2)
+        if not settled:
+            return Verdict(0.0, f"before, it went {' '.join(used)}")
         source, relay = pair[0], bcube.server(used[1])
         port = next(port for port in range(bcube.ports) if relay in bcube.peers(source, port))
         rate_bps = (work.lab.settings.rate_mbit or 0) * MEGABIT
@@ -283,11 +281,5 @@ def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Verdict:
     """Judge whether packets of one flow take one of these paths before long."""
     name = work.lab.topology.address
     wanted = [[name(server) for server in path.servers] for path in right]
-    deadline = time.monotonic() + SETTLED_S
-    while True:
-        found = work.lab.trace(*pair, source_port=FIRST_PORT)
-        if found["delivered"] and found["path"] in wanted:
-            return RIGHT
-        if time.monotonic() > deadline:
-            said = f"it went {' '.join(found['path'])}, the best is {' '.join(wanted[0])}"
-            return Verdict(0.0, said)
+    settled, path = work.settles(pair, lambda path: path in wanted)
+    return verdict(settled, f"it went {' '.join(path)}, the best is {' '.join(wanted[0])}")

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from experiments.grading.child import Mistake, Stopped
-from experiments.grading.live import sealed
+from experiments.grading.child import Mistake
+from experiments.grading.labs.asked import Sealed, Student
 from experiments.grading.packets import path_of
 from experiments.grading.remote import whole
 from hosts.base.actions import Action, Deliver, Drop
@@ -30,14 +30,6 @@ from topos.bcube import BCube
 
 MOST_PATHS = 64  # of an answer
 NO_PATH = "no path is left"
-
-
-class Student(Protocol):
-    """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
-
-    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
-        """Return the answer; raise Mistake for an exception in the file."""
-        ...
 
 
 def asked_paths(student: Student, bcube: BCube, source: int, destination: int) -> list[Path]:
@@ -167,20 +159,6 @@ class Source(Forwarding):
 
 def _links(path: Path) -> Iterator[Pair]:
     return (frozenset(hop) for hop in pairwise(path.servers))
-
-
-class Sealed:
-    """A student's file in a sealed child of one live server."""
-
-    def __init__(self, given: str, topology: BCube) -> None:
-        self.child = sealed(given, topology)
-
-    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
-        """Return what a function of the file returns."""
-        try:
-            return self.child.ask({"call": function, "arguments": arguments, "network": network})
-        except Stopped as stopped:
-            raise Mistake(f"stopped: {stopped}") from stopped
 
 
 class LiveSource(Source):

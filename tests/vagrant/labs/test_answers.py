@@ -9,7 +9,7 @@ from experiments.grading import engine
 ANSWERS = Path(__file__).parent / "answers"
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 # A student of each lab, and what answers get, check by check.
-STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 7: "s0", 8: "s4"}
+STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 6: "s0", 7: "s0", 8: "s4"}
 EXPECTED: dict[str, list[float]] = {
     "lab1/model_bcube": [20, 35, 20, 10, 15],
     "lab1/wrong_order": [13.5, 35, 20, 10, 11.25],
@@ -41,6 +41,12 @@ EXPECTED: dict[str, list[float]] = {
     "lab5/wrong_neighbour": [24.06, 7.5, 10, 8, 7, 11, 9.17],
     "lab5/wrong_own": [35, 10, 10, 8, 3.5, 15, 15],
     "lab5/wrong_upwards": [10.55, 1.82, 10, 8, 7, 12.29, 6.98],
+    "lab6/model": [25, 10, 6, 8, 8, 4, 4, 20, 15],
+    "lab6/wrong_again": [25, 10, 4.93, 8, 8, 4, 4, 8.59, 15],
+    "lab6/wrong_first": [25, 10, 6, 8, 8, 4, 0, 20, 15],
+    "lab6/wrong_link": [18.75, 7.5, 3.87, 4, 5.87, 3.33, 0, 3.48, 15],
+    "lab6/wrong_onward": [25, 10, 6, 8, 5.07, 4, 0, 5.56, 2.14],
+    "lab6/wrong_straight": [25, 10, 6, 4, 8, 4, 4, 18, 15],
     "lab7/model": [20, 30, 15, 10, 15, 10],
     "lab7/wrong_belief": [20, 30, 15, 10, 0, 0],
     "lab7/wrong_headers": [20, 30, 5, 10, 5, 10],
@@ -56,6 +62,7 @@ EXPECTED: dict[str, list[float]] = {
 }
 # The other networks of lab 1, and of lab 3.
 OTHERS = {"lab1/model_ficonn": "s1", "lab1/model_dcell": "s3", "lab1/model_dpillar": "s8"}
+OTHERS |= {"lab6/model": "s1"}
 OTHERS |= {"lab3/model": "s5", "lab4/model": "s0", "lab4/model_order": "s0", "lab5/model": "ada"}
 OTHERS |= {"lab8/model": "s7"}
 

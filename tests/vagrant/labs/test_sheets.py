@@ -27,6 +27,7 @@ MODELS = {
     3: ("model", "s0"),
     4: ("model", "s1"),
     5: ("model", "s0"),
+    6: ("model", "s0"),
     7: ("model", "s0"),
     8: ("model", "s4"),
 }

@@ -1,0 +1,31 @@
+"""A student's file whose functions decide for routers of ours: who asks it, and how."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from experiments.grading.child import Mistake, Stopped
+from experiments.grading.live import sealed
+from topos.base.topology import Topology
+
+
+class Student(Protocol):
+    """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
+
+    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return the answer; raise Mistake for an exception in the file."""
+        ...
+
+
+class Sealed:
+    """A student's file in a sealed child of one live server."""
+
+    def __init__(self, given: str, topology: Topology) -> None:
+        self.child = sealed(given, topology)
+
+    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return what a function of the file returns."""
+        try:
+            return self.child.ask({"call": function, "arguments": arguments, "network": network})
+        except Stopped as stopped:
+            raise Mistake(f"stopped: {stopped}") from stopped

@@ -1,0 +1,275 @@
+"""Path probes of FiConn whose next hops a student's file chooses: lab 6, in memory and live.
+
+Wherever Algorithm 3 looks at a server's two outgoing links, the file's ``choose`` is asked, and
+its answer is compared with that of `hosts.ficonn.tar`. Which third FiConn a bypass leads through
+is left to the student: the answer is compared with the decision of a server that draws the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+from experiments.grading.child import Mistake
+from experiments.grading.labs.asked import Sealed, Student
+from experiments.grading.remote import whole
+from hosts.base.actions import Action, Drop
+from hosts.base.path import Step
+from hosts.ficonn.router import Tar
+from hosts.ficonn.tar import (
+    BYONE,
+    BYZERO,
+    MOST_HOPS,
+    Arrived,
+    Back,
+    Decision,
+    Onward,
+    Probe,
+    Sight,
+    Stuck,
+    Way,
+    decide,
+    first_probe,
+)
+from hosts.wire.dcn import DcnHeader
+from hosts.wire.ipv4 import FlowKey
+from topos.ficonn import BACKUP, FiConn
+
+STEPS = 10  # in which a live port's bandwidth is told: noise is no reason to leave TOR's way
+
+
+class Free(NamedTuple):
+    """The available bandwidth of a server's two outgoing links."""
+
+    backup_bps: int  # hb; 0 for a link that has failed
+    switch_bps: int  # zb
+
+
+class Question(NamedTuple):
+    """What `choose` is asked: at a server, about a probe that came from there (None: its own)."""
+
+    server: int
+    probe: Probe
+    came: Step | None
+    free: Free
+
+
+class Wanted(random.Random):
+    """Draws a certain number first."""
+
+    def __init__(self, first: int | None) -> None:
+        super().__init__(0)
+        self.first = first
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        """Return that number once, if it can be drawn, then any."""
+        first, self.first = self.first, None
+        return first if first is not None and first < start else super().randrange(start)
+
+
+def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision:
+    """Return what Algorithm 3 does, drawing that member of the FiConn_l for a bypass if it can.
+
+    Of a bypass at a higher level, where one was made already at the server's own, nothing is asked.
+    A link that has failed is one without bandwidth (section IV.A), which may be the last way left.
+    """
+    level = ficonn.level(asked.server)
+    above = asked.probe.progress[level:]
+    masked = tuple(BYONE if entry == BYZERO else entry for entry in above)
+    probe = asked.probe._replace(progress=(*asked.probe.progress[:level], *masked))
+    sight = Sight(lambda _: True, Wanted(third), *asked.free)
+    decision = decide(ficonn, asked.server, probe, asked.came, None, sight)
+    if isinstance(decision, Onward | Back):
+        return decision._replace(progress=(*decision.progress[:level], *above))
+    return decision
+
+
+def step_of(decision: Onward | Back) -> Step:
+    """Return where a probe goes."""
+    return decision.way.next if isinstance(decision, Onward) else decision.step
+
+
+def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
+    """Return the student's decision where it is right; raise Mistake with what is wrong.
+
+    Where there is no way around a failure nobody is asked.
+    """
+    if isinstance(usual := right(ficonn, asked), Stuck | Arrived):
+        return usual
+    server, probe, came, free = asked
+    given = server, probe.destination, came.peer if came else None, list(probe.progress), *free
+    answer = student.call("choose", *given, network=ficonn.spec)
+    decision = right(ficonn, asked, drawn_by(ficonn, asked, answer))
+    assert isinstance(decision, Onward | Back)
+    if answer != [step_of(decision).peer, list(decision.progress)]:
+        wanted = step_of(decision).peer, list(decision.progress)
+        raise Mistake(f"it answers {told(ficonn, answer)}, by Algorithm 3 {told(ficonn, wanted)}")
+    return decision
+
+
+def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
+    """Return which FiConn_{l-1} a student's answer leads through, None if it names no proxy."""
+    level = ficonn.level(asked.server)
+    try:
+        entry = answer[1][level - 1] if level else None
+    except (TypeError, IndexError, KeyError):
+        return None
+    if entry is None or not whole(entry, ficonn.servers):
+        return None
+    below, size = ficonn.sizes[level - 1], ficonn.sizes[level]
+    return int(entry % size // below) if entry // size == asked.server // size else None
+
+
+def told(ficonn: FiConn, answer: Any) -> str:
+    """Return a next hop and a PR field as text, whatever a stranger's answer is."""
+    try:
+        peer, progress = answer
+        entries = " ".join(entry_told(ficonn, entry) for entry in progress)
+        return f"{ficonn.address(peer)} with PR ({entries})"
+    except (TypeError, ValueError, KeyError):
+        return f"{answer!r:.60}"
+
+
+def entry_told(ficonn: FiConn, entry: int) -> str:
+    """Return an entry of the PR field as text."""
+    names = {BYZERO: "BYZERO", BYONE: "BYONE"}
+    return names.get(entry) or ficonn.address(entry)
+
+
+def question_told(ficonn: FiConn, asked: Question) -> str:
+    """Return a question as text, so that it can be asked again."""
+    server, probe, came, free = asked
+    entries = " ".join(entry_told(ficonn, entry) for entry in probe.progress)
+    origin = f"a probe from {ficonn.address(came.peer)}" if came else "its own probe"
+    mbit = " and ".join(f"{bps / 1e6:g}" for bps in free)
+    return (
+        f"{ficonn.spec}, server {ficonn.address(server)}, {origin} to "
+        f"{ficonn.address(probe.destination)}, PR ({entries}), {mbit} Mbit/s free on backup and "
+        "level-0 link"
+    )
+
+
+# -- whole probes --------------------------------------------------------------------------------
+
+
+class Walk(NamedTuple):
+    """How a probe got on: decisions before the first wrong one, all decisions, what was wrong."""
+
+    right: int
+    decisions: int
+    wrong: str
+    asked: tuple[Question, ...]
+
+
+def walked(
+    ficonn: FiConn,
+    ends: tuple[int, int],
+    free_of: Callable[[int], Free],
+    decide_one: Callable[[Question], Decision],
+) -> Walk:
+    """Play the network to a probe; what is no choice, Source ReRoute, is done here.
+
+    From the first wrong decision on, the right ones are taken.
+    """
+    probe = first_probe(ficonn, *ends)
+    ways: dict[int, Way] = {}
+    asked: list[Question] = []
+    at, came, good, wrong = ends[0], None, 0, ""
+    for _ in range(MOST_HOPS):
+        decision, came = _rerouted(ficonn, at, probe, came, ways.get(at), free_of(at))
+        if decision is None:
+            asked.append(Question(at, probe, came, free_of(at)))
+            decision = right(ficonn, asked[-1])
+            if not wrong:
+                try:
+                    decision = decide_one(asked[-1])
+                    good += 1
+                except Mistake as mistake:
+                    wrong = f"{question_told(ficonn, asked[-1])}: {mistake}"
+        if isinstance(decision, Arrived | Stuck):
+            break
+        ways.pop(at, None)
+        if isinstance(decision, Onward):
+            ways[at] = decision.way
+        step = step_of(decision)
+        probe = probe._replace(progress=decision.progress)
+        at, came = step.peer, Step(step.port, at)
+    return Walk(good, len(asked), wrong, tuple(asked))
+
+
+def _rerouted(
+    ficonn: FiConn, at: int, probe: Probe, came: Step | None, way: Way | None, free: Free
+) -> tuple[Decision | None, Step | None]:
+    """Return lines 4 to 8: the decision to send a probe back on, or where it came from at first."""
+    if way is None or came != way.next:
+        return None, came
+    sight = Sight(lambda _: True, random.Random(0), *free)
+    decision = decide(ficonn, at, probe, came, way, sight)
+    if isinstance(decision, Back) and decision.progress == probe.progress:
+        return decision, came
+    return None, way.previous
+
+
+# -- servers -------------------------------------------------------------------------------------
+
+
+class Choosing(Tar):
+    """Traffic-aware routing by a student's decisions; a probe of which one is wrong is dropped."""
+
+    def __init__(self, *network: Any, student: Student, **options: Any) -> None:
+        super().__init__(*network, **options)
+        self.student = student
+        self.wrong: list[str] = []
+        self._met: tuple[Step | None, Probe, Way | None] | None = None
+
+    def _decide(
+        self,
+        came: Step | None,
+        header: DcnHeader,
+        flow: FlowKey,
+        tag: Any,
+        probe: Probe,
+        now: float,
+    ) -> list[Action]:
+        self._met = came, probe, self._way_of(flow, tag)
+        try:
+            return super()._decide(came, header, flow, tag, probe, now)
+        except Mistake as mistake:
+            self.wrong.append(str(mistake))
+            return [Drop(str(mistake))]
+
+    def _sight(self, flow: FlowKey, now: float) -> Sight:
+        """Return a sight from which Algorithm 3 decides as the student did."""
+        seen = super()._sight(flow, now)
+        assert self._met
+        came, probe, way = self._met
+        free = self._free(seen)
+        back, came = _rerouted(self.topology, self.server, probe, came, way, free)
+        if back or not seen.switch_works:
+            return seen
+        asked = Question(self.server, probe, came, free)
+        decision = decided(self.student, self.topology, asked)
+        if isinstance(decision, Arrived | Stuck):
+            return seen
+        answer = [step_of(decision).peer, list(decision.progress)]
+        draws = Wanted(drawn_by(self.topology, asked, answer))
+        return Sight(seen.works, draws, *free, switch_works=True)
+
+    def _free(self, seen: Sight) -> Free:
+        """Return the two bandwidths in coarse steps; nothing for a backup link that is down."""
+        step_bps = self.bandwidth.rate_bps / STEPS
+        plug = self.topology.server_plug(self.server, BACKUP)
+        works = self.topology.level(self.server) > 0 and seen.works(Step(BACKUP, plug.node))
+        backup_bps = seen.backup_bps if works else 0.0
+        rounded = (int(round(bps / step_bps) * step_bps) for bps in (backup_bps, seen.switch_bps))
+        return Free(*rounded)
+
+
+class LiveChoosing(Choosing):
+    """The same on a live server."""
+
+    GIVEN: ClassVar[str] = ""
+
+    def __init__(self, topology: FiConn, server: int, **options: Any) -> None:
+        super().__init__(topology, server, student=Sealed(self.GIVEN, topology), **options)

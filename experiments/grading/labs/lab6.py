@@ -1,0 +1,412 @@
+"""Lab 6: FiConn's traffic-aware routing: TOR, and the greedy choice (Li 2009, III.B and IV)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import topos
+from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.labs.ficonn_probes import (
+    Choosing,
+    Free,
+    LiveChoosing,
+    Question,
+    decided,
+    question_told,
+    right,
+    step_of,
+    walked,
+)
+from experiments.grading.packets import faults_told, way_told
+from hosts.base.failures import NONE, Failures
+from hosts.base.timers import FAST
+from hosts.ficonn.paths import tor_path, tor_step
+from hosts.ficonn.tar import Back, Onward
+from hosts.memory.network import MemoryNetwork, Trip
+from topos.ficonn import BACKUP, SWITCH, FiConn
+
+if TYPE_CHECKING:
+    from experiments.grading.live import LiveWork
+
+TITLE = "FiConn's traffic-aware routing"
+FOLDER = "6-ficonn-tar"
+MODULES = ("topos.ficonn",)
+OWN = ("ficonn,4,2", "ficonn,6,2")
+HIDDEN = ("ficonn,8,1", "ficonn,8,2", "ficonn,4,3")
+LIVE_NETWORK = MEMORY_NETWORK = "ficonn,4,1"
+NETWORKS = (*OWN, *HIDDEN, MEMORY_NETWORK)
+LIVE_ROUTER = LiveChoosing
+
+HOPS, OTHER_HOPS, CHOICES, PROBES = 40, 20, 15, 30
+DRAWN, DRAWS = 6, 40  # bypasses, and how often each is asked for: chance alone is no mistake
+BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
+BUSY, FAULTY = 8, 6  # flows in memory, each in a network of its own
+BUSY_BPS = 0.6e9
+LEARNED_S = 0.12  # ports' counters were read often enough to tell the load
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+SET_UP_S = 0.05  # a probe there, one back, and the packet that waited
+LIVE_PAIRS, LIVE_LOAD = 4, 0.3
+
+Pair = tuple[int, int]
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, a pair whose way has a relay with a busy cable, and that cable."""
+    ficonn = ficonn_of(draw.choice(OWN))
+    source, destination, busy = relayed(ficonn, draw)
+    far = ficonn.server_plug(busy, BACKUP).node
+    return {
+        "network": ficonn.spec,
+        "source": ficonn.address(source),
+        "destination": ficonn.address(destination),
+        "busy link": f"{ficonn.address(busy)}-{ficonn.address(far)}",
+    }
+
+
+def ficonn_of(spec: str) -> FiConn:
+    """Return the network of a spec."""
+    network = topos.parse(spec)
+    assert isinstance(network, FiConn)
+    return network
+
+
+def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
+    """Return a pair, and the first relay on TOR's way whose next hop is its backup link."""
+    while True:
+        source, destination = draw.sample(range(ficonn.servers), 2)
+        way = tor_path(ficonn, source, destination)
+        for server, step in zip(way.servers[1:], way.steps[1:], strict=False):
+            if step.port == BACKUP:
+                return source, destination, server
+
+
+# -- TOR -----------------------------------------------------------------------------------------
+
+
+def next_hops(work: Work) -> list[Case]:
+    """Ask for single hops on the student's network."""
+    return hops_on(work, ficonn_of(work.values["network"]), "hops", HOPS)
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask for hops on a network that the student has not seen."""
+    ficonn = ficonn_of(work.draw("size").choice(HIDDEN))
+    return hops_on(work, ficonn, "other hops", OTHER_HOPS)
+
+
+def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[Case]:
+    """Return single hops, half of them over backup links."""
+    draw = work.draw(name)
+    cases: list[Case] = []
+    while len(cases) < many:
+        server, destination = draw.sample(range(ficonn.servers), 2)
+        step = tor_step(ficonn, server, destination)
+        if step.port == (SWITCH, BACKUP)[len(cases) % 2]:
+            cases.append(_hop(work, ficonn, server, destination, step.peer))
+    return cases
+
+
+def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> Case:
+    ends = ficonn.address(server), ficonn.address(destination)
+
+    def judge() -> Verdict:
+        got = work.call("next_hop", server, destination, network=ficonn.spec)
+        is_server = isinstance(got, int) and 0 <= got < ficonn.servers
+        said = ficonn.address(got) if is_server else f"{got!r:.40}"
+        return verdict(got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}")
+
+    return Case(f"{ficonn.spec}, server {ends[0]}, to {ends[1]}", judge)
+
+
+# -- single choices ------------------------------------------------------------------------------
+
+
+def as_tor(work: Work) -> list[Case]:
+    """Ask where TOR's next hop is to be kept, though not for want of another link."""
+    return chosen(work, "switch", "backup", "kept")
+
+
+def leave(work: Work) -> list[Case]:
+    """Ask sources whose backup link is better; the far end would send some probes straight back."""
+    return chosen(work, "leave", "straight back")
+
+
+def bypass(work: Work) -> list[Case]:
+    """Ask where the backup link is to be bypassed: by a relay, and by the source itself."""
+    return chosen(work, "bypass", "own bypass")
+
+
+def proxy(work: Work) -> list[Case]:
+    """Ask proxies, and servers on the way to one."""
+    return chosen(work, "proxy", "to proxy")
+
+
+def chosen(work: Work, *kinds: str) -> list[Case]:
+    """Return questions of these kinds."""
+    ficonn, draw = ficonn_of(work.values["network"]), work.draw(kinds[0])
+    found: dict[str, list[Question]] = {kind: [] for kind in kinds}
+    for asked in questions(ficonn, draw):
+        those = found.get(kind_of(ficonn, asked), [])
+        if asked not in those and len(those) < CHOICES:
+            those.append(asked)
+        if all(len(those) == CHOICES for those in found.values()):
+            break
+    return [_choice(work, ficonn, asked) for those in found.values() for asked in those]
+
+
+def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
+    """Yield without end what is asked where probes pass loaded links."""
+    while True:
+        source, destination = draw.sample(range(ficonn.servers), 2)
+        free_of = loads(ficonn, draw)
+        yield from walked(ficonn, (source, destination), free_of, partial(right, ficonn)).asked
+
+
+def drawn(work: Work) -> list[Case]:
+    """Ask for the same bypass many times: not always by the same proxy, where there are several."""
+    ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
+    cases: list[Case] = []
+    for asked in questions(ficonn, draw):
+        if kind_of(ficonn, asked) == "bypass" and len(_ways(ficonn, asked)) > 1:
+            cases.append(_drawn(work, ficonn, asked))
+        if len(cases) == DRAWN:
+            break
+    return cases
+
+
+def _ways(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
+    """Return the PR fields of all bypasses that there are."""
+    members = ficonn.sizes[-1] // ficonn.sizes[0]
+    found = (right(ficonn, asked, member) for member in range(members))
+    return {one.progress for one in found if isinstance(one, Back)}
+
+
+def _drawn(work: Work, ficonn: FiConn, asked: Question) -> Case:
+    def judge() -> Verdict:
+        found = (decided(work, ficonn, asked) for _ in range(DRAWS))
+        proxies = {one.progress for one in found if isinstance(one, Back)}
+        return verdict(len(proxies) > 1, f"{DRAWS} times the same proxy")
+
+    return Case(question_told(ficonn, asked), judge)
+
+
+def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
+    """Return what is free at each server; a link without anything free has failed."""
+    known: dict[int, Free] = {}
+
+    def free_of(server: int) -> Free:
+        if server not in known:
+            backup = draw.choice(BANDWIDTHS) if ficonn.level(server) else 0
+            known[server] = Free(backup, draw.choice(BANDWIDTHS[1:]))
+        return known[server]
+
+    return free_of
+
+
+def kind_of(ficonn: FiConn, asked: Question) -> str:
+    """Return what a question is about."""
+    server, probe, came, free = asked
+    decision = right(ficonn, asked)
+    if not isinstance(decision, Onward | Back):
+        return ""
+    if server in probe.progress:
+        return "proxy"
+    pending = [entry for entry in probe.progress if entry >= 0]
+    target = pending[0] if pending else probe.destination
+    by_tor = tor_step(ficonn, server, target).port
+    level = ficonn.level(server)
+    if by_tor == BACKUP:
+        if decision.progress[:level] != probe.progress[:level] and step_of(decision).port == SWITCH:
+            return "bypass" if came else "own bypass"
+        return "kept" if free.switch_bps > free.backup_bps else "backup"
+    if step_of(decision).port == BACKUP:
+        return "leave"
+    if came is None and not pending and free.backup_bps > free.switch_bps:
+        return "straight back"
+    return "to proxy" if pending else "switch"
+
+
+def _choice(work: Work, ficonn: FiConn, asked: Question) -> Case:
+    def judge() -> Verdict:
+        decided(work, ficonn, asked)
+        return RIGHT  # a wrong answer is a Mistake, with its text
+
+    return Case(question_told(ficonn, asked), judge)
+
+
+# -- probes through a network --------------------------------------------------------------------
+
+
+def probes(work: Work) -> list[Case]:
+    """Take a probe through loads and failures, a decision at a time; half for those before."""
+    ficonn, draw = ficonn_of(work.values["network"]), work.draw("probes")
+    cases: list[Case] = []
+    while len(cases) < PROBES:
+        source, destination, busy = relayed(ficonn, draw)
+        free_of = loads(ficonn, draw)
+        if free_of(busy).backup_bps < free_of(busy).switch_bps:
+            cases.append(_probe(work, ficonn, (source, destination), free_of))
+    return cases
+
+
+def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]) -> Case:
+    def judge() -> Verdict:
+        walk = walked(ficonn, ends, free_of, partial(decided, work, ficonn))
+        return Verdict(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
+
+    a, b = map(ficonn.address, ends)
+    return Case(f"{ficonn.spec}, probe from {a} to {b} where links are loaded", judge)
+
+
+class Flow:
+    """A flow in a network in memory whose servers ask the file; one cable is busy, or cut."""
+
+    def __init__(self, work: Work, ends: Pair, busy: int, *, cut: bool) -> None:
+        self.work, self.ends, self.busy, self.cut = work, ends, busy, cut
+        self.ficonn = ficonn_of(MEMORY_NETWORK)
+        self.far = self.ficonn.server_plug(busy, BACKUP).node
+
+    @property
+    def failures(self) -> Failures:
+        """What has failed."""
+        return Failures(links=frozenset([frozenset((self.busy, self.far))])) if self.cut else NONE
+
+    @cached_property
+    def trip(self) -> tuple[Trip, str]:
+        """The flow's first packet, and the first decision that was wrong."""
+
+        def make(ficonn: Any, server: int) -> Choosing:
+            return Choosing(ficonn, server, student=self.work, timers=FAST)
+
+        network = MemoryNetwork(self.ficonn, make)
+        if not self.cut:
+            network.load_bps[self.busy, BACKUP] = 0.0, BUSY_BPS
+            network.load_bps[self.far, BACKUP] = BUSY_BPS, 0.0
+        network.fail(self.failures)
+        network.run(HEARD_S if self.cut else LEARNED_S)
+        trip = network.send_udp(*self.ends)
+        network.run(SET_UP_S)
+        wrong = [text for router in network.routers for text in getattr(router, "wrong", ())]
+        return trip, wrong[0] if wrong else ""
+
+    def judge(self) -> Verdict:
+        """Judge its way: it arrives, and not over the cable."""
+        trip, wrong = self.trip
+        if not trip.arrived_s:
+            return Verdict(0.0, wrong or trip.lost or "its path was not set up")
+        over = (self.busy, self.far) in pairwise(trip.path.servers)
+        told = f"it went {way_told(self.ficonn, trip.path)}, over the cable to be bypassed"
+        return verdict(not over, told)
+
+    def case(self) -> Case:
+        """Return the question."""
+        name = self.ficonn.address
+        cable = f"{name(self.busy)} to {name(self.far)}"
+        state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"
+        a, b = map(name, self.ends)
+        return Case(
+            f"{MEMORY_NETWORK}, {a} to {b}{faults_told(self.ficonn, self.failures)}{state}",
+            self.judge,
+        )
+
+
+def packets(work: Work) -> list[Case]:
+    """Set up flows in networks in which a cable on TOR's way is busy, or was cut in silence."""
+    draw, ficonn = work.draw("packets"), ficonn_of(MEMORY_NETWORK)
+    flows = []
+    for number in range(BUSY + FAULTY):
+        source, destination, busy = relayed(ficonn, draw)
+        flows.append(Flow(work, (source, destination), busy, cut=number >= BUSY))
+    return [flow.case() for flow in flows]
+
+
+# -- live ----------------------------------------------------------------------------------------
+
+
+def live_packets(work: LiveWork) -> list[Case]:
+    """Ping between servers of a live network without load, where flows take TOR's way."""
+    ficonn = ficonn_of(work.lab.topology.spec)
+    draw = random.Random(f"live/{work.sheet.student}")
+    pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
+    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+
+    def case(pair: Pair) -> Case:
+        wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]
+
+        def judge() -> Verdict:
+            if not work.pings(*pair):
+                return Verdict(0.0, "the ping is not answered")
+            settled, path = work.settles(pair, lambda path: path == wanted)
+            return verdict(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
+
+        return Case(f"{ficonn.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
+
+    return [case(pair) for pair in pairs]
+
+
+def live_busy(work: LiveWork) -> list[Case]:
+    """Fill a part of a cable on TOR's way: a flow finds another."""
+    ficonn = ficonn_of(work.lab.topology.spec)
+    *pair, busy = relayed(ficonn, random.Random(f"live busy/{work.sheet.student}"))
+    far = ficonn.server_plug(busy, BACKUP).node
+    load_bps = LIVE_LOAD * (work.lab.settings.rate_mbit or 0) * 1e6
+
+    def judge() -> Verdict:
+        with work.stream(busy, far, load_bps):
+            return _avoids(work, ficonn, (pair[0], pair[1]), (busy, far))
+
+    return [_live_case(ficonn, (pair[0], pair[1]), (busy, far), "busy", judge)]
+
+
+def live_cut(work: LiveWork) -> list[Case]:
+    """Cut a cable on TOR's way: the flow finds another."""
+    ficonn = ficonn_of(work.lab.topology.spec)
+    *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
+    far = ficonn.server_plug(near, BACKUP).node
+
+    def judge() -> Verdict:
+        if not work.recovers((pair[0], pair[1])):
+            return Verdict(0.0, "it is not answered before the cut")
+        work.lab.cut(near, far)
+        return _avoids(work, ficonn, (pair[0], pair[1]), (near, far))
+
+    return [_live_case(ficonn, (pair[0], pair[1]), (near, far), "cut", judge)]
+
+
+def _live_case(
+    ficonn: FiConn, pair: Pair, cable: Pair, state: str, judge: Callable[[], Verdict]
+) -> Case:
+    a, b, near, far = map(ficonn.address, (*pair, *cable))
+    return Case(f"{ficonn.spec}, live, {a} to {b}, cable of {near} to {far} {state}", judge)
+
+
+def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Verdict:
+    near, far = map(ficonn.address, cable)
+
+    def fits(path: list[str]) -> bool:
+        return (near, far) not in pairwise(path)
+
+    settled, path = work.settles(pair, fits)
+    return verdict(settled, f"it went {' '.join(path)}")
+
+
+CHECKS = (
+    Check("TOR's next hops", 25, next_hops),
+    Check("TOR in a network of another size", 10, other_size),
+    Check("choices: TOR's next hop is kept", 6, as_tor),
+    Check("choices: a source leaves by its backup link", 8, leave),
+    Check("choices: a backup link is bypassed", 8, bypass),
+    Check("choices: proxies", 4, proxy),
+    Check("choices: proxies are drawn", 4, drawn),
+    Check("probes through loads and failures", 20, probes),
+    Check("packets in a network", 15, packets),
+)
+LIVE = (
+    Check("live: packets", 10, live_packets),
+    Check("live: a busy cable", 10, live_busy),
+    Check("live: a cable is cut", 10, live_cut),
+)
