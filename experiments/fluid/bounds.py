@@ -74,6 +74,8 @@ def concurrent_flow(
     rate = max(float(values[-1]), 0.0) * unit
     _, load = routed(net, values[:-1].reshape(count, links), rate * net.demand)
     most = float((lengths @ net.capacity) / (net.demand * lengths_needed(net, lengths)).sum())
+    if not most:  # a pair has no way
+        return Optimum(0.0, 0.0)
     return Optimum.between(rate / load if load else 0.0, most) * scale
 
 

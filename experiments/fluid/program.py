@@ -58,7 +58,10 @@ def maximise(
     # Where PDLP ran out of time its last point still says something; interior points do not.
     if (exact and status != highspy.HighsModelStatus.kOptimal) or not len(prices):
         reason = solver.modelStatusToString(status)
-        raise TopologyError(f"the linear program was not solved ({reason}): choose a smaller one")
+        raise TopologyError(
+            f"the linear program was not solved ({reason}): choose a smaller network, or give it "
+            "more time"
+        )
     return values, numpy.maximum(numpy.abs(prices[-len(net.capacity) :]), NO_LENGTH)
 
 
