@@ -68,12 +68,13 @@ class Runs(NamedTuple):
     def throughput(self, scale: float = 1.0) -> Point:
         """Return the mean ABT, times a scale, and its confidence interval."""
         values = [one.throughput * scale for one in self.found]
-        return point(f"{self.series}, {self.kind}", self.share * 100, values)
+        return point(f"{self.series}, {self.kind}", self.share * 100, values, least=0.0)
 
     def lost(self) -> Point:
         """Return the share of flows that are cut off, in percent."""
         values = [one.lost * 100 for one in self.found]
-        return point(f"{self.series}, {self.kind}: flows cut off, %", self.share * 100, values)
+        series = f"{self.series}, {self.kind}: flows cut off, %"
+        return point(series, self.share * 100, values, least=0.0)
 
 
 def measured(

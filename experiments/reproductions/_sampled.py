@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,14 +14,20 @@ from experiments.runs.statistics import estimate
 
 
 def point(
-    series: str, x: float | str, values: Sequence[float], paper: float | None = None
+    series: str,
+    x: float | str,
+    values: Sequence[float],
+    paper: float | None = None,
+    least: float = -math.inf,
 ) -> Point:
     """Return the mean of independent repeats as a point, with its 95 % confidence interval.
+
+    `least` is what the true value cannot be below.
 
     >>> point("SPF", 0.02, [10.0, 10.0], paper=10.0)
     Point(series='SPF', x=0.02, ours=10.0, paper=10.0, low=10.0, high=10.0, ideal=None)
     """
-    found = estimate(values)
+    found = estimate(values, least=least)
     known = numpy.isfinite(found.low)
     low, high = (found.low, found.high) if known else (None, None)
     return Point(series, x, found.value if found.repeats else None, paper, low, high)

@@ -33,13 +33,13 @@ QUICK_NETWORKS = {
 }
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2)
 LAST = SHARES[-1]
-RUNS = 2
+RUNS, QUICK_RUNS = 5, 2
 
 
 def reproduce(settings: Settings) -> Reproduction:
     """Fail servers, then switches, of all six."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
-    count = settings.repeats or RUNS
+    count = settings.repeats or (QUICK_RUNS if settings.quick else RUNS)
     runs = _degradation.measured(settings, networks, SHARES, count)
     points = [_six.per_server(networks, one) for one in runs]
     whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]

@@ -27,7 +27,7 @@ NETWORKS = {
 }
 SHARES, QUICK_SHARES = (0.0, 0.02, 0.05, 0.1, 0.2), (0.0, 0.2)
 LAST = SHARES[-1]
-RUNS, QUICK_RUNS = 2, 1
+RUNS, QUICK_RUNS = 5, 1
 
 
 def reproduce(settings: Settings) -> Reproduction:
