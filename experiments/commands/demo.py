@@ -53,7 +53,7 @@ def show(experiment: Experiment, folder: Path) -> None:
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
         done = run(experiment, folder / new_name(experiment), live=live)
-    click.echo(f"\n{text_of(done)}\n")
+    click.echo(f"{text_of(done)}\n")
     page, missing = write_report(done.folder)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)

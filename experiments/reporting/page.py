@@ -85,7 +85,8 @@ def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list
 def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     """Yield each figure's name, caption and drawing."""
     flows, intervals = found.tables["flows"], found.tables["intervals"]
-    goodput = series.goodput_over_time(intervals, series.bin_width_s(intervals))
+    bin_s = series.bin_width_s(intervals)
+    goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
     means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
     ideals = series.ideal_totals(found.tables["trials"])
     marks = series.fault_marks(found.tables["events"])

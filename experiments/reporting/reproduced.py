@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from experiments.drawing.figure import INK
 from experiments.files import output_folder
@@ -59,7 +60,7 @@ def series_of(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 def _lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
     """Draw each series as a line over x; return what the legend says of the series."""
-    places = _places(axes, reproduction.points)
+    places = _places(axes, reproduction)
     crowded = _crowded(reproduction.points)
     handles: list[Artist] = []
     for index, (name, points) in enumerate(series_of(reproduction.points).items()):
@@ -125,10 +126,10 @@ def _key(reproduction: Reproduction) -> list[Artist]:
         paper = {"linestyle": "", "marker": "o", "markerfacecolor": "none", "markersize": 8}
         ours = {"linestyle": "", "marker": "s" if reproduction.kind == "bars" else "o"}
     looks = {"paper": paper, "ours": ours, "ideal": {"linestyle": "--", "linewidth": 1.1}}
+    there = [name for name in looks if any(getattr(point, name) is not None for point in points)]
     return [
-        Line2D([], [], color=INK, label="the paper's" if name == "paper" else name, **look)
-        for name, look in looks.items()
-        if any(getattr(point, name) is not None for point in points)
+        Line2D([], [], color=INK, label="the paper's" if name == "paper" else name, **looks[name])
+        for name in (there if len(there) > 1 else ())  # ours alone needs no word
     ]
 
 
@@ -136,12 +137,14 @@ def _crowded(points: Sequence[Point]) -> bool:
     return max(map(len, series_of(points).values()), default=0) > CROWDED
 
 
-def _places(axes: Axes, points: Sequence[Point]) -> dict[float | str, float]:
+def _places(axes: Axes, reproduction: Reproduction) -> dict[float | str, float]:
     """Return where each x stands: numbers where they are, words one after the other."""
-    values = list(dict.fromkeys(point.x for point in points))
+    values = list(dict.fromkeys(point.x for point in reproduction.points))
     if all(isinstance(value, (int, float)) for value in values):
-        if len(values) <= FEW:
+        if len(values) <= FEW and not reproduction.log_x:
             axes.set_xticks(values, [f"{value:g}" for value in values])
+        elif not reproduction.log_x and all(float(value).is_integer() for value in values):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return {value: float(value) for value in values}
     axes.set_xticks(range(len(values)), [_wrapped(value) for value in values])
     return {value: float(place) for place, value in enumerate(values)}

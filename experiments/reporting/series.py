@@ -48,6 +48,15 @@ def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
     return _joined(parts, "at_s", "goodput_bps")
 
 
+def of_whole_bins(series: pd.DataFrame, intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
+    """Return the series without bins of which most lies after a trial's end.
+
+    In such a bin goodput seems to fall, because nothing was to be sent any more.
+    """
+    ends = series["trial"].map(intervals.groupby("trial")["end_s"].max())
+    return series[(series["at_s"] <= ends) | (series["at_s"] < bin_s)]
+
+
 def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
     """Return how many bytes had been delivered at each moment, by all rows together."""
     begins, ends = (intervals[column].to_numpy(float) for column in ("begin_s", "end_s"))

@@ -32,6 +32,17 @@ def test_goodput_spreads_bytes_over_their_interval():
     assert np.allclose(found["goodput_bps"], [8000, 24000, 16000, 16000])
 
 
+def test_a_bin_of_which_most_lies_after_the_end_is_left_out(run):
+    found = series.goodput_over_time(run.intervals, 0.7)
+    whole = series.of_whole_bins(found, run.intervals, 0.7)
+    for trial, end_s in run.intervals.groupby("trial")["end_s"].max().items():
+        middles = found[found["trial"] == trial]["at_s"]
+        assert list(whole[whole["trial"] == trial]["at_s"]) == [m for m in middles if m <= end_s]
+    assert 0 < len(whole) < len(found)
+    short = series.of_whole_bins(series.goodput_over_time(run.intervals, 99.0), run.intervals, 99.0)
+    assert len(short) == run.intervals["trial"].nunique()  # one bin is better than none
+
+
 def test_every_byte_is_in_some_bin(run):
     width = series.bin_width_s(run.intervals)
     found = series.goodput_over_time(run.intervals, width)

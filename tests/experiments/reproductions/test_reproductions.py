@@ -129,6 +129,8 @@ def test_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_j
     }
     assert points["points"][1]["ours"] is None
     assert {file.suffix for file in (tmp_path / "made-up").iterdir()} == {".json", ".svg", ".png"}
+    page = tmp_path / "report.html"
+    assert "made-up: differs" in page.read_text() and str(page) in done.output
     if as_json:
         assert json.loads(done.stdout) == [points]
     else:
