@@ -78,7 +78,7 @@ class Tar:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
         self.random = random
-        # Theorem 6; around failures a path may be longer, and twice that is more than is ever seen.
+        # Theorem 6; around failures a path may be some hops longer (hosts/ficonn/tar.py).
         most = (2 * 3**ficonn.k - 1) * (1 if works is None else 2)
         flows = len(sources)
         self.counts = numpy.zeros(flows, numpy.int32)
