@@ -18,7 +18,7 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
-TIME_LIMIT_S = 180  # only a guard: a busy machine may be many times slower than a quiet one
+TIME_LIMIT_S = 300  # only a guard: a busy machine may be many times slower than a quiet one
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text()
 NETWORKS = (ROOT / "docs" / "networks.md").read_text()
 LAB = (ROOT / "vagrant" / "labs" / "1-addresses" / "README.md").read_text()
 MODELS = ROOT / "tests" / "vagrant" / "labs" / "answers" / "lab1"
-WAIT_S = 35
+WAIT_S = 150
 
 # Commands that take minutes, and what is done instead.
 LEFT_OUT = {
@@ -188,7 +188,8 @@ def test_live_network_and_the_other_terminal(checkout: Path) -> None:
     assert len(lines) >= 7
     with live(checkout) as prompt:
         told = answers(prompt, lines)
-        assert "3 packets transmitted, 3 received" in told
+        # Servers of a busy machine may take one another for dead; but they go on.
+        assert re.search("3 packets transmitted, [123] received", told), told
         assert re.search(r"computed: 0\.0 .*4\.3\n", told)
         assert "Unknown" not in told and "Error" not in told, told
         server, client, status, trace = OTHER_TERMINAL
@@ -201,14 +202,18 @@ def test_live_network_and_the_other_terminal(checkout: Path) -> None:
             text=True,
         )
         assert "0.3" in said(checkout, status)
-        assert "4.3" in said(checkout, trace)
+        while (traced := typed(checkout, trace)).returncode:
+            assert measured.poll() is None, (traced.stdout, traced.stderr)
+        assert "4.3" in traced.stdout
         out, _ = measured.communicate(timeout=WAIT_S)
         assert re.search(r"Mbits/sec +\d* *receiver", out), out
         capture, follow, dissector = CAPTURE
         said(checkout, capture, dissector)
         assert (checkout / "lab.pcapng").stat().st_size > 0
         assert "Proto(" in (checkout / "pillarbox.lua").read_text()
-        assert said(checkout, follow).strip()
+        followed = typed(checkout, follow)
+        assert followed.returncode in (0, 1), followed.stderr  # 1: a packet took another way
+        assert followed.stdout.strip()
 
 
 def test_lab_1_from_the_sheet_to_full_marks(checkout: Path) -> None:
