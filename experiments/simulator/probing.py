@@ -7,7 +7,7 @@ goes by, in steps of how often a server reads its ports' counters. In each step
     flows choose                  by the answers that are in
     flows send                    at max-min fair rates over their paths
     sources probe                 those whose time has come; the answers are in by the next step
-    servers read their counters   half of the mean is the newest (hosts/base/bandwidth.py)
+    servers read their counters   and keep a mean, half of it the newest (hosts/base/bandwidth.py)
 
 So a flow begins on a shortest path, which it has while it is probed for the first time, and what
 probes see is a little out of date. The next ones come after an interval and a random part.
