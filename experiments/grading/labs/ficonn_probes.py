@@ -220,7 +220,7 @@ class Choosing(Tar):
     def __init__(self, *network: Any, student: Student, **options: Any) -> None:
         super().__init__(*network, **options)
         self.student = student
-        self.wrong: list[str] = []
+        self.wrong = ""  # the first decision that was
         self._met: tuple[Step | None, Probe, Way | None] | None = None
 
     def _decide(
@@ -236,7 +236,7 @@ class Choosing(Tar):
         try:
             return super()._decide(came, header, flow, tag, probe, now)
         except Mistake as mistake:
-            self.wrong.append(str(mistake))
+            self.wrong = self.wrong or str(mistake)
             return [Drop(str(mistake))]
 
     def _sight(self, flow: FlowKey, now: float) -> Sight:

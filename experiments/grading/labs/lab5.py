@@ -106,7 +106,7 @@ def _share(bcube: BCube, right: Path, steps: Any) -> tuple[float, str]:
     """Return what a path is worth, half for the hops before it goes astray, and what is wrong."""
     same = 0
     for mine, step in zip(steps, right.steps, strict=False):
-        if mine[:2] != list(step[:2]):
+        if not isinstance(mine, list) or mine[:2] != list(step[:2]):
             break
         same += 1
     if same == len(right) == len(steps):

@@ -290,8 +290,8 @@ class Flow:
         network.run(HEARD_S if self.cut else LEARNED_S)
         trip = network.send_udp(*self.ends)
         network.run(SET_UP_S)
-        wrong = [text for router in network.routers for text in getattr(router, "wrong", ())]
-        return trip, wrong[0] if wrong else ""
+        wrong = (router.wrong for router in network.routers if isinstance(router, Choosing))
+        return trip, next(filter(None, wrong), "")
 
     def judge(self) -> Verdict:
         """Judge its way: it arrives, and not over the cable."""
