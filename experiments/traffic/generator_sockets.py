@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from experiments.traffic.flows import Flow
 from hosts.live.namespace import enter
 
-AT_ONCE = 128  # connections being made: more of them would lose their SYNs to each other
+# Connections being made: enough to keep servers that look for paths busy. What a handshake has to
+# wait for others, TCP takes for the network's round trip: its first retransmissions come that late.
+AT_ONCE = 32
 TRIES = 3
 TRY_S = 5.0  # three SYNs: at once, after one second, after three
 AGAIN_S = 0.3  # after a try that failed at once

@@ -293,6 +293,29 @@ def test_decisions_on_own_packets_are_taken_back_alone():
         assert answers(lab), "what came in was delivered all the time"
 
 
+def test_decisions_on_one_flow_are_taken_back_alone():
+    other = ECHO._replace(source_port=1, destination_port=1)
+    with forwarding(WAYS["plain IP by flow"], FLOWS) as (lab, tables):
+        assert answers(lab)
+        for table in tables:
+            table.forget(THERE)
+            table.forget(other)  # nothing was decided on it
+        assert answers(lab), "another flow's decisions stay"
+        assert not any(table.counters()["slow undecided"] for table in tables)
+        for server, flow, undecided in ((RELAY, ECHO, 1), (A, ECHO, 1), (A, ECHO.reversed(), 2)):
+            tables[server].forget(flow)
+            assert not answers(lab, SILENT_S)
+            assert tables[server].counters()["slow undecided"] == undecided
+            install(tables, WAYS["plain IP by flow"], FLOWS)
+            assert answers(lab)
+            tables[A].used_since_last()
+        # Forgotten and installed again, it is counted from the beginning.
+        tables[A].forget(ECHO)
+        install(tables, WAYS["plain IP by flow"], FLOWS)
+        assert answers(lab)
+        assert tables[A].used_since_last().flows[ECHO].packets == 1
+
+
 # -- what is told ---------------------------------------------------------------------------------
 
 
