@@ -17,7 +17,13 @@ import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from experiments.fluid.certificate import Commodities, Optimum, lengths_needed, routed
+from experiments.fluid.certificate import (
+    Commodities,
+    Optimum,
+    lengths_needed,
+    lengths_tried,
+    routed,
+)
 from experiments.fluid.links import cabled_ends, link_count, working_links
 from experiments.fluid.program import MOST_SECONDS, MOST_VARIABLES, maximise
 from topos.base.errors import require
@@ -70,10 +76,13 @@ def concurrent_flow(
     )
     cost = numpy.zeros(count * links + 1)
     cost[-1] = 1.0
-    values, lengths = maximise(cost, balance, net, seconds)
+    values, prices = maximise(cost, balance, net, seconds)
     rate = max(float(values[-1]), 0.0) * unit
     _, load = routed(net, values[:-1].reshape(count, links), rate * net.demand)
-    most = float((lengths @ net.capacity) / (net.demand * lengths_needed(net, lengths)).sum())
+    most = min(
+        float(lengths @ net.capacity / (net.demand * lengths_needed(net, lengths)).sum())
+        for lengths in lengths_tried(net, prices)
+    )
     if not most:  # a pair has no way
         return Optimum(0.0, 0.0)
     return Optimum.between(rate / load if load else 0.0, most) * scale
@@ -111,12 +120,15 @@ def throughput(
     balance = sparse.hstack([sparse.block_diag([net.incidence] * count), left], format="csr")
     cost = numpy.zeros(balance.shape[1])
     cost[count * links :] = 1.0
-    values, lengths = maximise(cost, balance, net, seconds)
+    values, prices = maximise(cost, balance, net, seconds)
     flows = values[: count * links].reshape(count, links)
     arrived, load = routed(net, flows, numpy.zeros_like(net.demand))
     total = float(numpy.maximum(arrived[row, far], 0.0).sum())
-    nearest = lengths_needed(net, lengths)[row, far].min()
-    return Optimum.between(total / load if load else 0.0, lengths @ net.capacity / nearest) * scale
+    most = min(
+        float(lengths @ net.capacity / lengths_needed(net, lengths)[row, far].min())
+        for lengths in lengths_tried(net, prices)
+    )
+    return Optimum.between(total / load if load else 0.0, most) * scale
 
 
 def concurrent_flow_bps(

@@ -12,6 +12,7 @@ is tight.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,19 @@ class Commodities:
         links = order[first]
         ends = self.near[links], self.far[links]
         return sparse.csr_matrix((lengths[links], ends), (nodes, nodes)), links
+
+
+def lengths_tried(net: Commodities, prices: Floats) -> Iterator[Floats]:
+    """Yield lengths of links, all above 0: the solver's prices, and some that follow from counting.
+
+    Where the solver had no time its prices can be worse than to count all links, or the ports of
+    those who send or receive.
+    """
+    yield numpy.maximum(prices, NO_LENGTH)
+    yield numpy.ones(len(net.near))
+    receives = numpy.flatnonzero(net.demand.any(axis=0))
+    for ports in (numpy.isin(net.near, net.sources), numpy.isin(net.far, receives)):
+        yield numpy.where(ports, 1.0, NO_LENGTH)
 
 
 def lengths_needed(net: Commodities, lengths: Floats) -> Floats:

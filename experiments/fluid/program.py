@@ -13,7 +13,6 @@ import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from experiments.fluid.certificate import NO_LENGTH
 from topos.base.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ NEAR = 2e-5  # how well PDLP's point keeps every condition, relative to their si
 def maximise(
     cost: Floats, balance: sparse.csr_matrix, net: Commodities, seconds: float
 ) -> tuple[Floats, Floats]:
-    """Return variables that make cost x variables large, and each link's price, above 0.
+    """Return variables that make cost x variables large, and the price of each link.
 
     The first variables are the flow of each commodity on each link. None is below 0; `balance` x
     variables is 0, and all commodities together keep to the capacities.
@@ -62,7 +61,7 @@ def maximise(
             f"the linear program was not solved ({reason}): choose a smaller network, or give it "
             "more time"
         )
-    return values, numpy.maximum(numpy.abs(prices[-len(net.capacity) :]), NO_LENGTH)
+    return values, numpy.abs(prices[-len(net.capacity) :])
 
 
 def _model(cost: Floats, balance: sparse.csr_matrix, net: Commodities) -> highspy.HighsLp:

@@ -109,6 +109,19 @@ def test_what_is_proven_does_not_depend_on_the_solver(monkeypatch: pytest.Monkey
             assert wild.at_most >= exact.at_least * (1 - 1e-9)
 
 
+def test_ports_bound_what_a_solver_without_time_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = topos.parse("bcube,2,1")
+
+    def nothing(cost: Any, _balance: Any, net: Commodities, _seconds: float) -> Any:
+        return numpy.zeros(len(cost)), numpy.zeros(len(net.capacity))
+
+    monkeypatch.setattr(bounds, "maximise", nothing)
+    found = bounds.throughput(network, everyone(network), 1.0)
+    assert (found.at_least, found.at_most) == (0.0, pytest.approx(8.0))  # 4 servers, 2 ports each
+    found = bounds.concurrent_flow(network, everyone(network), 1.0)
+    assert (found.at_least, found.at_most * 12) == (0.0, pytest.approx(6.0))  # 16 links, 32 / 12
+
+
 def test_of_parallel_cables_the_shorter_one_counts() -> None:
     ends = numpy.array([0, 0]), numpy.array([1, 1])
     demand = numpy.array([[0.0, 1.0]])
