@@ -205,6 +205,22 @@ class Faulting:
         return min(moments, default=None)
 
 
+def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
+    """Return the servers that an event, a row of schema.EVENTS, made an end of.
+
+    >>> import topos
+    >>> killed_by(topos.parse("tree,2,2"), {"event": "rack", "what": "s1"})
+    {2, 3}
+    >>> killed_by(topos.parse("tree,2,2"), {"event": "cut", "what": "0.0 s1"})
+    set()
+    """
+    kind = "server" if event["event"] == KILL else event["event"]
+    if kind not in ("server", "rack"):
+        return set()
+    fault = FaultAt(kind, tuple(event["what"].split()), 0.0)
+    return {node for node in failures_of(topology, fault).nodes if node < topology.servers}
+
+
 def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
     """Return the hops that failures stop, by the server that would notice.
 

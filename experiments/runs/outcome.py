@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments.plans.trials import Trial
+from experiments.runs.faulting import killed_by
 from experiments.runs.order import Measured, Order
 from experiments.runs.paths import paths_of
 from experiments.runs.recovery import recovery
@@ -74,7 +76,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
             for interval in result.intervals
         ],
         "links": found.readings.links,
-        "events": recovery(found.events, found.results, topology.address),
+        "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
     return Outcome(told, tables, found.log)
 

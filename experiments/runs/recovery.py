@@ -7,7 +7,7 @@ an interval has happened by its end.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ from experiments.traffic.flows import FlowResult, Interval
 BEFORE_S = 1.0  # before the event: what "as before" means
 STILL_WITHIN_S = 0.5  # queues behind a fault empty themselves; who stops later has other reasons
 AS_BEFORE = 0.9
-HOLD_S = (
-    0.5  # as fast again on average for so long: a receiver that fills a gap is fast for a moment
-)
+HOLD_S = 0.5  # as fast again on average: a receiver that fills a gap is fast for a moment
 
 
 def recovery(
-    events: Sequence[dict[str, Any]], results: Sequence[FlowResult], name: Callable[[int], str]
+    events: Sequence[dict[str, Any]],
+    results: Sequence[FlowResult],
+    killed: Callable[[dict[str, Any]], Collection[int]],
 ) -> list[dict[str, Any]]:
     """Return the events' rows with ``stopped_flows``, ``rerouted_s`` and ``recovered_s`` filled in.
 
@@ -40,11 +40,13 @@ def recovery(
         Rows of schema.EVENTS.
     results
         The flows, with their intervals.
-    name
-        A server's address, as events have it.
+    killed
+        Tells which servers an event made an end of.
     """
     return [
-        event if event["reason"] else {**event, **_recovery(event, results, name)}
+        event
+        if event["reason"]
+        else {**event, **_recovery(event["at_s"], set(killed(event)), results)}
         for event in events
     ]
 
@@ -57,15 +59,12 @@ class _Stopped(NamedTuple):
     intervals: Sequence[Interval]
 
 
-def _recovery(
-    event: dict[str, Any], results: Sequence[FlowResult], name: Callable[[int], str]
-) -> dict[str, Any]:
+def _recovery(at_s: float, gone: set[int], results: Sequence[FlowResult]) -> dict[str, Any]:
     """Return the columns that tell what an event did to the flows."""
-    at_s, gone = event["at_s"], set(event["what"].split())
-    flows = (r for r in results if not gone & {name(r.flow.source), name(r.flow.destination)})
+    flows = (r for r in results if not gone & {r.flow.source, r.flow.destination})
     stopped = [found for found in (_stopped(flow.intervals, at_s) for flow in flows) if found]
     again = [one.again_s for one in stopped if one.again_s is not None]
-    found = {"stopped_flows": len(stopped), "rerouted_s": None, "recovered_s": None}
+    found: dict[str, Any] = {"stopped_flows": len(stopped), "rerouted_s": None, "recovered_s": None}
     if stopped and len(again) == len(stopped):
         moved_s = max(again)
         back_s = _back(stopped, moved_s)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 import pytest
 
+import topos
+from experiments.runs.faulting import killed_by
 from experiments.runs.recovery import recovery
 from experiments.traffic.flows import Flow, FlowResult, Interval
 
@@ -32,7 +35,8 @@ def flow(delivered: Sequence[int], number: int = 0, ends: tuple[int, int] = (0, 
 
 def found(events: Sequence[dict[str, Any]], *flows: FlowResult) -> list[tuple[Any, Any, Any]]:
     columns = ("stopped_flows", "rerouted_s", "recovered_s")
-    return [tuple(row[c] for c in columns) for row in recovery(events, flows, "h{}".format)]
+    killed = functools.partial(killed_by, topos.parse("tree,2,2"))
+    return [tuple(row[c] for c in columns) for row in recovery(events, flows, killed)]
 
 
 def test_a_flow_that_stops_moves_and_grows() -> None:
@@ -95,7 +99,7 @@ def test_a_flow_that_did_not_stop_because_of_it_does_not_count(series: list[int]
 
 def test_flows_of_a_dead_server_do_not_count() -> None:
     gone, through = flow([100] * 20 + [0] * 20, 0, (0, 3)), flow([100] * 20 + [0] * 2 + [100] * 18)
-    [(stopped, rerouted_s, _)] = found([event(2.0, "kill", "h3")], gone, through)
+    [(stopped, rerouted_s, _)] = found([event(2.0, "kill", "1.1")], gone, through)
     assert stopped == 1
     assert rerouted_s == pytest.approx(0.3)
 
@@ -117,4 +121,9 @@ def test_each_event_has_its_own_moments() -> None:
 
 def test_what_was_not_done_did_nothing() -> None:
     refused = event(2.0, reason="server 0.3 is dead already")
-    assert recovery([refused], [flow([100] * 20 + [0] * 20)], str) == [refused]
+    assert recovery([refused], [flow([100] * 20 + [0] * 20)], lambda _: ()) == [refused]
+
+
+def test_flows_of_servers_whose_cable_is_cut_count() -> None:
+    [(stopped, rerouted_s, _)] = found([event(2.0, "cut", "0.0 s1")], flow([100] * 20 + [0] * 20))
+    assert (stopped, rerouted_s) == (1, None)
