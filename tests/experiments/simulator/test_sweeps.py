@@ -152,8 +152,9 @@ def test_the_peak_is_that_of_the_task(measures: Any, tmp_path: Path, said: list[
     large, small = measured(measures.large, 200), measured(measures.large, 1)
     assert (large.found, small.found) == (200, 1)
     assert large.peak_mib - small.peak_mib > 150  # on Linux, though it was the same process
-    sweep(measures.large, [1, 60], tmp_path, workers=1, say=said.append)
-    assert said[-1].endswith("MiB, of 60")
+    # Far more than what other tests have left, and may give back in between.
+    sweep(measures.large, [1, 400], tmp_path, workers=1, say=said.append)
+    assert said[-1].endswith("MiB, of 400")
 
 
 # -- Dask ----------------------------------------------------------------------------------------
