@@ -22,9 +22,9 @@ at most three FiConn_{l-1}s, each visited once; hence Theorem 6, at most 2*3^k -
 exception: a source from which failures leave no way but its backup port leaves its FiConn_{l-1} at
 once, and may have to come back into it, or go on through a fourth one: that costs some hops more.
 
-Left out: with one bypass in a FiConn_l, some ways around failures cannot be said. A server whose
-level-0 link has failed is not reached from its own FiConn_{l-1}, and where few FiConns are left to
-draw from, several failures can leave no probe a way though the network has one.
+Left out: with one bypass in a FiConn_l, some ways around failures cannot be said. A server of level
+l whose level-0 link has failed is not reached from its own FiConn_{l-1}, and where few FiConns are
+left to draw from, many failures can leave no probe a way though the network has one.
 """
 
 from __future__ import annotations
@@ -221,7 +221,12 @@ class _Decision:
         if dead.peer == self.destination:
             level = self.ficonn.level(dead.peer)
             if self.came and level <= len(self.progress) and self._entry(level) == BYZERO:
-                self._set(level, self.ficonn.server_plug(dead.peer, BACKUP).node)
+                far = self.ficonn.server_plug(dead.peer, BACKUP).node
+                self._set(level, far)
+                if self._starts_over(self.came) and not usable(far):
+                    # From here every way to that link is by the server itself: the probe has to
+                    # enter its FiConn_l elsewhere.
+                    return self._route_elsewhere(self.came)
                 return self._reroute()
         elif self._bypass(dead.peer, usable) or self._fall_back(dead.peer):
             return self._reroute()
@@ -257,8 +262,14 @@ class _Decision:
         before = self.came
         if before is None or before.port != BACKUP:
             return Stuck(NO_WAY)
-        if self._fall_back(before.peer):
-            return Back(before, self.progress)
+        return (
+            Back(before, self.progress)
+            if self._fall_back(before.peer)
+            else self._route_elsewhere(before)
+        )
+
+    def _route_elsewhere(self, before: Step) -> Decision:
+        """Send the probe back over the backup link by which it came: its other end bypasses it."""
 
         def usable(proxy: int) -> bool:
             return tor_step(self.ficonn, before.peer, proxy).peer != self.server

@@ -345,8 +345,23 @@ def test_a_destination_without_its_level_0_link_is_reached_by_its_backup_link() 
     special = {address: sight(dead=[dead]) for address in ("0.2.1", "0.2.2", "0.2.3")}
     found = set_up(FICONN, at("0.1.3"), at("0.2.0"), sights(special))
     assert addresses(found.path) == "0.1.3 0.1.0 0.0.0 0.0.2 0.2.0"
-    # From its own FiConn_0, and from where TOR enters that, there would be two bypasses.
+    # From its own FiConn_0 there would be two bypasses.
     assert set_up(FICONN, at("0.2.3"), at("0.2.0"), sights(special)).path is None
+
+
+def test_where_tor_enters_the_ficonn_of_such_a_destination_the_probe_goes_back() -> None:
+    # [1,0,1] is where TOR enters, and every way from there to the backup link is by [1,0,0] itself:
+    # the level-2 cable is bypassed by way of a third FiConn_1.
+    alone = FICONN.server("1.0.0")
+    switch = FICONN.server_plug(alone, SWITCH).node
+    failures = Failures(links=frozenset([frozenset((alone, switch))]))
+    assert "1.0.1" in addresses(tor_path(FICONN, FICONN.server("0.0.0"), alone))
+    for source in set(range(FICONN.servers)) - set(range(12, 16)):
+        (path,) = route(FICONN, "tar", source, alone, failures).paths
+        assert failures.first_on(FICONN, path) is None
+        assert len(set(path.servers)) == len(path.servers)
+        assert path.steps[-1].port == BACKUP
+        assert len(path) <= 2 * 3**FICONN.k - 1
 
 
 # -- each departure from the paper ----------------------------------------------------------------
