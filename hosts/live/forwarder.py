@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
@@ -167,8 +167,7 @@ class Forwarder:
             actions = self.router.send(packet, now)
             if self.decisions:
                 self.decisions.sent(packet, actions)
-            self._trace(packet, None, actions)
-            self._act(actions)
+            self._act(actions, packet)
             if self.router.next_poll <= now:
                 return
 
@@ -216,8 +215,7 @@ class Forwarder:
         actions = self.router.receive(port, peer, frame, now)
         if self.decisions:
             self.decisions.received(port, frame, actions)
-        self._trace(frame.data, port, actions)
-        self._act(actions)
+        self._act(actions, frame.data)
 
     def _from_cables(self) -> None:
         for index, live in self.carriers.news():
@@ -233,8 +231,10 @@ class Forwarder:
             self._live[port] = live
             self._act(self.router.carrier(port, live, time.monotonic()))
 
-    def _act(self, actions: list[Action]) -> None:
+    def _act(self, actions: list[Action], cause: bytes = b"") -> None:
+        """Do what the router wants; `cause` is the packet that made it want so."""
         for action in actions:
+            self._trace(action, cause)
             if isinstance(action, Send):
                 self._transmit(action)
             elif isinstance(action, Deliver):
@@ -289,21 +289,27 @@ class Forwarder:
         if self.decisions:
             self._act(self.decisions.tell_used(now))
 
-    def _trace(self, data: bytes, came_by: int | None, actions: list[Action]) -> None:
-        """Write down what became of a packet that carries a mark (see hosts/wire/marks.py)."""
-        serial = serial_of(data)
+    def _trace(self, action: Action, cause: bytes) -> None:
+        """Write down what becomes of a packet that carries a mark (see hosts/wire/marks.py).
+
+        What is sent or delivered is known by its own mark: a packet may have waited for a probe's
+        answer, and the probe is not the packet.
+        """
+        if isinstance(action, Send):
+            serial = serial_of(action.frame.data)
+        else:
+            serial = serial_of(action.packet if isinstance(action, Deliver) else cause)
         if serial is None:
             return
-        for action in actions:
-            what: dict[str, Any] = {"serial": serial, "at_s": time.monotonic(), "port_in": came_by}
-            if isinstance(action, Send):
-                peer = self.topology.address(action.peer) if action.peer >= 0 else "everyone"
-                what |= {"did": "sent", "port": action.port, "peer": peer}
-            elif isinstance(action, Deliver):
-                what |= {"did": "delivered"}
-            elif isinstance(action, Drop):
-                what |= {"did": "dropped", "reason": action.reason}
-            self.traces.append(what)
+        what: dict[str, Any] = {"serial": serial, "at_s": time.monotonic()}
+        if isinstance(action, Send):
+            peer = self.topology.address(action.peer) if action.peer >= 0 else "everyone"
+            what |= {"did": "sent", "port": action.port, "peer": peer}
+        elif isinstance(action, Deliver):
+            what |= {"did": "delivered"}
+        else:
+            what |= {"did": "dropped", "reason": action.reason}
+        self.traces.append(what)
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Answer a request of the control socket, None if it is none."""
