@@ -20,18 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy
 from numpy.typing import NDArray
 
 from experiments.fluid.links import Routes, link_count
 from experiments.fluid.rates import link_loads, max_min
 from experiments.simulator.adapting import Times
+from experiments.simulator.choices import NONE
 from experiments.simulator.hops import Ints
 from hosts.base.bandwidth import NEWEST
-from hosts.base.probing import NEARLY_BEST
 from hosts.base.timers import timers_for
 from topos.base.topology import Topology
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
 BLOCK = 1 << 12  # pairs that are probed, handled at once
-NONE = -1
 
 
 class PathSets(NamedTuple):
@@ -226,37 +224,3 @@ class Probed:
 
 def _parts(count: int) -> Iterator[slice]:
     return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
-
-
-@numba.njit(cache=True)
-def best(free: Any, hops: Any, using: int, own: float, hop_cost: float) -> int:
-    """Return the number of the best path, `best` of hosts/base/probing.py; NONE if there is none.
-
-    Parameters
-    ----------
-    free, hops : arrays
-        Of each path; no hops where there is none.
-    using : int
-        The path in use, or NONE.
-    own : float
-        What the flow itself sends on it.
-    hop_cost : float
-        What a hop costs.
-    """
-    most = -numpy.inf
-    for path in range(len(free)):
-        if hops[path]:
-            left = free[path] + (own if path == using else 0.0) - hop_cost * hops[path]
-            most = max(most, left)
-    enough = most - hop_cost if hop_cost else NEARLY_BEST * most
-    chosen = NONE
-    for path in range(len(free)):
-        if hops[path]:
-            left = free[path] + (own if path == using else 0.0) - hop_cost * hops[path]
-            if left >= enough and (
-                chosen == NONE
-                or hops[path] < hops[chosen]
-                or (hops[path] == hops[chosen] and path == using)
-            ):
-                chosen = path
-    return chosen

@@ -12,25 +12,12 @@ stays on the path that it has, if it has one.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy
 
 from experiments.fluid.links import Routes, link_at, link_count
 from experiments.simulator.failures import Bools
 from experiments.simulator.hops import Hops, Ints, routes_of_hops
-from experiments.simulator.tar_rules import (
-    ARRIVED,
-    NOWHERE,
-    ONWARD,
-    SERVER,
-    STUCK,
-    State,
-    common_level,
-    decide,
-)
-from hosts.ficonn.tar import BYZERO, MOST_HOPS, PROBE_TRIES
+from experiments.simulator.tar_rules import NOWHERE, SERVER, State, probe_all
 from topos.base.errors import require
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
@@ -108,7 +95,7 @@ class Tar:
         A round is all of them, at once or part by part; one ends before the next begins.
         """
         part = slice(first, last)
-        self._probes = _probe_all(
+        self._probes = probe_all(
             self._state,
             self._probes,
             self.random,
@@ -139,123 +126,3 @@ class Tar:
     def loads(self) -> Ints:
         """Return how many flows leave each server (a row) by each port."""
         return numpy.stack([self._servers["switch_flows"], self._servers["backup_flows"]], axis=1)
-
-
-# -- compiled: a flow's probes, and the queues of virtual flows ------------------------------------
-
-
-@numba.njit(cache=True)
-def _probe_all(
-    net: State,
-    number: int,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
-    virtual: Any,
-) -> int:
-    """Probe the flows; return the number of the last probe, where `number` is that before."""
-    servers = net.servers
-    progress = numpy.empty(len(net.sizes) - 1, numpy.int64)
-    for flow in range(len(sources)):
-        source, destination = sources[flow], destinations[flow]
-        _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
-        for server, place in virtual[flow]:
-            if server != NOWHERE and place >= servers[server].left:
-                servers[server].left += 1
-        virtual[flow] = NOWHERE
-        for _ in range(PROBE_TRIES):
-            for server, _ in virtual[flow]:
-                if server != NOWHERE:
-                    _forget(servers, server, virtual[flow])
-            number += 1
-            if _probe(net, number, random, source, destination, progress, virtual[flow]):
-                hops = _note(servers, source, destination, ports[flow], peers[flow])
-                if hops:
-                    counts[flow] = hops
-                    break
-        _weigh(servers, source, ports[flow], peers[flow], counts[flow], 1)
-    return number
-
-
-@numba.njit(cache=True)
-def _weigh(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
-    """Add so many flows to every port on the way."""
-    here = source
-    for hop in range(count):
-        if ports[hop] == SWITCH:
-            servers[here].switch_flows += flows
-        else:
-            servers[here].backup_flows += flows
-        here = peers[hop]
-
-
-@numba.njit(cache=True)
-def _probe(
-    net: State,
-    number: int,
-    random: Any,
-    source: int,
-    destination: int,
-    whole: Any,
-    virtual: Any,
-) -> bool:
-    """Let a probe set up a way; tell whether it has come to its destination."""
-    servers = net.servers
-    common = common_level(net.sizes, source, destination)
-    progress = whole[: max(common, servers[source].level)]
-    progress[:] = BYZERO
-    here, came_by, came = source, NOWHERE, NOWHERE
-    for _ in range(MOST_HOPS):
-        _forget(servers, here, virtual)
-        found = decide(net, number, random, here, destination, progress, came_by, came)
-        if found.kind == ARRIVED or found.kind == STUCK:
-            return bool(found.kind == ARRIVED)
-        own = servers[here]
-        if found.kind == ONWARD:
-            if found.port == SWITCH and own.joined > own.left:
-                own.left += 1
-        else:
-            own.probe = 0
-            if found.virtual:
-                _remember(servers, here, virtual)
-        # The ports of a FiConn are the same at both ends of a hop.
-        here, came_by, came = found.peer, found.port, here
-    return False
-
-
-@numba.njit(cache=True)
-def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
-    """Write the way that was set up, if there is room; return its hops."""
-    hops, here = 0, source
-    while here != destination:
-        hops, here = hops + 1, servers[here].on
-        if hops > len(ports):
-            return 0
-    here = source
-    for hop in range(hops):
-        ports[hop], peers[hop] = servers[here].on_by, servers[here].on
-        here = servers[here].on
-    return hops
-
-
-@numba.njit(cache=True)
-def _forget(servers: Any, server: int, virtual: Any) -> None:
-    """End the flow's virtual flow there, which this round has begun: nobody has joined since."""
-    for slot in range(len(virtual)):
-        if virtual[slot, 0] == server:
-            if virtual[slot, 1] >= servers[server].left:
-                servers[server].joined -= 1
-            virtual[slot] = NOWHERE
-
-
-@numba.njit(cache=True)
-def _remember(servers: Any, server: int, virtual: Any) -> None:
-    """Make the flow a virtual one of that server."""
-    for slot in range(len(virtual)):
-        if virtual[slot, 0] == NOWHERE:
-            virtual[slot, 0], virtual[slot, 1] = server, servers[server].joined
-            break
-    servers[server].joined += 1

@@ -1,7 +1,10 @@
-"""What one server does with a probe of TAR, compiled: `decide` of hosts/ficonn/tar.py.
+"""Probes of TAR, compiled: what becomes of them, and `decide` of hosts/ficonn/tar.py.
 
 Rule by rule the same, in the same order, with the same names; the reasons stand there. A probe's
 PR field is an array that is changed in place, and a hop is a port and a server.
+
+All that is compiled is in this one file: numba keeps what it has compiled for as long as the file
+of the function that is called is the same, whatever changes in those that this one calls.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy
 
-from hosts.ficonn.tar import BYONE, BYZERO
+from hosts.ficonn.tar import BYONE, BYZERO, MOST_HOPS, PROBE_TRIES
 from topos.ficonn import BACKUP, SWITCH
 
 NOWHERE = -1
@@ -63,6 +66,129 @@ class Verdict(NamedTuple):
     port: int = NOWHERE
     peer: int = NOWHERE
     virtual: bool = False
+
+
+# -- a flow's probes, and the queues of virtual flows ----------------------------------------------
+
+
+@numba.njit(cache=True)
+def probe_all(
+    net: State,
+    number: int,
+    random: Any,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+    virtual: Any,
+) -> int:
+    """Probe the flows; return the number of the last probe, where `number` is that before."""
+    servers = net.servers
+    progress = numpy.empty(len(net.sizes) - 1, numpy.int64)
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
+        for server, place in virtual[flow]:
+            if server != NOWHERE and place >= servers[server].left:
+                servers[server].left += 1
+        virtual[flow] = NOWHERE
+        for _ in range(PROBE_TRIES):
+            for server, _ in virtual[flow]:
+                if server != NOWHERE:
+                    _forget(servers, server, virtual[flow])
+            number += 1
+            if _probe(net, number, random, source, destination, progress, virtual[flow]):
+                hops = _note(servers, source, destination, ports[flow], peers[flow])
+                if hops:
+                    counts[flow] = hops
+                    break
+        _weigh(servers, source, ports[flow], peers[flow], counts[flow], 1)
+    return number
+
+
+@numba.njit(cache=True)
+def _weigh(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
+    """Add so many flows to every port on the way."""
+    here = source
+    for hop in range(count):
+        if ports[hop] == SWITCH:
+            servers[here].switch_flows += flows
+        else:
+            servers[here].backup_flows += flows
+        here = peers[hop]
+
+
+@numba.njit(cache=True)
+def _probe(
+    net: State,
+    number: int,
+    random: Any,
+    source: int,
+    destination: int,
+    whole: Any,
+    virtual: Any,
+) -> bool:
+    """Let a probe set up a way; tell whether it has come to its destination."""
+    servers = net.servers
+    common = common_level(net.sizes, source, destination)
+    progress = whole[: max(common, servers[source].level)]
+    progress[:] = BYZERO
+    here, came_by, came = source, NOWHERE, NOWHERE
+    for _ in range(MOST_HOPS):
+        _forget(servers, here, virtual)
+        found = decide(net, number, random, here, destination, progress, came_by, came)
+        if found.kind == ARRIVED or found.kind == STUCK:
+            return bool(found.kind == ARRIVED)
+        own = servers[here]
+        if found.kind == ONWARD:
+            if found.port == SWITCH and own.joined > own.left:
+                own.left += 1
+        else:
+            own.probe = 0
+            if found.virtual:
+                _remember(servers, here, virtual)
+        # The ports of a FiConn are the same at both ends of a hop.
+        here, came_by, came = found.peer, found.port, here
+    return False
+
+
+@numba.njit(cache=True)
+def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
+    """Write the way that was set up, if there is room; return its hops."""
+    hops, here = 0, source
+    while here != destination:
+        hops, here = hops + 1, servers[here].on
+        if hops > len(ports):
+            return 0
+    here = source
+    for hop in range(hops):
+        ports[hop], peers[hop] = servers[here].on_by, servers[here].on
+        here = servers[here].on
+    return hops
+
+
+@numba.njit(cache=True)
+def _forget(servers: Any, server: int, virtual: Any) -> None:
+    """End the flow's virtual flow there, which this round has begun: nobody has joined since."""
+    for slot in range(len(virtual)):
+        if virtual[slot, 0] == server:
+            if virtual[slot, 1] >= servers[server].left:
+                servers[server].joined -= 1
+            virtual[slot] = NOWHERE
+
+
+@numba.njit(cache=True)
+def _remember(servers: Any, server: int, virtual: Any) -> None:
+    """Make the flow a virtual one of that server."""
+    for slot in range(len(virtual)):
+        if virtual[slot, 0] == NOWHERE:
+            virtual[slot, 0], virtual[slot, 1] = server, servers[server].joined
+            break
+    servers[server].joined += 1
+
+
+# -- a server's decision ---------------------------------------------------------------------------
 
 
 @numba.njit(cache=True)
@@ -136,7 +262,11 @@ def _around(net: State, random: Any, at: Place, progress: Any, dead: int) -> Ver
     """TOR's next hop is a server on the same switch, and cannot be reached there."""
     if dead == at.destination:
         if at.came != NOWHERE and _may_bypass(progress, net.servers[dead].level):
-            _set(progress, net.servers[dead].level, net.servers[dead].far)
+            far = net.servers[dead].far
+            _set(progress, net.servers[dead].level, far)
+            over = _starts_over(net.servers[at.here].level, at.came_by, progress)
+            if over and not _usable(net, at.here, at.here, far, WORKING):
+                return _route_elsewhere(net, random, at, progress)
             return _reroute(net, at, progress, False)
     elif _bypass(net, random, at, progress, dead, WORKING) or _fall_back(net, at, progress, dead):
         return _reroute(net, at, progress, False)
@@ -162,10 +292,17 @@ def _leave(net: State, random: Any, at: Place, progress: Any) -> Verdict:
 @numba.njit(cache=True)
 def _route_back(net: State, random: Any, at: Place, progress: Any) -> Verdict:
     """The level-0 link has failed, and the probe came by the backup link: back it goes."""
-    if at.came_by == BACKUP and (
-        _fall_back(net, at, progress, at.came)
-        or _bypass(net, random, at, progress, at.came, NOT_BACK)
-    ):
+    if at.came_by != BACKUP:
+        return Verdict(STUCK, NOWHERE, NOWHERE, False)
+    if _fall_back(net, at, progress, at.came):
+        return Verdict(BACK, BACKUP, at.came, False)
+    return _route_elsewhere(net, random, at, progress)
+
+
+@numba.njit(cache=True)
+def _route_elsewhere(net: State, random: Any, at: Place, progress: Any) -> Verdict:
+    """Send the probe back over the backup link by which it came: its other end bypasses it."""
+    if _bypass(net, random, at, progress, at.came, NOT_BACK):
         return Verdict(BACK, BACKUP, at.came, False)
     return Verdict(STUCK, NOWHERE, NOWHERE, False)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy
 from numpy.random import Generator
 
 from experiments.simulator.adapting import Times
 from experiments.simulator.around.bcube import path_sets
+from experiments.simulator.choices import NONE, best_of_each
 from experiments.simulator.failures import Bools
 from experiments.simulator.hops import Ints
-from experiments.simulator.probing import NONE, PathSets, Probed, best
+from experiments.simulator.probing import PathSets, Probed
 from hosts.bcube.bsr import HOP_COST
 from topos.bcube import BCube
 
@@ -35,7 +35,7 @@ class Bsr(Probed):
         self.move(begin, self.default[begin])
         flows, free = self.answers
         ways = self.hops[flows], self.path[flows], self._rate[flows]
-        self.move(flows, _best_of_each(free, *ways, HOP_COST))
+        self.move(flows, best_of_each(free, *ways, HOP_COST))
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
@@ -44,14 +44,6 @@ class Bsr(Probed):
         self._rate[flows] = self.rates(flows)
         self.answers = flows, self.measured(flows)
         self.probe_s[flows] = self.now_s + self.pauses_s(len(flows))
-
-
-@numba.njit(cache=True)
-def _best_of_each(free: Any, hops: Any, using: Any, own: Any, hop_cost: float) -> Any:
-    found = numpy.empty(len(free), numpy.int64)
-    for flow in range(len(free)):
-        found[flow] = best(free[flow], hops[flow], using[flow], own[flow], hop_cost)
-    return found
 
 
 def _bsr(

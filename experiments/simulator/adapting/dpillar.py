@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy
 from numpy.random import Generator
 
 from experiments.fluid.links import Routes
 from experiments.simulator.adapting import Times
+from experiments.simulator.choices import schedule
 from experiments.simulator.failures import Bools, only, surviving
 from experiments.simulator.hops import Ints
 from experiments.simulator.paths import choose, routes
-from experiments.simulator.probing import NONE, PathSets, Probed, best
+from experiments.simulator.probing import PathSets, Probed
 from experiments.simulator.walks import repeated
-from hosts.dpillar.choices import NEW_FLOW_SHARE
 from topos.dpillar import DPillar
 
 PATHS = "mp-both"
@@ -47,7 +46,7 @@ class Aware(Probed):
         self.answers = pairs[:0], free[:0]
         flows = numpy.flatnonzero(self._again_s <= self.now_s)
         paths, known = self.path[flows], numpy.empty(len(flows), numpy.bool_)
-        _schedule(
+        schedule(
             self._free, self.hops, self.default, self.pair[flows], self.rates(flows), paths, known
         )
         self.move(flows, paths)
@@ -59,28 +58,6 @@ class Aware(Probed):
         pairs = self.due()
         self.answers = pairs, self.measured(pairs)
         self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))
-
-
-@numba.njit(cache=True)
-def _schedule(
-    free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
-) -> None:
-    """Choose each flow's path, and book it: `schedule` of hosts/dpillar/choices.py."""
-    for flow in range(len(pairs)):
-        pair, using = pairs[flow], paths[flow]
-        known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])
-        if not known[flow]:
-            paths[flow] = default[pair]
-            continue
-        row = free[pair]
-        chosen = best(row, hops[pair], using, own[flow], 0.0)
-        if chosen != using:
-            if using == NONE:
-                row[chosen] *= 1 - NEW_FLOW_SHARE
-            else:
-                row[chosen] = max(0.0, row[chosen] - own[flow])
-                row[using] += own[flow]
-            paths[flow] = chosen
 
 
 def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
