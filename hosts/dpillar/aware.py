@@ -76,7 +76,7 @@ class TrafficAware(BothWays):
         if held is not None:
             held.sent_bytes += sent_bytes
             if now >= held.again_s:
-                self.own_answers_change()
+                self.flow_answers_change(flow)
         return super().used(flow, sent_bytes, now)
 
     def _scheduled(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:

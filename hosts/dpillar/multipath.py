@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -51,6 +51,7 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 DESTINATIONS = 1024  # at most so many are probed at a time
 MOST_PATHS = 256  # a probe's path number has 8 bits
 MOST_PATIENCE = 8
+MOST_FLOWS = 256  # that one destination remembers
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Destination:
     tunnels: dict[Path, Proxies]
     asked_s: float = -math.inf  # when the last round of probes began
     patience: int = 1  # how many times the usual timeout to wait: servers may be busy
+    # Whose packets were sent there since the path in use was chosen: a data plane may repeat that.
+    flows: set[FlowKey] = field(default_factory=set)
 
 
 class FaultTolerant(Tunnelling):
@@ -84,6 +87,9 @@ class FaultTolerant(Tunnelling):
     ) -> Proxies | None:
         """Return the tunnel of the path that the packet is to take."""
         known = self.destinations.use(destination, now) or self._begin(destination, now)
+        if len(known.flows) >= MOST_FLOWS:
+            self._take_back(known)
+        known.flows.add(flow)
         path = self.path_for(packet, flow, known, now)
         return None if path is None else known.tunnels[path]
 
@@ -212,7 +218,13 @@ class FaultTolerant(Tunnelling):
         """Use the shortest path that works."""
         if known.probing.choose():
             self.counters["paths switched"] += 1
-            self.own_answers_change()
+            self._take_back(known)
+
+    def _take_back(self, known: Destination) -> None:
+        """Tell a data plane that the flows to that destination have to be asked about again."""
+        for flow in known.flows:
+            self.flow_answers_change(flow)
+        known.flows.clear()
 
     # -- for a user to see -----------------------------------------------------------------------
 
