@@ -58,6 +58,7 @@ BAD = {
         "1.2 ms or more too late",
     ),
     "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
+    "no time was left over": ({"idle": 0.03}, "idle 3.0% of the time"),
     "somebody else was at work": ({"foreign": 0.3}, "took 30% of the processors"),
     "heart-beats came late": ({"link_losses": 2}, "for down, 2 times"),
     "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
@@ -116,7 +117,7 @@ def test_with_faults_links_may_be_lost() -> None:
 
 
 def test_a_busy_machine_is_worth_a_warning_each() -> None:
-    busy = replace(GOOD, pressure=0.4, steal=0.05, idle=0.02, lateness=Spread(400, 0, 0.004, 0.1))
+    busy = replace(GOOD, pressure=0.4, steal=0.05, idle=0.07, lateness=Spread(400, 0, 0.004, 0.1))
     verdict = judge(busy)
     assert verdict.valid
     assert len(verdict.warnings) == 4
