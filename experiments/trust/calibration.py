@@ -13,6 +13,7 @@ import os
 import platform
 import pwd
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,7 @@ def largest(try_at: Callable[[float], Tried], say: Say = lambda _: None) -> floa
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if good(middle) else (low, middle)
-    while low >= 0 and not _confirmed(lambda: good(low, tries=1)):
+    while low >= 0 and not _confirmed(partial(good, low, 1)):
         say(f"{SCALE_MBIT[low]:g} Mbit/s is not valid again and again")
         low -= 1
     require(
