@@ -2,6 +2,9 @@
 
 from setuptools import setup
 
+DASK = ["dask[distributed]>=2024.1"]  # sweeps of the simulator over machines
+DOCS = ["mkdocs-material>=9.6", "mkdocstrings-python>=2.0"]  # the guide as a site
+
 setup(
     name="pillarbox",
     version="0.1.0",
@@ -67,6 +70,8 @@ setup(
     ],
     extras_require={
         "test": [
+            *DASK,
+            *DOCS,
             "hypothesis>=6.100",
             "import-linter>=2.1",
             "mypy>=1.10",
@@ -75,8 +80,8 @@ setup(
             "ruff>=0.6",
         ],
         "bench": ["fnss>=0.9.1"],
-        "dask": ["dask[distributed]>=2024.1"],  # sweeps of the simulator over machines
-        "docs": ["mkdocs-material>=9.6", "mkdocstrings-python>=2.0"],  # the guide as a site
+        "dask": DASK,
+        "docs": DOCS,
         "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
     },
     entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},
