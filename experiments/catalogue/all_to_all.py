@@ -14,5 +14,8 @@ EXPERIMENT = Experiment(
         System("ficonn,4,2", timers="paper", rate_mbit=30.0),
         System("tree,4,4", timers="paper", rate_mbit=30.0),
     ),
-    workload=Workload(pattern="all-to-all", volume_bytes=600_000, tool="generator"),
+    # Over 48 servers 1.4 GB: at the few Mbit/s that a small machine emulates faithfully, minutes.
+    workload=Workload(
+        pattern="all-to-all", volume_bytes=600_000, tool="generator", timeout_s=900.0
+    ),
 )

@@ -13,5 +13,7 @@ EXPERIMENT = Experiment(
         System("tree,4,4", timers="paper", rate_mbit=30.0),
         System("fattree,4", timers="paper", rate_mbit=30.0),
     ),
-    workload=Workload(pattern="all-to-all", volume_bytes=600_000, tool="generator"),
+    workload=Workload(
+        pattern="all-to-all", volume_bytes=600_000, tool="generator", timeout_s=900.0
+    ),
 )
