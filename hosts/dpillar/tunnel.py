@@ -108,6 +108,9 @@ class Tunnelling(Router):
         """Take in that a packet or probe of that flow met a failed link."""
         return [Drop("failure of no path in use")]
 
+    def came(self, source: int, port: int, now: float) -> None:
+        """Take in that a packet of that server's came by that port."""
+
     # -- for a subclass to use -------------------------------------------------------------------
 
     def first_works(self, proxies: Proxies) -> bool:
@@ -232,9 +235,11 @@ class Tunnelling(Router):
         header, body = Ipv4Header.parse(packet)
         if self.server_of(header.destination) != self.server:
             return [Drop("not for this server", packet)]
-        if header.protocol not in RESERVED:
-            return [Deliver(packet)]
         source = self.server_of(header.source)
+        if header.protocol not in RESERVED:
+            if source is not None:
+                self.came(source, port, now)
+            return [Deliver(packet)]
         if source is None:
             return [Drop(NO_SERVER, packet)]
         if header.protocol == Protocol.PROBE:
