@@ -120,7 +120,7 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         found = [one.name for one in folder.iterdir() if one.name != "trials"]
         require(not found, f"{folder} is not empty, and no run: name another folder with --out")
-        told = manifest(experiment, sys.argv)
+        told = manifest(experiment, ["pillarbox", *sys.argv[1:]])
         store.write_json(folder / MANIFEST, told)
         return told
     told = records.load(folder).manifest
