@@ -211,28 +211,6 @@ def test_own_cable_is_left_at_once_and_with_none_left_packets_are_dropped_and_to
     assert_each_ended_once(net.trips)
 
 
-@pytest.mark.parametrize(("spec", "b"), [("dpillar,4,2", 5), ("dpillar,4,3", 9)])
-def test_who_hears_that_a_server_left_a_port_leaves_the_paths_that_end_there(
-    spec: str, b: int
-) -> None:
-    net = network(spec, multipath.BothWays)
-    there = net.stream(0, b, every_s=0.001, seconds=0.3, source_port=4000)
-    back = net.stream(b, 0, every_s=0.001, seconds=0.3, source_port=4001)
-    net.run(0.1005)
-    port = there[-3].path.steps[0].port
-    last = back[-3].path
-    met = net.topology.server_plug(0, port).node
-    assert last.nodes(net.topology)[-2] == met, "both ways use one cable"
-    net.cut(0, met)
-    net.run(0.1)  # nobody misses a heart-beat yet
-    sent = [trip for trip in back if 0.103 < trip.sent_s < net.now - 0.001]
-    assert len(sent) > 90
-    assert all(trip.arrived_s for trip in sent)
-    net.heal(0, met)
-    net.run(3.0)
-    assert_each_ended_once(net.trips)
-
-
 def test_a_probe_without_answer_is_a_failed_path() -> None:
     # Neighbours are missed after five seconds only: it is the probes that tell.
     timers = replace(PAPER, probe_interval_s=0.5, probe_jitter_s=0.1, probe_timeout_s=0.05)

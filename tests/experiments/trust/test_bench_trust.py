@@ -13,5 +13,7 @@ def test_a_busy_machine_and_a_rate_beyond_it_are_told() -> None:
     assert set(rows) == {trust.QUIET, trust.BURNERS, trust.TOO_FAST}
     assert rows[trust.BURNERS]["outcome"] == "ok", rows[trust.BURNERS]
     assert rows[trust.TOO_FAST]["outcome"] == "ok", rows[trust.TOO_FAST]
-    # How quiet the machine is nobody knows here; cables cannot send more than their rate.
-    assert 0 < rows[trust.QUIET]["conserved_median"] < 1.05
+    # How quiet the machine is the bench says; cables cannot send more than their rate on any.
+    quiet = rows[trust.QUIET]
+    least = 0.95 if quiet["outcome"] == "ok" else 0.0
+    assert least < quiet["conserved_median"] < 1.05
