@@ -25,7 +25,7 @@ def test_scale_measures_both_planes() -> None:
         assert 1 < row["forwarder_mib"] < 20
         assert 16 * row["forwarder_mib"] / 1024 < row["memory_gib"] < 1
         assert row["start_ms"] == pytest.approx(row["forwarders_s"] / 16 * 1e3)
-        assert 0 < row["idle_percent"] < 100
+        assert 0 < row["idle_percent"] < 50
 
 
 def test_scale_judges_time_memory_and_idle_load() -> None:

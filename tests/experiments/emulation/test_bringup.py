@@ -1,4 +1,4 @@
-"""The bench of networks that come up and go: both builders' networks work, and are compared."""
+"""The bench of networks that come up and go: both builders' networks work, and ours is faster."""
 
 from __future__ import annotations
 
@@ -15,4 +15,5 @@ def test_both_builders_bring_up_a_network_that_works() -> None:
     assert stock["faster_times"] is None
     both = [row["up_s"] + row["stop_s"] for row in (stock, ours)]
     assert ours["faster_times"] == pytest.approx(both[0] / both[1])
+    assert ours["faster_times"] > 3  # even on a machine that has other things to do
     assert ours["processes"] == 0 < stock["processes"]

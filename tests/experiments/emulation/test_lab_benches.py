@@ -34,10 +34,10 @@ def test_bcube16_compares_both_planes_with_the_kernel() -> None:
     assert {row["outcome"] for row in rows} == {"ok"}
     total = {row["plane"]: row["total_gbps"] for row in rows if "plane" in row}
     assert list(total) == [bcube16.KERNEL, "ebpf", "python"]
-    assert total["ebpf"] > total["python"] > 0  # by how much, the bench tells
+    assert total["ebpf"] > 5 * total["python"]
     cost = {row["python_forwarder"]: row["cpu_us_per_packet"] for row in rows if "plane" not in row}
     assert list(cost) == ["source", "relay", "destination"]
-    assert all(us > 0 for us in cost.values())
+    assert all(1 < us < 200 for us in cost.values())
 
 
 @pytest.mark.parametrize("bench", [bcube16, failover])

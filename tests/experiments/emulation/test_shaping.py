@@ -1,7 +1,6 @@
 """Rates, queues, delays and losses of cables, measured through them.
 
-How exact they are the verdict of every run measures (docs/trust.md). Here they are told from twice
-and half as much, which holds on a machine that has no time.
+Delays are told from twice as much only, which holds on a machine that has no time; rates are exact.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ def goodput_mbit(sender: Any, receiver: Any, seconds: float = 2) -> float:
 
 
 def of_its_rate(goodput_mbit: float, rate_mbit: float) -> bool:
-    """Tell whether TCP got what a cable of that rate gives it, and not twice or half of it."""
-    # Frames count with their 14-byte headers: 1448 of 1514 bytes are TCP's payload. More than
-    # everything can come for a moment, when a receiver was late.
-    return 0.5 < goodput_mbit / (rate_mbit * 1448 / 1514) < 1.5
+    """Tell whether TCP got what a cable of that rate gives it."""
+    # Frames count with their 14-byte headers: 1448 of 1514 bytes are TCP's payload.
+    return 0.95 < goodput_mbit / (rate_mbit * 1448 / 1514) < 1.05
 
 
 def round_trips_ms(
@@ -84,7 +82,7 @@ def test_a_full_queue_stays_short_at_a_low_rate() -> None:
         server.wait()
         # A full queue is 121 ms; stock Mininet's 1,000 packets without a bound on super-packets
         # are 464 ms.
-        assert statistics.median(waits[5:]) < 300
+        assert statistics.median(waits[5:]) < 130
 
 
 @root
@@ -209,7 +207,7 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
             assert found
             waiting = max(waiting, int(found[1]) * (1000 if found[2] else 1))
         # Of 151 KB; 14 where each sender is stopped by its own account of what is under way.
-        assert waiting > 50_000
+        assert waiting > 100_000
 
 
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
