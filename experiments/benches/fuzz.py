@@ -19,6 +19,7 @@ from hosts.wire.layout import CHECKSUM, REASONS, Layout, WireError, checksum
 from hosts.wire.messages import (
     BODIES,
     MESSAGES,
+    CableCut,
     HeartBeat,
     LinkState,
     Message,
@@ -208,6 +209,7 @@ def _body(protocol: int, random: Random) -> bytes:
         Protocol.PATH_FAILURE: PathFailure(1, 2, number >> 1, flow if number % 2 else None),
         Protocol.UNREACHABLE: Unreachable(number, random.choice(list(Unreached))),
         Protocol.PATH_PROBE: PathProbe(flow, number, True, 7, (BYZERO, BYONE, *uids)),
+        Protocol.CABLE_CUT: CableCut(number % 2),
     }
     return messages[protocol].pack()
 

@@ -20,6 +20,8 @@ not there is noticed one timeout later.
 
 from __future__ import annotations
 
+import math
+
 from hosts.base.path import Step
 from hosts.base.timers import Timers
 from hosts.wire.messages import HeartBeat
@@ -45,6 +47,7 @@ class Neighbours:
         self.server = server
         self.watched = watched  # by heart-beats; without them the carrier alone tells
         self.timeout_s = timers.neighbour_timeout_s
+        self.heart_beat_s = timers.heart_beat_s
         self.peers = [topology.peers(server, port) for port in range(topology.ports)]
         self._uid = topology.uid(server)
         self._server_of_uid = topology.server_of_uid
@@ -55,6 +58,7 @@ class Neighbours:
         # Who was late: how many timeouts it is given, and since when.
         self._patience: dict[Step, tuple[int, float]] = {}
         self._deaf: set[Step] = set()  # those who do not hear me
+        self._lost_until: dict[Step, float] = {}  # who told that its cable is cut
         self._up = set(steps)
 
     def works(self, step: Step) -> bool:
@@ -89,6 +93,8 @@ class Neighbours:
         step = Step(port, self._server_of_uid(uid))
         if step not in self._heard or not self._carrier[port]:
             return None
+        if now < self._lost_until.get(step, -math.inf):
+            return None
         self._weigh(step, now - self._heard[step], now)
         self._heard[step] = now
         if self._uid in message.heard:
@@ -114,6 +120,12 @@ class Neighbours:
     def carrier(self, port: int) -> bool:
         """Tell whether the port's cable is plugged in and live."""
         return self._carrier[port]
+
+    def lose(self, step: Step, now: float) -> Step | None:
+        """Take in that the neighbour's own cable is cut; return its link if its state changed."""
+        self._heard[step] = -self.timeout_s
+        self._lost_until[step] = now + self.heart_beat_s
+        return self._judge(step, now)
 
     def time_out(self, now: float) -> list[Step]:
         """Return the links that went down because nothing was heard."""

@@ -157,12 +157,6 @@ class Probing:
                 self.fail(index)
         return self.current is not None and self._state(self.current) == State.FAILED
 
-    def doubt(self, doubtful: Callable[[Path], bool]) -> None:
-        """Take no path for which that holds for one that works, until it is probed again."""
-        for candidate in self.candidates:
-            if candidate.state == State.WORKING and doubtful(candidate.path):
-                candidate.state = State.UNTRIED
-
     def give_up(self) -> list[int]:
         """End the round: what was not answered has failed. Return those paths."""
         silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]

@@ -5,15 +5,13 @@ probes them all, at once when the first packet is sent and then at each probe in
 more at random keeps sources from probing in step, and rounds of many destinations keep apart. The
 answer goes back over the links by which the probe came (see tunnel.py). A path has failed when
 
-- a relay tells so, because its next hop is down: it answers a probe or any other packet with a
-  path failure, which names the link;
+- a relay tells so, because its next hop is or has gone down: it answers a probe or any other
+  packet with a path failure, which names the link, or tells those who sent there last;
 - its first hop goes down;
 - its probe is not answered in time.
 
 A path failure also begins the next round of probes at once: what broke one path may have broken
-others, and to ask costs less than a packet on each. So does a destination whose own packets begin
-to come by the other port: it may have lost the first one's cable, and knows it before anybody else
-does. (The paper leaves such a destination to the next round.)
+others, and to ask costs less than a packet on each.
 
 All packets to a destination take the path in use. It is left the moment that it fails, for the
 shortest of those that work; at the end of each round the shortest that works is used, so that
@@ -64,7 +62,6 @@ class Destination:
     tunnels: dict[Path, Proxies]
     asked_s: float = -math.inf  # when the last round of probes began
     patience: int = 1  # how many times the usual timeout to wait: servers may be busy
-    came_by: int | None = None  # the port that its own packets came by last
     # Whose packets were sent there since the path in use was chosen: a data plane may repeat that.
     flows: set[FlowKey] = field(default_factory=set)
 
@@ -194,25 +191,9 @@ class FaultTolerant(Tunnelling):
             self.agenda.set(("probe", destination), now, partial(self._probe_now, destination))
         return []
 
-    def came(self, source: int, port: int, now: float) -> None:
-        """Doubt the paths that reach a server by a port from which its own packets come no more.
-
-        It has left them, perhaps because that cable is cut, which nobody else would know before
-        heart-beats are missing.
-        """
-        known = self.destinations.get(source)
-        if self.by_bandwidth or known is None or known.came_by == port:
-            return  # flows of their own paths come by both ports all the time
-        before, known.came_by = known.came_by, port
-        # A path leaves by the port of its direction, and so does the way that meets it head-on.
-        if before is not None:
-            known.probing.doubt(lambda path: path.steps[0].port == before)
-            self.choose(known)
-            if now >= known.asked_s + self.timers.probe_timeout_s:
-                self.agenda.set(("probe", source), now, partial(self._probe_now, source))
-
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Leave the paths over a first hop that is down; probe those over one that is up again."""
+        told = super().link_changed(step, up, now)
         for destination, known in self.destinations.items():
             first = [path for path in known.tunnels if path.steps[0] == step]
             if first and up:
@@ -221,7 +202,7 @@ class FaultTolerant(Tunnelling):
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
                 self._fail(known, first.__contains__)
-        return []
+        return told
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         self.paths_failed()

@@ -23,8 +23,14 @@ Control messages are IPv4 packets whose protocol is the message's number (hosts.
   by running Algorithm 3 from s in its head (`step_back`): at most 2k + 1 steps of arithmetic for
   a control message, and nothing stored.
 
-State: none. Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is what
-becomes of answers and failures. Every server relays, and answers probes, for all kinds of them.
+What the paper leaves to the next packet, a relay tells at once: when a link goes down, it sends
+path failures to those whose packets it sent there last. And a server that sees its cable to a
+switch cut tells the others on that switch (CABLE_CUT, by its other port, as a packet in a tunnel):
+their cables are live, and they would only miss its heart-beats.
+
+State: for each of the last PASSING tunnels of pairs of servers, where their packets were sent on.
+Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is what becomes of
+answers and failures. Every server relays, and answers probes, for all kinds of them.
 
 Invariants: a plain packet goes no further than the server it is for; a control message that cannot
 go on is dropped, never answered; a packet that comes back to its source is dropped.
@@ -39,9 +45,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Direction
+from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
+from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.dpillar.choices import Link, step_back, tunnel_by_last
+from hosts.dpillar.choices import Link, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_step
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
@@ -56,12 +64,14 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.messages import PathFailure, Probe, ProbeResponse
+from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from topos.dpillar import CLOCKWISE
 
 TTL = 64  # more than the 2k + 1 hops of the longest path, k being 31 at most
 BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE)
-RESERVED = frozenset([IP_IN_IP, Protocol.PROBE, *BACKWARD])
+NEVER_ANSWERED = (*BACKWARD, Protocol.CABLE_CUT)
+RESERVED = frozenset([IP_IN_IP, Protocol.PROBE, *NEVER_ANSWERED])
+PASSING = 256
 
 NO_PATH = "all disjoint paths have failed"
 NEXT_HOP_DOWN = "next hop is down"
@@ -70,6 +80,14 @@ OFF_PATH = "not on the path of its tunnel"
 
 _PROTOCOL = LAYOUT.byte("protocol")
 _IN_TUNNEL = bytes([IP_IN_IP])
+
+
+class Passed(NamedTuple):
+    """Whose packets a relay sent on, and in which tunnel."""
+
+    source: int
+    destination: int
+    proxies: Proxies
 
 
 class Inside(NamedTuple):
@@ -86,6 +104,10 @@ class Tunnelling(Router):
     """What all of DPillarMP's routers share: see the module's text."""
 
     directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
+
+    def __init__(self, *network: Any, **options: Any) -> None:
+        super().__init__(*network, **options)
+        self.passing: Bounded[Passed, Step] = Bounded(PASSING)
 
     @classmethod
     def header_bytes(cls) -> int:
@@ -107,9 +129,6 @@ class Tunnelling(Router):
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
         """Take in that a packet or probe of that flow met a failed link."""
         return [Drop("failure of no path in use")]
-
-    def came(self, source: int, port: int, now: float) -> None:
-        """Take in that a packet of that server's came by that port."""
 
     # -- for a subclass to use -------------------------------------------------------------------
 
@@ -183,9 +202,9 @@ class Tunnelling(Router):
             return [Drop("TTL expired", packet)]
         proxies = Proxies(near, far, tunnel.direction)
         inside = Inside(source, destination, proxies, inner, packet)
-        return self._relay(port, outer, inside)
+        return self._relay(port, outer, inside, now)
 
-    def _relay(self, port: int, outer: Ipv4Header, inside: Inside) -> list[Action]:
+    def _relay(self, port: int, outer: Ipv4Header, inside: Inside, now: float) -> list[Action]:
         source, destination, proxies, inner, packet = inside
         backward = inner.protocol in BACKWARD
         if backward:
@@ -195,9 +214,14 @@ class Tunnelling(Router):
         if step is None:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(step):
-            return [Drop(NEXT_HOP_DOWN, packet), *self._path_failure(inside, step)]
+            dropped: list[Action] = [Drop(NEXT_HOP_DOWN, packet)]
+            if inner.protocol not in NEVER_ANSWERED:
+                dropped += self._path_failure(source, proxies, flow_key(packet), step)
+            return dropped
         if inner.protocol == Protocol.PROBE:
             packet = self._measured(packet, port, step.port)
+        elif inner.protocol not in RESERVED:
+            self.passing.put(Passed(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
             return [self._send(step, outer._replace(ttl=outer.ttl - 1).pack(packet))]
         # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
@@ -216,18 +240,56 @@ class Tunnelling(Router):
         )
         return header.pack(probe._replace(available_bps=available).pack())
 
-    def _path_failure(self, inside: Inside, failed: Step) -> list[Action]:
-        """Tell the packet's source which link stopped it (section 4.5.1)."""
-        if inside.header.protocol in BACKWARD:
-            return []
-        back = step_back(self.topology, self.server, inside.source, self.server, inside.proxies)
+    def _path_failure(
+        self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
+    ) -> list[Action]:
+        """Tell the source of a flow which link stops its packets (section 4.5.1)."""
+        back = step_back(self.topology, self.server, source, self.server, proxies)
         if back is None or not self.neighbours.works(back):
             return []
         uid, peer = self.uid, self.topology.uid(failed.peer)
-        body = PathFailure(failed.port, uid, peer, flow_key(inside.packet)).pack()
-        packet = self._control(Protocol.PATH_FAILURE, inside.source, body)
+        body = PathFailure(failed.port, uid, peer, flow).pack()
+        packet = self._control(Protocol.PATH_FAILURE, source, body)
         self.counters["path failures sent"] += 1
-        return [self._send(back, self._wrap(packet, inside.proxies))]
+        return [self._send(back, self._wrap(packet, proxies))]
+
+    # -- news that no packet has to ask for ------------------------------------------------------
+
+    def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
+        """Tell those who would only learn later that a link is down: see the module's text."""
+        if up:
+            return []
+        told = self._cable_cut(step)
+        for passed, taken in self.passing.items():
+            if taken == step:
+                self.passing.pop(passed)
+                told += self._path_failure(passed.source, passed.proxies, self._all(passed), step)
+        return told
+
+    def _all(self, passed: Passed) -> FlowKey:
+        """Return all flows of a pair of servers as one: without protocol and ports."""
+        ipv4 = self.topology.ipv4
+        return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)
+
+    def _cable_cut(self, step: Step) -> list[Action]:
+        """Tell a neighbour on a switch that this server's cable to it is cut, by the other port."""
+        if self.neighbours.carrier(step.port):
+            return []  # it is silent: whatever is broken is not known to be this cable
+        around = tunnels(self.topology, self.server, step.peer, [1 - step.port]).values()
+        proxies = next(filter(self.first_works, around), None)
+        if proxies is None:
+            return []
+        packet = self._control(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
+        self.counters["cut cables told"] += 1
+        return [self._enter(packet, proxies)]
+
+    def _lost(self, peer: int, port: int, now: float) -> list[Action]:
+        """Take in that the cable from a neighbour's port is cut."""
+        if port >= self.topology.ports or self.server not in self.topology.peers(peer, port):
+            return [Drop("news of no neighbour's cable")]
+        mine = arrival_port(self.topology, peer, Step(port, self.server))
+        changed = self.neighbours.lose(Step(mine, peer), now)
+        return self._links_changed([changed], now) if changed else []
 
     # -- the ends --------------------------------------------------------------------------------
 
@@ -237,8 +299,6 @@ class Tunnelling(Router):
             return [Drop("not for this server", packet)]
         source = self.server_of(header.source)
         if header.protocol not in RESERVED:
-            if source is not None:
-                self.came(source, port, now)
             return [Deliver(packet)]
         if source is None:
             return [Drop(NO_SERVER, packet)]
@@ -248,6 +308,8 @@ class Tunnelling(Router):
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
             return self._told(PathFailure.parse(body), packet, now)
+        if header.protocol == Protocol.CABLE_CUT:
+            return self._lost(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
     def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:

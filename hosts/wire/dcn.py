@@ -45,6 +45,7 @@ class Protocol(IntEnum):
     PATH_FAILURE = 0xE4
     UNREACHABLE = 0xE5
     PATH_PROBE = 0xE6
+    CABLE_CUT = 0xE7
 
 
 def first_fields(

@@ -78,6 +78,10 @@ UNREACHABLE = Body(
     ],
     title="unreachable",
 )
+CABLE_CUT = Body(
+    [Field("port", 8), Field("reserved", 8, constant=0), Field(CHECKSUM, 16)],
+    title="cable cut",
+)
 
 
 class HeartBeat(NamedTuple):
@@ -285,8 +289,36 @@ class Unreachable(NamedTuple):
         return cls(destination, reason)
 
 
+class CableCut(NamedTuple):
+    """To a neighbour on a switch: the cable from that port of the sender's to it is cut.
+
+    ::
+
+         0                   1                   2                   3
+         0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+        |      Port     |    Reserved   |            Checksum           |
+        +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+    >>> CableCut.parse(CableCut(port=1).pack())
+    CableCut(port=1)
+    """
+
+    port: int
+
+    def pack(self) -> bytes:
+        """Return the body of the message."""
+        return CABLE_CUT.pack(self.port)
+
+    @classmethod
+    def parse(cls, data: bytes) -> CableCut:
+        """Return the message of a body, or raise WireError."""
+        (port,), _ = CABLE_CUT.unpack(data)
+        return cls(port)
+
+
 Message: TypeAlias = (
-    HeartBeat | LinkState | Probe | ProbeResponse | PathFailure | Unreachable | PathProbe
+    HeartBeat | LinkState | Probe | ProbeResponse | PathFailure | Unreachable | PathProbe | CableCut
 )
 
 MESSAGES: dict[int, type[Message]] = {
@@ -297,6 +329,7 @@ MESSAGES: dict[int, type[Message]] = {
     Protocol.PATH_FAILURE: PathFailure,
     Protocol.UNREACHABLE: Unreachable,
     Protocol.PATH_PROBE: PathProbe,
+    Protocol.CABLE_CUT: CableCut,
 }
 BODIES: dict[int, Body] = {
     Protocol.HEART_BEAT: HEART_BEAT,
@@ -306,6 +339,7 @@ BODIES: dict[int, Body] = {
     Protocol.PATH_FAILURE: PATH_FAILURE,
     Protocol.UNREACHABLE: UNREACHABLE,
     Protocol.PATH_PROBE: PATH_PROBE,
+    Protocol.CABLE_CUT: CABLE_CUT,
 }
 _PROTOCOLS = {message: Protocol(number) for number, message in MESSAGES.items()}
 

@@ -20,6 +20,7 @@ from hosts.wire.layout import REASONS, Body, Layout, WireError
 from hosts.wire.messages import (
     BODIES,
     MESSAGES,
+    CableCut,
     HeartBeat,
     LinkState,
     PathFailure,
@@ -119,6 +120,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ProbeResponse: st.builds(ProbeResponse, bits(32), bits(8), bits(64)),
     PathFailure: st.builds(PathFailure, bits(8), uids, uids, st.none() | flows),
     Unreachable: st.builds(Unreachable, bits(32), bits(8)),
+    CableCut: st.builds(CableCut, bits(8)),
     PathProbe: st.builds(
         PathProbe,
         flows,

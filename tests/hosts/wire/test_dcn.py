@@ -43,6 +43,7 @@ def test_protocol_numbers_stay_what_they_are():
         "PATH_FAILURE": "0xe4",
         "UNREACHABLE": "0xe5",
         "PATH_PROBE": "0xe6",
+        "CABLE_CUT": "0xe7",
     }
 
 

@@ -10,6 +10,7 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.layout import WireError, checksum
 from hosts.wire.messages import (
     BODIES,
+    CableCut,
     HeartBeat,
     LinkState,
     PathFailure,
@@ -47,6 +48,7 @@ def test_bytes_stand_where_the_pictures_have_them():
         (Probe(1, 2, 10**9), "02 00 f863  00000001  000000003b9aca00"),
         (PathFailure(255, 3, 7, None), "ff 00 00f5  00000003 00000007"),
         (Unreachable(17, Unreached.TTL_EXPIRED), "03 00 fcee  00000011"),
+        (CableCut(1), "01 00 feff"),
     ]:
         assert message.pack() == bytes.fromhex(body)
     flow = "0a000001 0a000009 06 000000 9c40 0050"
@@ -94,6 +96,7 @@ def test_longest_messages_fit_into_an_ethernet_frame():
         PathFailure(0, 0, 0, FLOW._replace(source_port=2**16)),
         Unreachable(2**32, 0),
         Unreachable(0, 256),
+        CableCut(256),
         PROBE._replace(round=2**32),
         PROBE._replace(previous=2**31),
         PROBE._replace(entries=(2**31,)),
