@@ -247,6 +247,8 @@ class Soak:
         missed = [
             f"{row[name]} {name}" for name in ("unexplained", "broken", "crashed") if row[name]
         ]
+        if row["broken"]:
+            missed += [f"{how} {self.traffic.counts[how]}" for how in BREAKS[1:]]
         missed += [f"{name} {n}" for name, n in self.traffic.errors.items()] if missed else []
         if row["growth_mib"] > MOST_GROWTH_MIB:
             missed.append(f"under {MOST_GROWTH_MIB:g} MiB growth wanted")
