@@ -16,8 +16,11 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 def run(args: list[str]) -> int:
     """Run the formatter, the linters, the type checker and, last, pytest.
 
-    Every step runs, whatever the ones before it said. What failed is named before pytest
-    starts, so that pytest's closing line is the last one printed.
+    Every step runs, whatever the ones before it said. What failed is named before pytest's last
+    run starts, so that its closing line is the last one printed.
+
+    Without arguments, pytest runs twice: what needs no root on all processors at once, and then
+    live networks one at a time, which would disturb one another.
 
     Parameters
     ----------
@@ -30,13 +33,11 @@ def run(args: list[str]) -> int:
         0 if every step passed; else pytest's exit code or, if pytest passed, 1.
     """
     with _cache_folder() as caches:
-        failed = []
-        for name, command in _static_checks(caches):
-            if _run_step(name, command, caches) != 0:
-                failed.append(name)
+        *before, last = [*_static_checks(caches), *_pytests(caches, args)]
+        failed = [name for name, command in before if _run_step(name, command, caches) != 0]
         if failed:
-            print(f"\nFailed before pytest: {', '.join(failed)}.", flush=True)
-        code = _run_step("pytest", _pytest_command(caches, args), caches)
+            print(f"\nFailed so far: {', '.join(failed)}.", flush=True)
+        code = _run_step(*last, caches)
     return code or (1 if failed else 0)
 
 
@@ -53,9 +54,16 @@ def _static_checks(caches: Path | None) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _pytest_command(caches: Path | None, args: list[str]) -> list[str]:
+def _pytests(caches: Path | None, args: list[str]) -> list[tuple[str, list[str]]]:
     no_cache = ["-p", "no:cacheprovider"] if caches else []
-    return [sys.executable, "-m", "pytest", *no_cache, *args]
+    command = [sys.executable, "-m", "pytest", *no_cache]
+    if args:
+        return [("pytest", [*command, *args])]
+    together = ["-m", "not root", "--numprocesses", str(os.cpu_count() or 1)]
+    return [
+        ("pytest: what needs no root", [*command, *together]),
+        ("pytest: live networks", [*command, "-m", "root"]),
+    ]
 
 
 def _run_step(name: str, command: list[str], caches: Path | None) -> int:
