@@ -119,9 +119,8 @@ static __always_inline int deliver(struct __sk_buff *skb, int header_size, struc
 
 /* -- the source -------------------------------------------------------------------------------- */
 
-/* Put the packet into another one, which has its type of service and DF (RFC 2003). */
-static __always_inline int wrap(struct __sk_buff *skb, const struct ipv4 *inner, __u32 number,
-				struct ipv4 *outer)
+/* Fill in the header of the packet around a packet: it has its type of service and DF (RFC 2003). */
+static __always_inline int wrap(const struct ipv4 *inner, __u32 number, struct ipv4 *outer)
 {
 	__u32 length = bpf_ntohs(inner->total_length) + IPV4_SIZE;
 
@@ -131,9 +130,7 @@ static __always_inline int wrap(struct __sk_buff *skb, const struct ipv4 *inner,
 	outer->fragment = inner->fragment & DONT_FRAGMENT;
 	outer->checksum = 0;
 	outer->checksum = ~sum((const __u32 *)outer, IPV4_SIZE);
-	return length > 0xffff ||
-	       bpf_skb_adjust_room(skb, IPV4_SIZE, BPF_ADJ_ROOM_MAC,
-				   BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_FIXED_GSO);
+	return length > 0xffff;
 }
 
 SEC("tc") int app_out(struct __sk_buff *skb)
@@ -167,11 +164,8 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	__builtin_memcpy(front.words, action->header, sizeof(front.words));
 	wrapped = front.ipv4.version_ihl == IPV4_FIRST;
 	front.ethertype = size && !wrapped ? bpf_htons(ETH_DCN) : bpf_htons(ETH_IP);
-	if (wrapped && wrap(skb, &ip, number, &front.ipv4))
+	if ((wrapped && wrap(&ip, number, &front.ipv4)) || grow(skb, ETHERNET_SIZE + size))
 		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
-	if (grow(skb, ETHERNET_SIZE + (wrapped ? 0 : size)))
-		return wrapped ? drop(DROP_NO_ROOM_FOR_THE_HEADER)
-			       : go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
 	if (size && !wrapped) {
 		/* BCube's header begins with the same fields. */
 		front.dcn.payload_length = ip.total_length;
