@@ -39,10 +39,10 @@ RESAMPLES = 2000
 SEED = 1
 NOTES = f"""
 One TCP connection (Reno, MTU {MTU}) from A over a relay to B, each a network namespace, a bridge
-between any two. The cases take turns, in another order each round. of_kernel: the median of a
-case's rates by the median of the kernel's IP forwarding (goal: {GOAL}); low and high hold it with
-90 % confidence (bootstrap over the rounds). "kernel again" is the kernel a second time, beside
-itself: what it differs by is the machine's noise.
+between any two; its two ends have a processor each. The cases take turns, in another order each
+round. of_kernel: the median of a case's rates by the median of the kernel's IP forwarding (goal:
+{GOAL}); low and high hold it with 90 % confidence (bootstrap over the rounds). "kernel again" is
+the kernel a second time, beside itself: what it differs by is the machine's noise.
 Under eBPF all three servers work as servers of a lab do: A's applications send into a TUN, and get
 their header from eBPF as well; only the decisions were installed beforehand. The loop in Python is
 what one writes in an afternoon: a packet socket on each port, every packet through the interpreter,
