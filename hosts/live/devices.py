@@ -26,8 +26,9 @@ LARGEST_FRAME = 65600
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
-SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER, SO_TIMESTAMPNS = 32, 33, 26, 35
-NOTE_BYTES = 64  # for what the kernel says of a frame: when it came
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
+NOTE_BYTES = 128  # for what the kernel says of a frame: when it came
 OLDEST_S = 1.0  # somebody set the clock meanwhile
 SOCKET_BUFFER_BYTES = 4 << 20
 
@@ -79,18 +80,25 @@ class Port:
 
     Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
     Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
-    what a program there has forwarded is not seen twice. Where there is such a program,
-    super-packets can come up, and are cut.
+    what a program there has forwarded is not seen twice. Where there is such a program (`ebpf`),
+    super-packets can come up, and are cut; and it notes when a heart-beat came. Else the kernel is
+    asked to, which it then does for every packet of the machine.
     """
 
-    def __init__(self, number: int, name: str, mac: bytes, *, super_packets: bool) -> None:
+    def __init__(self, number: int, name: str, mac: bytes, *, ebpf: bool) -> None:
         self.number, self.name, self.mac = number, name, mac
-        self._note = segments.NOTHING_TO_DO if super_packets else b""
+        self._note = segments.NOTHING_TO_DO if ebpf else b""
         data, ip, self.heart_beats = (
-            _packet_socket(name, ethertype, wanted, super_packets)
+            _packet_socket(name, ethertype, wanted, ebpf)
             for ethertype, wanted in ((ETH_DCN, _OTHERS), (ETH_IP, b""), (ETH_DCN, _HEART_BEATS))
         )
-        self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._clock = time.monotonic_ns if ebpf else time.time_ns
+        if ebpf:
+            self.heart_beats.setsockopt(
+                socket.SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE
+            )
+        else:
+            self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.sockets = [data, ip]
 
     def receive(self, which: socket.socket) -> list[Received] | None:
@@ -122,9 +130,9 @@ class Port:
                 return
             age_s = 0.0
             for level, kind, value in notes:
-                if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                if level == socket.SOL_SOCKET and kind in (SO_TIMESTAMPNS, SO_TIMESTAMPING):
                     came_s, came_ns = _TIMESPEC.unpack(value[: _TIMESPEC.size])
-                    age_s = min(max(0.0, (time.time_ns() - came_ns) / 1e9 - came_s), OLDEST_S)
+                    age_s = min(max(0.0, (self._clock() - came_ns) / 1e9 - came_s), OLDEST_S)
             data = data[len(self._note) :]
             yield age_s, Received(data[6:12], Frame(ETH_DCN, data[14:]))
 

@@ -415,6 +415,9 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return drop(DROP_FOR_ANOTHER_MAC);
 	verdict = from_port(skb, is_dcn);
+	if (verdict == GO_ON && is_dcn)
+		/* When it came: heart-beats wait until Python has something to do. */
+		skb->tstamp = bpf_ktime_get_ns();
 	if (verdict == GO_ON && is_ip)
 		/* Python's socket still sees it; the server's own IP stack must not take it too. */
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);

@@ -93,7 +93,7 @@ class Forwarder:
             # every packet that comes in here, and leaves it to the forwarder.
             Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("1")
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
-            ports[number] = Port(number, name, mac, super_packets=self.plane == "ebpf")
+            ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
         return ports
 
     def _decisions(self) -> Decisions:

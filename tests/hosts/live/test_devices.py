@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +26,7 @@ TO_THE_PORT, TO_ANOTHER = mac(RELAY, 0), mac(B, 0)
 def lab_and_port(request: pytest.FixtureRequest) -> Iterator[tuple[ThreeServers, Port]]:
     with ThreeServers() as lab:
         with lab.servers[RELAY].entered():
-            port = Port(0, "eth0", TO_THE_PORT, super_packets=request.param)
+            port = Port(0, "eth0", TO_THE_PORT, ebpf=request.param)
         yield lab, port
         for each in (*port.sockets, port.heart_beats):
             each.close()
@@ -58,10 +59,27 @@ def test_heart_beats_and_all_else_come_by_sockets_of_their_own(
     assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
 
 
+@pytest.mark.parametrize("ebpf", [False, True])
+def test_a_heart_beat_is_as_old_as_it_is(ebpf: bool) -> None:
+    with ThreeServers() as lab:
+        if ebpf:
+            lab.add_table(RELAY)
+        with lab.servers[RELAY].entered():
+            port = Port(0, "eth0", TO_THE_PORT, ebpf=ebpf)
+        sent_s = time.monotonic()
+        injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
+        assert select.select([port.heart_beats], [], [], WAIT_S)[0]
+        there_s = time.monotonic()
+        ((age_s, _),) = port.hear(2)
+        now_s = time.monotonic()
+        assert now_s - there_s <= age_s <= now_s - sent_s
+        assert age_s > 0
+
+
 def test_what_a_learning_bridge_floods_is_not_taken() -> None:
     with ThreeServers() as lab:
         with lab.servers[RELAY].entered():
-            port = Port(0, "eth0", TO_THE_PORT, super_packets=False)
+            port = Port(0, "eth0", TO_THE_PORT, ebpf=False)
         injected(lab, TO_ANOTHER, ETH_DCN, DATA)
         injected(lab, TO_THE_PORT, ETH_DCN, DATA + b"padding")
         assert came(port, port.sockets[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
