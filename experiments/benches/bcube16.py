@@ -43,10 +43,11 @@ TIME_LIMIT_S = 60.0
 KERNEL, EBPF, PYTHON = "kernel's IP forwarding", "ebpf", "python"
 NOTES = f"""
 Each of the 16 servers sends by one TCP connection (Reno, MTU 1500, no limit of rates), receives by
-another, and relays a third; one process writes and one reads, as fast as they can. total_gbps: what
-arrived, the median of {ROUNDS} rounds. In each round every plane has its turn, in random order, on
-a network that was made for it. of_kernel: the median of a round's ratios (goal: {GOAL} for eBPF);
-low and high: their quartiles. The kernel forwards by static routes, without headers of a DCN.
+another, and relays a third; one process writes and one reads, as fast as they can, on a processor
+each. total_gbps: what arrived, the median of {ROUNDS} rounds. In each round every plane has its
+turn, in random order, on a network that was made for it. of_kernel: the median of a round's ratios
+(goal: {GOAL} for eBPF); low and high: their quartiles. The kernel forwards by static routes, and
+without headers of a DCN.
 Servers run {ROUTING} with the papers' timers: processors are full, and silence is no failure.
 cpu_us_per_packet: the processor time of a forwarder in Python for each packet that it handled
 while one flow used the network alone; acknowledgements are packets too.
@@ -246,9 +247,10 @@ def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: fl
     for each in (*clients, *servers):
         each.setblocking(False)
     ours, theirs = socket.socketpair()
+    processors = os.sched_getaffinity(0)
     children = [
-        _forked(lambda: _write_for_ever(clients)),
-        _forked(lambda: _read_and_count(servers, seconds, theirs)),
+        _forked(lambda: _write_for_ever(clients), min(processors)),
+        _forked(lambda: _read_and_count(servers, seconds, theirs), max(processors)),
     ]
     with ours, theirs:
         ours.settimeout(WARM_UP_S + seconds + 5.0)
@@ -259,10 +261,11 @@ def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: fl
     return found
 
 
-def _forked(program: Callable[[], None]) -> int:
+def _forked(program: Callable[[], None], processor: int) -> int:
     child = os.fork()
     if child == 0:
         try:
+            os.sched_setaffinity(0, {processor})
             die_with_parent(signal.SIGKILL)
             program()
         finally:
