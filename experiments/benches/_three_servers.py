@@ -26,7 +26,8 @@ from hosts.live.devices import (
     SOL_PACKET,
     Tun,
 )
-from hosts.live.kernel_table import (
+from hosts.live.kernel_table import KernelTable, Port
+from hosts.live.table import (
     Action,
     ByDcn,
     ByDestination,
@@ -35,8 +36,6 @@ from hosts.live.kernel_table import (
     ByHop,
     ByTunnel,
     Deliver,
-    KernelTable,
-    Port,
     Proxy,
     Push,
     Relay,

@@ -164,8 +164,9 @@ def _spent(lab: Lab, server: int) -> tuple[float, int]:
     assert lab.forwarders is not None
     stat = Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
-    counters = lab.state(server)["counters"]
-    handled = counters.get("frames out", 0) + counters.get("delivered", 0)
+    state = lab.state(server)
+    handled = state["counters"].get("frames out", 0) + state["counters"].get("delivered", 0)
+    handled += sum(state["repeated"].values())
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"), handled
 
 

@@ -1,9 +1,9 @@
-"""What the kernel may repeat: decisions read off the router's answers.
+"""What a data plane may repeat: decisions read off the router's answers.
 
-"Python decides, the kernel forwards": the first packet of a flow, or to a destination, goes through
-the router like every packet. What went in and what came out show what it decided: which header was
-put in front or how it was changed, and where the packet went. That is installed in the kernel under
-the part of the header on which such decisions depend, and packets like it are forwarded there.
+The first packet of a flow, or to a destination, goes through the router like every packet. What
+went in and what came out show what it decided: which header was put in front or how it was changed,
+and where the packet went. That is installed in a table, the kernel's or the forwarder's own, under
+the part of the header on which such decisions depend, and packets like it are forwarded from there.
 
 The router is not asked which of its answers may be repeated. Whatever it says holds until its
 `generation` changes; then all of it is taken back (where only its `own_generation` changes: what
@@ -19,8 +19,8 @@ from hosts.base.actions import EVERYONE, Action, Send
 from hosts.base.actions import Deliver as Delivered
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.live.kernel_table import Action as KernelAction
-from hosts.live.kernel_table import (
+from hosts.live.table import Action as Repeated
+from hosts.live.table import (
     ByDcn,
     ByDestination,
     ByEnd,
@@ -28,11 +28,11 @@ from hosts.live.kernel_table import (
     ByHop,
     ByTunnel,
     Deliver,
-    KernelTable,
     Proxy,
     Push,
     Relay,
     RelayKey,
+    Table,
     Unwrap,
     Used,
 )
@@ -59,13 +59,13 @@ class Decisions:
     ----------
     router : Router
         Whose answers are read.
-    table : KernelTable
+    table : Table
         Where they are installed.
     mac : callable of Step to bytes
         The MAC address at the other end of a hop.
     """
 
-    def __init__(self, router: Router, table: KernelTable, mac: MacOf) -> None:
+    def __init__(self, router: Router, table: Table, mac: MacOf) -> None:
         self.router, self.table, self._mac = router, table, mac
         self._count_flows_s = self._count_relays_s = 0.0  # when it is time for that
         self._generations = router.generation, router.own_generation
@@ -120,8 +120,8 @@ class Decisions:
             action for flow, used in found for action in self.router.used(flow, used.bytes, now)
         ]
 
-    def _repeatable(self, frame: Frame, action: Action) -> KernelAction | None:
-        """Return the action as the kernel does it, None if it is not about the frame's packet."""
+    def _repeatable(self, frame: Frame, action: Action) -> Repeated | None:
+        """Return the action as it is repeated, None if it is not about the frame's packet."""
         if isinstance(action, Delivered):
             return Deliver() if frame.data.endswith(action.packet) else None
         if not isinstance(action, Send) or action.peer == EVERYONE:

@@ -57,15 +57,24 @@ class Tun:
         except BlockingIOError:
             return None
 
+    def put(self, packet: bytes) -> None:
+        """Hand a packet to the applications, or raise OSError."""
+        os.write(self.fd, packet)
+
     def send(self, packet: bytes) -> str:
         """Hand a packet to the applications; return the reason if that fails."""
         try:
-            os.write(self.fd, packet)
-        except BlockingIOError:
-            return "application interface is full"
-        except OSError:  # EINVAL: the kernel takes this for no IP packet
-            return "application interface refused the packet"
+            self.put(packet)
+        except OSError as error:
+            return self.refusal(error)
         return ""
+
+    @staticmethod
+    def refusal(error: OSError) -> str:
+        """Return why a packet was not taken."""
+        if isinstance(error, BlockingIOError):
+            return "application interface is full"
+        return "application interface refused the packet"  # EINVAL: it is no IP packet
 
 
 class Received(NamedTuple):
@@ -100,26 +109,26 @@ class Port:
         else:
             self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.sockets = [data, ip]
+        self._out = data
 
-    def receive(self, which: socket.socket) -> list[Received] | None:
-        """Return the packets of the socket's next frame, None when there is none."""
-        ethertype = ETH_IP if which is self.sockets[1] else ETH_DCN
-        while True:
-            try:
-                # Not `recvfrom`: it asks the kernel for the port's name, for every frame anew.
-                data = which.recv(LARGEST_FRAME)
-            except BlockingIOError:
-                return None
-            except OSError:  # the port went down while something waited: the carrier tells
-                return None
-            size = len(self._note)
-            source = data[size + 6 : size + 12]
-            if self._note:
-                packets = segments.cut(data[:size], data[size:])
-                return [Received(source, Frame(ethertype, packet)) for packet in packets]
-            if data[:6] == self.mac or data[0] & TO_A_GROUP:
-                return [Received(source, Frame(ethertype, data[14:]))]
-            # Else a bridge that is learning has flooded it here.
+    def take(self, which: socket.socket) -> bytes | None:
+        """Return the socket's next frame as it comes, None when there is none."""
+        try:
+            # Not `recvfrom`: it asks the kernel for the port's name, for every frame anew.
+            return which.recv(LARGEST_FRAME)
+        except OSError:  # none; or the port went down while something waited: the carrier tells
+            return None
+
+    def packets(self, taken: bytes) -> Iterator[Received]:
+        """Yield what is in a frame that was taken, as it could have been on the wire."""
+        note, frame = taken[: len(self._note)], taken[len(self._note) :]
+        source, (ethertype,) = frame[6:12], _ETHERTYPE.unpack_from(frame, 12)
+        if note:
+            for packet in segments.cut(note, frame):
+                yield Received(source, Frame(ethertype, packet))
+        elif frame[:6] == self.mac or frame[0] & TO_A_GROUP:
+            yield Received(source, Frame(ethertype, frame[14:]))
+        # Else a bridge that is learning has flooded it here.
 
     def hear(self, most: int) -> Iterator[tuple[float, Received]]:
         """Yield the heart-beats that have come, at most so many, each with its age in seconds."""
@@ -136,16 +145,25 @@ class Port:
             data = data[len(self._note) :]
             yield age_s, Received(data[6:12], Frame(ETH_DCN, data[14:]))
 
+    def put(self, data: bytes) -> None:
+        """Put a frame with its Ethernet header on the cable, or raise OSError."""
+        self._out.send(self._note + data)
+
     def send(self, destination_mac: bytes, frame: Frame) -> str:
         """Put a frame on the cable; return the reason if that fails."""
-        head = self._note + destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
+        head = destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
         try:
-            self.sockets[0].send(head + frame.data)
-        except BlockingIOError:
-            return "port is full"
+            self.put(head + frame.data)
         except OSError as error:
-            return f"port refused the frame: {os.strerror(error.errno or 0)}"
+            return self.refusal(error)
         return ""
+
+    @staticmethod
+    def refusal(error: OSError) -> str:
+        """Return why a frame was not taken."""
+        if isinstance(error, BlockingIOError):
+            return "port is full"
+        return f"port refused the frame: {os.strerror(error.errno or 0)}"
 
 
 def _filter(heart_beat: int, other: int) -> bytes:

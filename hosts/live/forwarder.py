@@ -1,8 +1,10 @@
 """A live server: one process that joins a router to real ports and a real application interface.
 
-It is the only place where a router meets a clock and sockets. Every packet goes through `send` or
-`receive` of the router; what it answers is put on the ports. One loop waits for packets, news of
-cables, control requests and the router's own timers.
+It is the only place where a router meets a clock and sockets. Packets go through its `send` or
+`receive`, and what it answers is put on the ports. What it would say again of packets like those is
+repeated without asking it: by the kernel, which wakes nobody up for them, or here
+(python_table.py). One loop waits for packets, news of cables, control requests and the router's own
+timers.
 
 State: sockets, byte counters of the ports, the trace of marked packets. A forwarder that dies is a
 server that died: its application interface is gone with it, its routes and TCP connections too.
@@ -24,14 +26,16 @@ from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
+from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
 from hosts.live.namespace import Interfaces
+from hosts.live.python_table import PythonTable
 from hosts.wire.frame import Frame
 from hosts.wire.marks import serial_of
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from hosts.live.decisions import Decisions
+    from hosts.live.kernel_table import KernelTable
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
@@ -62,7 +66,8 @@ class Forwarder:
         self.plane = settings.plane
         self.ports = self._open_ports()
         self.carriers = Carriers()
-        self.decisions = self._decisions() if self.plane == "ebpf" else None
+        self.repeated = None if self.plane == "ebpf" else self._python_table()
+        self.decisions = Decisions(router, self.repeated or self._kernel_table(), self._mac)
         # Only now: to attach programs to an interface that is up, the kernel holds up all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
@@ -96,8 +101,7 @@ class Forwarder:
             ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
         return ports
 
-    def _decisions(self) -> Decisions:
-        from hosts.live.decisions import Decisions
+    def _kernel_table(self) -> KernelTable:
         from hosts.live.kernel_table import KernelTable
         from hosts.live.kernel_table import Port as KernelPort
 
@@ -106,14 +110,14 @@ class Forwarder:
             for number, port in self.ports.items()
         }
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
+        return KernelTable(ports, application, **self._wanted())
+
+    def _python_table(self) -> PythonTable:
+        return PythonTable(self.ports, self.tun, self._count, **self._wanted())
+
+    def _wanted(self) -> dict[str, bool]:
         router = self.router
-        table = KernelTable(
-            ports,
-            application,
-            by_flow=router.by_flow,
-            sees_connections=router.sees_connections,
-        )
-        return Decisions(self.router, table, self._mac)
+        return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
     def _watch_devices(self) -> None:
         self.watch(self.tun.fd, self._from_applications)
@@ -155,18 +159,18 @@ class Forwarder:
             if now >= next_look:
                 next_look = now + observe_s
                 self._observe(now)
-            if self.decisions:
-                self.decisions.keep_up()
+            self.decisions.keep_up()
 
     def _from_applications(self) -> None:
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
                 return
+            if self.repeated and self.repeated.sent(packet):
+                continue
             now = time.monotonic()
             actions = self.router.send(packet, now)
-            if self.decisions:
-                self.decisions.sent(packet, actions)
+            self.decisions.sent(packet, actions)
             self._act(actions, packet)
             if self.router.next_poll <= now:
                 return
@@ -197,13 +201,15 @@ class Forwarder:
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
+        repeated = self.repeated
         for _ in range(BATCH):
-            packets = port.receive(which)
-            if packets is None:
+            taken = port.take(which)
+            if taken is None:
                 return
             now = time.monotonic()
-            for source_mac, frame in packets:
-                self._came(port.number, source_mac, frame, now)
+            if not (repeated and repeated.came(port.number, taken)):
+                for source_mac, frame in port.packets(taken):
+                    self._came(port.number, source_mac, frame, now)
             if self.router.next_poll <= now:
                 return
 
@@ -213,8 +219,7 @@ class Forwarder:
             self.drops["sender is no neighbour"] += 1
             return
         actions = self.router.receive(port, peer, frame, now)
-        if self.decisions:
-            self.decisions.received(port, frame, actions)
+        self.decisions.received(port, frame, actions)
         self._act(actions, frame.data)
 
     def _from_cables(self) -> None:
@@ -230,6 +235,7 @@ class Forwarder:
         if self._live[port] != live:
             self._live[port] = live
             self._act(self.router.carrier(port, live, time.monotonic()))
+            self.decisions.keep_up()
 
     def _act(self, actions: list[Action], cause: bytes = b"") -> None:
         """Do what the router wants; `cause` is the packet that made it want so."""
@@ -286,8 +292,7 @@ class Forwarder:
         for number, port in self.ports.items():
             if port.name in counters:
                 self.router.bandwidth.observe(number, *counters[port.name], now)
-        if self.decisions:
-            self._act(self.decisions.tell_used(now))
+        self._act(self.decisions.tell_used(now))
 
     def _trace(self, action: Action, cause: bytes) -> None:
         """Write down what becomes of a packet that carries a mark (see hosts/wire/marks.py).
@@ -324,7 +329,7 @@ class Forwarder:
         return {
             **self.router.state(),
             "plane": self.plane,
-            "kernel": self.decisions.table.counters() if self.decisions else {},
+            "repeated" if self.repeated else "kernel": self.decisions.table.counters(),
             "carrier": {str(number): live for number, live in self._live.items()},
             "plane_drops": dict(self.drops),
         }

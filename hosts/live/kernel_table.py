@@ -1,12 +1,8 @@
 """Python decides, the kernel forwards: the decisions of one server that the kernel carries out.
 
 The forwarder hands a packet to its router. Where the answer holds for the packets that follow, it
-is installed here, and the programs of forward.bpf.c do the same to them without waking Python:
-
-- `install_flow`: packets of this server's applications, by their flow, get a header and leave by a
-  port (`Push`),
-- `install_relay`: frames that come in by a port, by what the router reads in them (`ByDcn`,
-  `ByHop`, ...), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
+is installed here (table.py), and the programs of forward.bpf.c do the same to them without waking
+Python.
 
 Whatever was learnt (a link is down, a path is better) may make any decision wrong: `flush` takes
 all back at once, at the price of one write, and `forget` those about one flow. A full table forgets
@@ -20,12 +16,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from socket import htonl
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from hosts.live.bpf import Map, Object, build
+from hosts.live.table import (
+    Action,
+    ByDcn,
+    ByDestination,
+    ByEnd,
+    ByFlow,
+    ByHop,
+    ByTunnel,
+    Deliver,
+    Proxy,
+    Push,
+    Relay,
+    RelayKey,
+    Unwrap,
+    Usage,
+    Used,
+)
 from hosts.wire import bcube, dcn, ipv4
 from hosts.wire.dcn import MOST_UID
 from hosts.wire.ipv4 import FlowKey
@@ -83,127 +95,6 @@ class Port(NamedTuple):
 
     ifindex: int
     mac: bytes
-
-
-# -- what frames are looked up by (no tuples: equal numbers of two kinds are different keys) ------
-
-
-@dataclass(frozen=True, slots=True)
-class ByDcn:
-    """A DCN header: where to, over which proxy, and the port by which it came."""
-
-    destination: int
-    proxy: int | None
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByHop:
-    """A BCube header within its path: the byte that names the next hop."""
-
-    nha: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByEnd:
-    """A BCube header at the end of its path: where to."""
-
-    destination: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByDestination:
-    """A plain IP packet: its address, and the port by which it came."""
-
-    destination: int
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByFlow:
-    """A plain IP packet where each flow has its own way (`by_flow`), and the port by which it came.
-
-    The two kinds of plain IP exclude one another.
-    """
-
-    flow: FlowKey
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByTunnel:
-    """An IP packet within another: the addresses of both as they are, NIC bit included."""
-
-    outer_source: int
-    outer_destination: int
-    source: int
-    destination: int
-
-
-RelayKey: TypeAlias = ByDcn | ByHop | ByEnd | ByDestination | ByFlow | ByTunnel
-
-
-# -- what is done to them ------------------------------------------------------------------------
-
-
-class Push(NamedTuple):
-    """Send an application's packet to the neighbour with that MAC address, behind a header.
-
-    The header is that of DCN or BCube, or the outer one of a tunnel, as the router has written it
-    for any packet of the flow: length, identification and checksum are made to fit each packet.
-    Without a header the packet goes as it is.
-    """
-
-    port: int
-    peer: bytes
-    header: bytes = b""
-
-
-class Proxy(Enum):
-    """What becomes of the proxy in a packet's header, other than a new one."""
-
-    KEEP = 0
-    CLEAR = 2
-
-
-class Relay(NamedTuple):
-    """Send a frame on: TTL is lowered, or BCube's next hop index raised.
-
-    `proxy` (a uid sets it) and `rerouted` (one retry less) are for DCN headers.
-    """
-
-    port: int
-    peer: bytes
-    proxy: Proxy | int = Proxy.KEEP
-    rerouted: bool = False
-
-
-class Unwrap(NamedTuple):
-    """Take a packet out of its tunnel and send it on, its own TTL lowered."""
-
-    port: int
-    peer: bytes
-
-
-class Deliver(NamedTuple):
-    """Hand the packet, without its header, to this server's applications."""
-
-
-Action: TypeAlias = Relay | Unwrap | Deliver
-
-
-class Used(NamedTuple):
-    """What a decision was used for; of a super-packet, all the packets into which it is cut."""
-
-    packets: int
-    bytes: int
-
-
-class Usage(NamedTuple):
-    """The decisions that were used, and how much."""
-
-    flows: dict[FlowKey, Used]
-    relays: dict[RelayKey, Used]
 
 
 class KernelTable:

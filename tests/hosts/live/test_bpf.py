@@ -32,7 +32,8 @@ from experiments.benches._three_servers import (
     ways,
 )
 from hosts.live import bpf
-from hosts.live.kernel_table import (
+from hosts.live.namespace import die_with_parent
+from hosts.live.table import (
     ByDcn,
     ByDestination,
     ByEnd,
@@ -42,7 +43,6 @@ from hosts.live.kernel_table import (
     Push,
     Relay,
 )
-from hosts.live.namespace import die_with_parent
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader
 from hosts.wire.frame import ETH_IP

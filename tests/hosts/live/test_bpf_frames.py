@@ -27,7 +27,9 @@ from experiments.benches._three_servers import (
     ways,
 )
 from hosts.live import bpf
-from hosts.live.kernel_table import (
+from hosts.live.kernel_table import KernelTable
+from hosts.live.python_table import PythonTable
+from hosts.live.table import (
     Action,
     ByDcn,
     ByDestination,
@@ -36,7 +38,6 @@ from hosts.live.kernel_table import (
     ByHop,
     ByTunnel,
     Deliver,
-    KernelTable,
     Proxy,
     Relay,
     RelayKey,
@@ -308,6 +309,47 @@ def test_kernel_and_python_agree_on_every_frame(by_flow):
                 seen["left" if wanted is None else wanted[12:14].hex()] += 1
         assert min(seen.values()) > TRIED // 40, seen
         assert sum(table.counters().values()) == sum(map(is_ours, tried))
+
+
+class Outlet:
+    """A port, or the applications' interface, that keeps what leaves."""
+
+    def __init__(self, front: bytes, address: bytes = b"") -> None:
+        self.front, self.mac, self.left = front, address, []
+
+    def put(self, data: bytes) -> None:
+        self.left.append(self.front + data)
+
+
+@pytest.mark.parametrize("by_flow", [False, True])
+def test_what_a_forwarder_repeats_is_what_the_router_does(by_flow):
+    near, far = Outlet(b"", mac(RELAY, 0)), Outlet(b"", mac(RELAY, 1))
+    applications = Outlet(FRONT + ETH_IP.to_bytes(2, "big"))
+    table = PythonTable({0: near, 1: far}, applications, pytest.fail, by_flow=by_flow)
+    for key, action in {**RELAYS, **(FLOW_RELAYS if by_flow else {})}.items():
+        table.install_relay(key, action)
+    seen: Counter[str] = Counter()
+    for frame in frames(4 + by_flow, TRIED):
+        wanted = expected(frame, by_flow=by_flow)
+        repeated = table.came(0, frame)
+        left = [*far.left, *applications.left]
+        far.left.clear()
+        applications.left.clear()
+        assert len(left) == repeated, frame.hex()
+        if repeated:
+            assert wanted is not None and left[0] == without_padding(frame, wanted), frame.hex()
+        seen[f"{'repeated' if repeated else 'left'} {wanted is not None} {frame[12:14].hex()}"] += 1
+    assert min(seen[f"repeated True {kind}"] for kind in ("0800", "88b5")) > TRIED // 40, seen
+    assert sum(table.counters().values()) == sum(n for key, n in seen.items() if key[0] == "r")
+    assert not near.left
+
+
+def without_padding(frame: bytes, wanted: bytes) -> bytes:
+    """Return what leaves for a frame without what stands behind its packet, if that is IP."""
+    ip, length = ETH_IP.to_bytes(2, "big"), int.from_bytes(frame[16:18], "big")
+    if wanted[12:14] != ip:
+        return wanted
+    return wanted[: 14 + length - (len(frame) - len(wanted) if frame[12:14] == ip else 0)]
 
 
 def test_hostile_frames_on_a_real_cable_do_no_harm():

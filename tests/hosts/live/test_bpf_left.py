@@ -18,14 +18,14 @@ from experiments.benches._three_servers import (
     ways,
 )
 from hosts.live import bpf
-from hosts.live.kernel_table import (
+from hosts.live.kernel_table import KernelTable
+from hosts.live.table import (
     ByDcn,
     ByDestination,
     ByEnd,
     ByHop,
     ByTunnel,
     Deliver,
-    KernelTable,
     Push,
     Relay,
 )

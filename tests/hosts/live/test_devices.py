@@ -36,8 +36,8 @@ def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
     """Return what has come by a socket, at least one frame."""
     assert select.select([which], [], [], WAIT_S)[0]
     found = []
-    while packets := port.receive(which):
-        found += packets
+    while taken := port.take(which):
+        found += port.packets(taken)
     return found
 
 
