@@ -74,15 +74,18 @@ def capture(
             poll.register(one.fileno(), select.EPOLLIN)
         numbers = {one.fileno(): number for number, one in enumerate(sockets)}
 
-        def write(number: int) -> int:
-            """Write some of what has come to a port; return the moment of the last of it."""
+        taken = [0] * len(sockets)
+
+        def write(number: int) -> bool:
+            """Write some of what has come to a port; tell whether there was anything."""
             nonlocal written
-            at_ns = 0
+            before = taken[number]
             for at_ns, data, length, outgoing in _read(sockets[number], longest):
+                taken[number] += 1
                 if heart_beats or not _is_heart_beat(data):
                     writer.write(number, at_ns, data, outgoing=outgoing, length=length)
                     written += 1
-            return at_ns
+            return taken[number] > before
 
         begun()
         while not stopped() and (frames is None or written < frames):
@@ -91,11 +94,13 @@ def capture(
                 break
             for descriptor, _ in poll.poll(left):
                 write(numbers[descriptor])
-        now_ns = time.time_ns()
-        for number in range(len(sockets)) if frames is None or written < frames else ():
-            while 0 < write(number) < now_ns:
-                pass
-        missed = sum(map(_missed, sockets))
+        missed = 0
+        for number, one in enumerate(sockets):
+            came, lost = _statistics(one)
+            missed += lost
+            while (frames is None or written < frames) and taken[number] < came - lost:
+                if not write(number):
+                    break
     file.flush()
     return Counts(written, missed)
 
@@ -137,7 +142,8 @@ def _is_heart_beat(data: bytes) -> bool:
     return ours and data[_PROTOCOL_AT : _PROTOCOL_AT + 1] == bytes([Protocol.HEART_BEAT])
 
 
-def _missed(tap: socket.socket) -> int:
+def _statistics(tap: socket.socket) -> tuple[int, int]:
+    """Return how many frames came to a socket so far, and how many of them it had no room for."""
     told = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
-    missed: int = _STATISTICS.unpack(told)[1]
-    return missed
+    came, lost = _STATISTICS.unpack(told)
+    return came, lost
