@@ -1,8 +1,8 @@
 """Where packets go in a running lab: a marked packet is sent and followed, hop by hop.
 
 Every forwarder remembers what it did to packets with a mark (`hosts.wire.marks`), and passes them
-through Python on either plane. Where servers do not relay, whoever listens at the switches' ports
-sees the mark pass (`following`).
+through its router on either plane. Where servers do not relay, whoever listens at the switches'
+ports sees the mark pass (`following`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.emulation.following import Follower
 from hosts.base.algorithms import route
 from hosts.base.path import way
-from hosts.wire.marks import udp_payload
+from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TRACE_PORT = 9  # "discard": nobody has to listen
 TRACE_S = 2.0
-TRACED = 0xFC  # type of service: such packets pass through Python on every plane (packet.h)
 
 
 def trace(

@@ -7,6 +7,9 @@ import struct
 from hosts.wire.ipv4 import Ipv4Header
 from topos.base.topology import Topology
 
+# The type of service of packets whose way is traced: on every plane each of them passes through the
+# router (packet.h has the number, too). DSCP 63, which is for local use (RFC 2474).
+TRACED = 0xFC
 UDP = 17
 _MARK = b"pillarbox trip "
 _UDP_HEADER = struct.Struct(">HHHH")
