@@ -4,18 +4,29 @@
 >>> load("quick-20260301-101500-seed1").flows                           # doctest: +SKIP
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.runs.records import Run, load
+    from experiments.traffic.workload import Workload
+    from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
+    from experiments.trials.runs.records import Run, load
 
-__all__ = ["Run", "load"]
+_HOME = {
+    "Experiment": "experiments.trials.plans.experiment",
+    "FaultAt": "experiments.trials.plans.experiment",
+    "FaultRate": "experiments.trials.plans.experiment",
+    "Run": "experiments.trials.runs.records",
+    "System": "experiments.trials.plans.experiment",
+    "Workload": "experiments.traffic.workload",
+    "load": "experiments.trials.runs.records",
+}
+
+__all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "load"]
 
 
 def __getattr__(name: str) -> Any:
     # On demand: most commands have no use for pandas.
-    if name in __all__:
-        from experiments.runs import records
-
-        return getattr(records, name)
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'experiments' has no attribute {name!r}")

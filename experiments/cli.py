@@ -8,13 +8,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 import experiments.commands
-from topos.base.errors import TopologyError
-from topos.base.topology import Topology
+from topos.base.errors import PillarboxError
 
 BAD_INPUT = 2
 
@@ -49,27 +48,12 @@ def cli() -> None:
     """
 
 
-class Spec(click.ParamType):
-    """A network on the command line."""
-
-    name = "SPEC"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Topology:
-        """Return the network, or fail in one line."""
-        from topos.base.spec import parse
-
-        return value if isinstance(value, Topology) else parse(value)
-
-
-SPEC = Spec()
-
-
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     try:
         outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)
         sys.exit(outcome if isinstance(outcome, int) else 0)
-    except TopologyError as error:
+    except PillarboxError as error:
         _fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
+
+CHECKOUT = Path(__file__).resolve().parent.parent  # the folder of topos, hosts and experiments
 
 
 def output_folder(path: Path) -> Path:
-    """Make the folder for a command's files, or raise TopologyError saying why it cannot be."""
+    """Make the folder for a command's files, or raise PillarboxError saying why it cannot be."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TopologyError(
+        raise PillarboxError(
             f"{path} cannot be made a folder ({error.strerror}); name another with --out"
         ) from None
     for folder in missing:
@@ -27,3 +30,21 @@ def give_to_user(path: Path) -> None:
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
         os.chown(path, int(user), int(group), follow_symlinks=False)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the file, then rename: nobody ever sees half of it."""
+    beside = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
+    try:
+        try:
+            # Not tempfile, whose files nobody else may read: here the umask decides.
+            with beside.open("xb") as stream:
+                stream.write(content)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise PillarboxError(
+            f"{str(path)!r} cannot be written ({error.strerror}): name a file in a writable "
+            "directory"
+        ) from error

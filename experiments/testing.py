@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from experiments.files import CHECKOUT
 
 
 def run(args: list[str]) -> int:

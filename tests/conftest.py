@@ -37,7 +37,7 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
     if pyfuncitem.get_closest_marker("root") is None:
         return None
     import experiments.emulation.network  # noqa: F401 - once, and not in every sandbox anew
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}

@@ -11,12 +11,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
     from topos.base.spec import kinds, network, parse
     from topos.base.topology import Bound, Cable, Plug, Topology
 
 _HOME = {
-    "TopologyError": "topos.base.errors",
+    "PillarboxError": "topos.base.errors",
     "kinds": "topos.base.spec",
     "network": "topos.base.spec",
     "parse": "topos.base.spec",
@@ -30,7 +30,7 @@ __all__ = [
     "Cable",
     "Plug",
     "Topology",
-    "TopologyError",
+    "PillarboxError",
     "kinds",
     "network",
     "parse",

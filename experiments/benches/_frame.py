@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import experiments.benches
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 Row: TypeAlias = dict[str, Any]
 BAD_OUTCOMES = ("missed", "failed")
@@ -40,10 +40,10 @@ def titles() -> dict[str, str]:
 
 
 def find(name: str) -> Bench:
-    """Return the bench of that name, or raise TopologyError."""
+    """Return the bench of that name, or raise PillarboxError."""
     known = titles()
     if name not in known:
-        raise TopologyError(f"there is no bench {name!r}: there are {', '.join(known)}")
+        raise PillarboxError(f"there is no bench {name!r}: there are {', '.join(known)}")
     module = importlib.import_module(f"experiments.benches.{name.replace('-', '_')}")
     return Bench(name, module.run, getattr(module, "NOTES", ""))
 

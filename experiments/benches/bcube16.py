@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import in_child
+from experiments.linux.measure import in_child
 from hosts.base.algorithms import route
 from hosts.base.path import Path as Way
 from hosts.live.bpf import available
@@ -120,7 +120,7 @@ def _way(topology: Topology, source: int, destination: int) -> Way:
 
 def total_bps(plane: str, seconds: float) -> float:
     """Bring the network up in a sandbox and return what all flows together carry."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     topology = parse(NETWORK)
@@ -130,7 +130,7 @@ def total_bps(plane: str, seconds: float) -> float:
 
 def costs(seconds: float) -> dict[str, float]:
     """Return the microseconds that a packet of a flow costs its source, relay and destination."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     topology = parse(NETWORK)
@@ -193,8 +193,8 @@ def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
 @contextmanager
 def _routed(topology: Topology) -> Iterator[Any]:
     """Give the network with addresses on the ports, and routes for the flows, there and back."""
-    from experiments.emulation.namespaces import write_sysctl
     from experiments.emulation.network import LabNet
+    from experiments.linux.namespaces import write_sysctl
 
     commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}
     for way in flows(topology):

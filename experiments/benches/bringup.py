@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import Result, in_child
+from experiments.linux.measure import Result, in_child
 from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
@@ -73,14 +73,14 @@ def _row(spec: str, builder: str, results: list[Result]) -> Row:
 
 def up_and_down(spec: str, builder: str) -> dict[str, float]:
     """Bring a network up in a sandbox, try it, and stop it; return the columns of its row."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     from mininet.log import setLogLevel
     from mininet.nodelib import LinuxBridge  # noqa: F401 - no builder pays for an import
 
-    from experiments.emulation.namespaces import fabric
     from experiments.emulation.network import LabNet  # noqa: F401
+    from experiments.linux.namespaces import fabric
 
     setLogLevel("critical")
     kernel_mib, processes, processes_mib = _memory()

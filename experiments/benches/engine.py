@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import in_child, interleaved, medians, ratios
+from experiments.linux.measure import in_child, interleaved, medians, ratios
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.simulator.hops import Ints
+    from experiments.analysis.simulator.hops import Ints
 
 LARGE = (
     ("bcube,4,9", "bcube"),
@@ -72,9 +72,14 @@ def _flows_row(spec: str, name: str, flows: int) -> Row:
 
 def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     """Return what each step takes for random flows."""
-    from experiments.fluid.links import link_count
-    from experiments.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
-    from experiments.simulator.paths import routes
+    from experiments.analysis.fluid.links import link_count
+    from experiments.analysis.fluid.rates import (
+        bottleneck_throughput,
+        equal_share,
+        link_loads,
+        max_min,
+    )
+    from experiments.analysis.simulator.paths import routes
 
     network = parse(spec)
     few = routes(network, name, *_random_flows(network, 10))
@@ -109,7 +114,7 @@ def search(spec: str) -> dict[str, float]:
     """Return the time and the mean and deviation of shortest paths from 64 servers."""
     import numpy
 
-    from experiments.simulator.search import SOURCES, distances, mean_and_deviation
+    from experiments.analysis.simulator.search import SOURCES, distances, mean_and_deviation
 
     distances(parse("dcell,2,1"), numpy.arange(2))
     network = parse(spec)
@@ -132,7 +137,7 @@ def _outcome(took_s: float, peak_mib: float | None) -> str:
 def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
     import numpy
 
-    from experiments.simulator.flows import random_flows
+    from experiments.analysis.simulator.flows import random_flows
 
     return random_flows(network.servers, flows, numpy.random.default_rng(1))
 
@@ -175,9 +180,9 @@ def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
 
 
 def _load_arrays(network: Topology, name: str, sources: Ints, destinations: Ints) -> None:
-    from experiments.fluid.links import link_count
-    from experiments.fluid.rates import link_loads
-    from experiments.simulator.paths import routes
+    from experiments.analysis.fluid.links import link_count
+    from experiments.analysis.fluid.rates import link_loads
+    from experiments.analysis.simulator.paths import routes
 
     link_loads(routes(network, name, sources, destinations), None, link_count(network))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import in_child
+from experiments.linux.measure import in_child
 from hosts.base.algorithms import SHORTEST, algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.path import Path as Way
@@ -25,7 +25,7 @@ from hosts.base.path import Step
 from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
 from hosts.live.namespace import die_with_parent
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -120,7 +120,7 @@ def measured(
     spec: str, plane: str, timers: str, faults: tuple[str, ...], turns: int
 ) -> dict[str, Row]:
     """Run a lab in a sandbox; return the columns that were measured, by fault."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     from experiments.emulation.lab import LabSettings, running
@@ -151,7 +151,7 @@ def _hurry(lab: Lab, server: int, far: int) -> None:
     target = lab.topology.ip(far)
     command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
     if lab.host(server).popen(command).wait():
-        raise TopologyError(f"the route cannot be set: {' '.join(command)}")
+        raise PillarboxError(f"the route cannot be set: {' '.join(command)}")
 
 
 class Turn(NamedTuple):

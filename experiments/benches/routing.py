@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import interleaved, medians
+from experiments.linux.measure import interleaved, medians
 from hosts.base.algorithms import algorithms, route
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router

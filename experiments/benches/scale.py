@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import in_child
+from experiments.linux.measure import in_child
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _verdict(row: Row) -> str:
 
 def measured(spec: str, plane: str, idle_s: float) -> Row:
     """Bring a lab up in a sandbox and take it down; return the columns of its row."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     from experiments.emulation.lab import Lab, LabSettings

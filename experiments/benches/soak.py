@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.benches._measure import in_child
+from experiments.linux.measure import in_child
 from topos.base.spec import parse
 
 # About 32 servers each, and a routing that survives failures.
@@ -84,7 +84,7 @@ COLUMNS = (
 
 def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
     """Soak one lab in a sandbox; return the columns of its row."""
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     sandbox.enter()
     from experiments.emulation.lab import LabSettings, running

@@ -14,7 +14,7 @@ from hosts.live.namespace import die_with_parent
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.trust.greedy import Tried
+    from experiments.trials.trust.greedy import Tried
 
 NETWORKS = ("bcube,2,1", "dcell,2,1")
 QUICK_NETWORKS = ("bcube,2,1",)
@@ -59,8 +59,8 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 
 def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
-    from experiments.plans.experiment import System
-    from experiments.trust.greedy import tried
+    from experiments.trials.plans.experiment import System
+    from experiments.trials.trust.greedy import tried
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
@@ -69,7 +69,7 @@ def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) 
 
 def _calibrated(network: str) -> float:
     from experiments.emulation.lab import LabSettings
-    from experiments.trust.calibration import calibrated_rate
+    from experiments.trials.trust.calibration import calibrated_rate
 
     return calibrated_rate(parse(network), LabSettings(), again=True)
 

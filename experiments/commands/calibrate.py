@@ -6,7 +6,7 @@ import os
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -34,7 +34,7 @@ def command(
     """
     require(os.geteuid() == 0, "a calibration needs root: use sudo")
     from experiments.emulation.lab import LabSettings
-    from experiments.trust.calibration import calibrated_rate
+    from experiments.trials.trust.calibration import calibrated_rate
 
     settings = LabSettings(routing=routing, plane=plane, timers=timers)
     rate_mbit = calibrated_rate(

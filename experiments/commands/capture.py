@@ -49,10 +49,10 @@ def command(
     sudo ./pillarbox capture --seconds 5
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
     """
-    from experiments.capture.sniff import Tapped, capture
     from experiments.emulation import registry
     from experiments.emulation.service import ask, namespaces
     from experiments.files import give_to_user
+    from experiments.observe.sniff import Tapped, capture
     from topos.base.spec import parse
 
     folder = registry.folder_of(number)

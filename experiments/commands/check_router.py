@@ -7,7 +7,7 @@ import random
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from hosts.base.failures import parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path

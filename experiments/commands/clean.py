@@ -20,7 +20,7 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean
     sudo ./pillarbox clean --dry-run
     """
-    from experiments.emulation import sweep
+    from experiments.linux import sweep
     from topos.base.errors import require
 
     require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")

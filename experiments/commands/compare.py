@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from topos.base.topology import Topology
 
 MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
@@ -65,7 +65,7 @@ def command(
         return
     if not topologies:
         raise click.UsageError("name at least one network, or --papers")
-    from experiments.comparison import measure, text
+    from experiments.analysis.comparison import measure, text
 
     prices = _prices(list_name, given)
     measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
@@ -78,7 +78,7 @@ def command(
 
 def _prices(list_name: str, given: dict[str, Any]) -> Any:
     """Return the price list with the options' entries put in."""
-    from experiments.comparison import prices
+    from experiments.analysis.comparison import prices
 
     found = prices.LISTS[list_name]
     for option, name in (
@@ -102,7 +102,7 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
 
 
 def _papers(as_json: bool, seconds: float) -> None:
-    from experiments.comparison import papers
+    from experiments.analysis.comparison import papers
 
     tables = papers.tables(seconds)
     if as_json:

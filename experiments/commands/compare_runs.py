@@ -20,8 +20,8 @@ def command(first: Path, second: Path, as_json: bool) -> None:
     \b
     pillarbox compare-runs quick-20260301-101500-seed1 quick-20260302-090000-seed1
     """
-    from experiments.runs.diff import as_plain, difference, text_of
-    from experiments.runs.records import load
+    from experiments.trials.runs.diff import as_plain, difference, text_of
+    from experiments.trials.runs.records import load
 
     found = difference(load(first), load(second))
     click.echo(json.dumps(as_plain(found), indent=2) if as_json else text_of(found))

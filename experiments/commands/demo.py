@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from experiments.plans.experiment import Experiment
+    from experiments.trials.plans.experiment import Experiment
 
 
 @click.command()
@@ -38,7 +38,7 @@ def command(out: Path, drawings: bool) -> None:
         draw(folder)
         click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
     else:
-        from experiments.catalogue.demo import EXPERIMENT
+        from experiments.trials.catalogue.demo import EXPERIMENT
 
         show(EXPERIMENT, folder)
 
@@ -47,8 +47,8 @@ def show(experiment: Experiment, folder: Path) -> None:
     """Run an experiment into a folder of its own in that one, and write its report."""
     from experiments.reporting.live import Live
     from experiments.reporting.page import write_report
-    from experiments.runs.run import new_name, run
-    from experiments.runs.summary import text_of
+    from experiments.trials.runs.run import new_name, run
+    from experiments.trials.runs.summary import text_of
 
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
@@ -65,8 +65,8 @@ def show(experiment: Experiment, folder: Path) -> None:
 def draw(folder: Path) -> None:
     """Describe and draw the networks in which servers relay."""
     from experiments.commands.topo import summary
-    from experiments.drawing import draw_topology
     from experiments.files import give_to_user
+    from experiments.reporting.drawing import draw_topology
     from topos.base.spec import kinds, network, parse
 
     networks = [parse(network(kind).examples[0]) for kind in kinds()]

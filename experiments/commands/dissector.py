@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from topos.base.topology import Topology
 
 PLUGINS = Path(".local/lib/wireshark/plugins")
@@ -24,7 +24,7 @@ def command(topology: Topology | None, install: bool) -> None:
     ./pillarbox dissector bcube,4,1 > pillarbox.lua
     tshark -X lua_script:pillarbox.lua -r lab.pcapng
     """
-    from experiments.capture.dissector import lua
+    from experiments.observe.dissector import lua
 
     text = lua(topology)
     if not install:

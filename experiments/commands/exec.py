@@ -24,7 +24,7 @@ def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
     from experiments.emulation import registry
     from experiments.emulation.service import namespaces
     from hosts.live.namespace import enter
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
 
     network, mounts, processes = namespaces(registry.folder_of(number), server)
     folder = os.getcwd()  # noqa: PTH109
@@ -41,7 +41,7 @@ def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
             os._exit(127)
     code = os.waitstatus_to_exitcode(_wait(child))
     if code == -9:
-        raise TopologyError(f"{program[0]} was killed: the server, or the lab, has died")
+        raise PillarboxError(f"{program[0]} was killed: the server, or the lab, has died")
     sys.stdout.flush()
     return code if code >= 0 else 128 - code
 

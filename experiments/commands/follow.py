@@ -33,16 +33,16 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
-    from experiments.capture.pcapng import Reader
-    from experiments.capture.trails import DIFFERS, judged, lines, trails
+    from experiments.observe.pcapng import Reader
+    from experiments.observe.trails import DIFFERS, judged, lines, trails
     from hosts.base.failures import parse_failures
-    from topos.base.errors import TopologyError, require
+    from topos.base.errors import PillarboxError, require
     from topos.base.spec import parse
 
     try:
         file = capture.open("rb")
     except OSError as error:
-        raise TopologyError(f"{capture} cannot be read: {error.strerror}") from None
+        raise PillarboxError(f"{capture} cannot be read: {error.strerror}") from None
     with file:
         reader = Reader(file)
         known = _known(reader.comment)

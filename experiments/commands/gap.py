@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from hosts.base.failures import parse_failures
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.comparison.gap import Gap, Reached
-    from experiments.comparison.ways import Between
-    from experiments.fluid.certificate import Optimum
+    from experiments.analysis.comparison.gap import Gap, Reached
+    from experiments.analysis.comparison.ways import Between
+    from experiments.analysis.fluid.certificate import Optimum
     from hosts.base.failures import Failures
 
 
@@ -95,10 +95,10 @@ def _whole(
     as_json: bool,
 ) -> None:
     """Tell what becomes of all flows."""
-    from experiments.comparison.gap import gap
-    from experiments.comparison.text import paragraphs
-    from experiments.plans.experiment import Workload
+    from experiments.analysis.comparison.gap import gap
+    from experiments.analysis.comparison.text import paragraphs
     from experiments.traffic.patterns import flows_of
+    from experiments.traffic.workload import Workload
 
     flows = flows_of(topology, Workload(pattern, duration_s=1.0), seed)
     pairs = [
@@ -209,9 +209,9 @@ def _between(
     as_json: bool,
 ) -> None:
     """Tell which ways there are from one server to another."""
+    from experiments.analysis.comparison.text import paragraphs
+    from experiments.analysis.comparison.ways import ways_between
     from experiments.benches._frame import table
-    from experiments.comparison.text import paragraphs
-    from experiments.comparison.ways import ways_between
 
     source, destination = (topology.server(address) for address in ends)
     found = ways_between(topology, source, destination, routings, failures)

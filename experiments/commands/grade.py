@@ -62,7 +62,7 @@ def command(
 
 
 def source_of(file: Path) -> str:
-    """Return the text of a student's file, or raise TopologyError."""
+    """Return the text of a student's file, or raise PillarboxError."""
     require(file.is_file(), f"there is no file {file}")
     data = file.read_bytes()
     require(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.comparison.packing import Packing, Room
+    from experiments.analysis.comparison.packing import Packing, Room
 
 COUNT = click.IntRange(min=1)
 
@@ -38,7 +38,7 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
 
     Only BCube has a packaging in its paper; other networks are packed by the same rules.
     """
-    from experiments.comparison.packing import Room, pack
+    from experiments.analysis.comparison.packing import Room, pack
 
     room = Room(**room_options)
     packing = pack(topology, room)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for

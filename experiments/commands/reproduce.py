@@ -15,7 +15,7 @@ from experiments.files import output_folder
 from topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.reproductions.result import Point, Reproduction
+    from experiments.reporting.reproduced.result import Point, Reproduction
 
 ALL = "all"
 DIGITS = 4
@@ -77,8 +77,8 @@ def command(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
     )
-    from experiments.reporting.made_again import keep, write_page
-    from experiments.reproductions.result import Settings
+    from experiments.reporting.reproduced.page import keep, write_page
+    from experiments.reporting.reproduced.result import Settings
 
     made = []
     for name, module in figures.items():
@@ -107,7 +107,7 @@ def command(
 
 def _listing() -> str:
     from experiments import reproductions
-    from experiments.comparison.text import listing
+    from experiments.analysis.comparison.text import listing
 
     rows = []
     for name in reproductions.names():
@@ -118,7 +118,7 @@ def _listing() -> str:
 
 def told(found: Reproduction) -> str:
     """Return all that is to be said of a figure as text."""
-    from experiments.comparison.text import paragraphs
+    from experiments.analysis.comparison.text import paragraphs
 
     lines = [f"{found.name}: {found.title}", "", _table(found.rows or found.points), ""]
     lines.append(f"verdict: {found.verdict}")

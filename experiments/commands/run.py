@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.plans.experiment import Experiment, System
+    from experiments.trials.plans.experiment import Experiment, System
 
 
 @click.command()
@@ -62,10 +62,10 @@ def command(
         _tell_order(experiment)
         return 0
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
-    from experiments.plans.trials import blocks
     from experiments.reporting.live import Live
-    from experiments.runs.run import new_name, run
-    from experiments.runs.summary import text_of
+    from experiments.trials.plans.trials import blocks
+    from experiments.trials.runs.run import new_name, run
+    from experiments.trials.runs.summary import text_of
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
@@ -73,7 +73,7 @@ def command(
         with Live(trials, experiment.name) as live:
             done = run(experiment, folder, live=live)
     except KeyboardInterrupt:
-        raise TopologyError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
+        raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
     click.echo(text_of(done))
     click.echo(f"\n{done.folder}")
     return int(not all(one["valid"] for one in done.told))
@@ -89,8 +89,8 @@ def _experiment(
     name: str | None, changes: list[str], resume: Path | None, *, root: bool
 ) -> Experiment:
     """Return what is to be run; a run that goes on knows it by itself."""
-    from experiments.plans import catalogue
-    from experiments.runs import records
+    from experiments.trials.plans import catalogue
+    from experiments.trials.runs import records
 
     if name is None:
         require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
@@ -103,7 +103,7 @@ def _experiment(
 def _calibrated(system: System) -> float:
     """Return the largest rate that this machine emulates faithfully for a system."""
     from experiments.emulation.lab import LabSettings
-    from experiments.trust.calibration import calibrated_rate
+    from experiments.trials.trust.calibration import calibrated_rate
     from topos.base.spec import parse
 
     settings = LabSettings(
@@ -113,7 +113,7 @@ def _calibrated(system: System) -> float:
 
 
 def _list() -> None:
-    from experiments.plans import catalogue
+    from experiments.trials.plans import catalogue
 
     names = catalogue.names()
     width = max(map(len, names))
@@ -122,8 +122,8 @@ def _list() -> None:
 
 
 def _tell_order(experiment: Experiment) -> None:
-    from experiments.plans.trials import blocks
-    from experiments.runs.run import order_of
+    from experiments.trials.plans.trials import blocks
+    from experiments.trials.runs.run import order_of
 
     for block in blocks(experiment):
         for trial in block:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from experiments.cli import SPEC
+from experiments.arguments import SPEC
 from topos.base.topology import Bound, Topology
 
 
@@ -36,7 +36,7 @@ def command(
     pillarbox topo dpillar,8,2 --draw dpillar.svg
     """
     if draw is not None:
-        from experiments.drawing import draw_topology
+        from experiments.reporting.drawing import draw_topology
 
         draw_topology(topology, draw)
     if check:
@@ -115,11 +115,11 @@ def _bound(bound: Bound, unit: str) -> str:
 
 
 def _ip_range(topology: Topology) -> str:
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
 
     try:
         return f"{topology.ip(0)} to {topology.ip(topology.servers - 1)}"
-    except TopologyError as error:
+    except PillarboxError as error:
         return f"none: {error}"
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli import SPEC
-from topos.base.errors import TopologyError
+from experiments.arguments import SPEC
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def command(
     sudo ./pillarbox up dcell,4,1
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     """
-    from experiments.emulation import registry, sandbox
+    from experiments.emulation import registry
+    from experiments.linux import sandbox
 
     place = registry.take_place()
     if not no_sandbox:
@@ -65,7 +66,7 @@ def command(
     from experiments.emulation.lab import Lab, LabSettings
     from experiments.emulation.prompt import Prompt
     from experiments.emulation.service import Service
-    from experiments.emulation.sweep import Run
+    from experiments.linux.sweep import Run
 
     settings = LabSettings(
         routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
@@ -98,7 +99,7 @@ def _wait_converged(lab: Lab) -> None:
     """Wait until servers know their neighbours, so that the first packet is not lost."""
     try:
         lab.wait_converged()
-    except TopologyError as error:  # cables that lose much: not the lab's fault
+    except PillarboxError as error:  # cables that lose much: not the lab's fault
         click.echo(f"pillarbox: {error}", err=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 LOOPBACK = 1
 NEEDS_ROOT = "only root can try it: sudo pillarbox doctor"
@@ -44,7 +44,7 @@ def cables() -> Finding:
     """Whether there are veth pairs."""
 
     def attempt() -> None:
-        from experiments.emulation.netlink import End, cable
+        from experiments.linux.netlink import End, cable
 
         with _scratch() as place:
             ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
@@ -58,7 +58,7 @@ def bridges() -> Finding:
     """Whether there are bridges."""
 
     def attempt() -> None:
-        from experiments.emulation.netlink import bridge
+        from experiments.linux.netlink import bridge
 
         with _scratch() as place:
             place.send(bridge("probe", 1000))
@@ -72,7 +72,7 @@ def rates() -> Finding:
     """Whether cables can have a rate."""
 
     def attempt() -> None:
-        from experiments.emulation.shaping import limited
+        from experiments.linux.shaping import limited
 
         with _scratch() as place:
             place.send(*limited(LOOPBACK, 10.0, None))
@@ -86,7 +86,7 @@ def delays() -> Finding:
     """Whether the kernel itself can delay."""
 
     def attempt() -> None:
-        from experiments.emulation.shaping import Delay, limited
+        from experiments.linux.shaping import Delay, limited
 
         with _scratch() as place:
             place.send(*limited(LOOPBACK, None, Delay(1e-3)))
@@ -100,7 +100,7 @@ def programs_at_ports() -> Finding:
     """Whether programs can stand at ports, as silent cuts and loss need them."""
 
     def attempt() -> None:
-        from experiments.emulation import bpf
+        from experiments.linux import bpf
 
         program = bpf.load(bpf.drop())
         try:
@@ -137,7 +137,7 @@ def ebpf() -> Finding:
 @contextmanager
 def _scratch() -> Iterator[Any]:
     """Yield a network namespace of our own that is gone afterwards."""
-    from experiments.emulation.namespaces import Namespace
+    from experiments.linux.namespaces import Namespace
 
     with closing(Namespace()) as place:
         yield place
@@ -151,6 +151,6 @@ def _tried(
         return Finding(name, UNKNOWN, NEEDS_ROOT)
     try:
         attempt()
-    except (TopologyError, OSError) as error:
+    except (PillarboxError, OSError) as error:
         return finding(name, "", f"tried, and refused: {error}", costs, mend, state)
     return Finding(name, OK, found)

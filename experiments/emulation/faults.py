@@ -24,9 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.emulation import bpf
-from experiments.emulation.namespaces import fabric
-from experiments.emulation.netlink import Message, change
+from experiments.linux import bpf
+from experiments.linux.namespaces import fabric
+from experiments.linux.netlink import Message, change
 from topos.base.errors import require
 
 

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.files import CHECKOUT
 from hosts.live.control import ask
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
-ROOT = Path(__file__).resolve().parents[2]
 LONGEST_MESSAGE = 1 << 16
 START_S = 60.0  # all forwarders are there by then, or something is wrong
 END_S = 5.0
@@ -81,7 +81,7 @@ class Forwarders:
             self._nursery = subprocess.Popen(
                 [sys.executable, "-m", "hosts.live.nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                cwd=ROOT,
+                cwd=CHECKOUT,
             )
         self._ended = False  # the nursery, whoever ended it
         self._closing = False
@@ -100,7 +100,7 @@ class Forwarders:
         require(not self._ended, NURSERY_ENDED)
         if failed:
             name, why = self.topology.address(failed[0]), self.last_words(failed[0])
-            raise TopologyError(f"the forwarder of server {name} ended at once: {why}")
+            raise PillarboxError(f"the forwarder of server {name} ended at once: {why}")
         require(
             not missing,
             f"{missing} forwarders were not ready in {START_S:.0f} s: the machine is too slow for "
@@ -126,7 +126,7 @@ class Forwarders:
                 self._channel, [json.dumps(request).encode()], [self._namespace_of(server)]
             )
         except (BrokenPipeError, ConnectionResetError):
-            raise TopologyError(NURSERY_ENDED) from None
+            raise PillarboxError(NURSERY_ENDED) from None
 
     def _decided(self, servers: list[int]) -> bool:
         """Tell whether all these are ready, or will not be."""

@@ -23,9 +23,6 @@ from typing import Any
 
 from mininet.link import Intf, Link, TCIntf
 
-from experiments.emulation import bpf, netlink, shaping
-from experiments.emulation.delays import DelayLine
-from experiments.emulation.namespaces import Namespace, fabric
 from experiments.emulation.nodes import (
     ApplicationIntf,
     LabHost,
@@ -33,6 +30,9 @@ from experiments.emulation.nodes import (
     LabNode,
     refuse_options,
 )
+from experiments.linux import bpf, netlink, shaping
+from experiments.linux.delays import DelayLine
+from experiments.linux.namespaces import Namespace, fabric
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500

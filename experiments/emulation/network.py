@@ -24,11 +24,11 @@ from typing import Any
 from mininet.log import info
 from mininet.net import Mininet
 
-from experiments.emulation import netlink
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
-from experiments.emulation.namespaces import fabric
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
-from experiments.emulation.shaping import bound_super_packets, super_packet_bytes
+from experiments.linux import netlink
+from experiments.linux.namespaces import fabric
+from experiments.linux.shaping import bound_super_packets, super_packet_bytes
 from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Plug, Topology

@@ -26,14 +26,14 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.emulation import netlink
-from experiments.emulation.namespaces import (
+from experiments.linux import netlink
+from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
     fabric,
     interface_index,
 )
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 PROMPT = chr(127)  # how Mininet's shells say that a command has ended
 # Mininet's attributes of a node that exist once its shell runs.
@@ -131,7 +131,7 @@ class LabNode(Node):
     def live_namespace(self) -> Namespace:
         """Return the namespace, which a node that was stopped has no more."""
         if self.namespace is None:
-            raise TopologyError(f"{self.name} was stopped: make a new network to go on")
+            raise PillarboxError(f"{self.name} was stopped: make a new network to go on")
         return self.namespace
 
     def send(self, *messages: netlink.Message) -> None:

@@ -27,17 +27,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import netlink, sandbox
-from experiments.emulation.namespaces import fabric, interface_index
-from experiments.emulation.netlink import Message
 from experiments.emulation.nodes import LabNode
 from experiments.emulation.routers import LOOPBACK, use_gateway
 from experiments.emulation.tables import PORT
+from experiments.files import CHECKOUT
+from experiments.linux import netlink, sandbox
+from experiments.linux.namespaces import fabric, interface_index
+from experiments.linux.netlink import Message
 from hosts.base.failures import Failures
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
-ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_KITS = ("os_ken", "ryu")
 CONTROLLER_PORT = 6653
@@ -122,7 +122,7 @@ class OpenVSwitch:
         running, self._running = self._running, []
         if self.datapath == KERNEL and running:
             # Told to terminate, the daemon would leave its switches in the kernel.
-            with suppress(TopologyError):  # it may never have started
+            with suppress(PillarboxError):  # it may never have started
                 self._run("ovs-appctl", "-t", self._control, "exit", "--cleanup")
         for process in reversed(running):
             process.terminate()
@@ -185,7 +185,7 @@ class OpenVSwitch:
             if said and controller.stdout.readline() == b"ready\n":
                 return
             self._check_running()
-        raise TopologyError(
+        raise PillarboxError(
             f"the switches did not get their tables in {READY_S:.0f} s: see {self.folder}/"
             "controller.log and vswitchd.log"
         )
@@ -213,7 +213,7 @@ class OpenVSwitch:
                 stdin=subprocess.DEVNULL,
                 stdout=out or log,
                 stderr=log,
-                cwd=ROOT,
+                cwd=CHECKOUT,
                 env=self._environment(),
             )
         self._running.append(started)
@@ -224,7 +224,7 @@ class OpenVSwitch:
             if process.poll() is not None:
                 words: Sequence[str] = process.args  # type: ignore[assignment]
                 what = "the controller" if words[0] == sys.executable else words[0]
-                raise TopologyError(f"{what} has ended: see the logs in {self.folder}")
+                raise PillarboxError(f"{what} has ended: see the logs in {self.folder}")
 
     def _vsctl(self, *words: str) -> None:
         self._run("ovs-vsctl", f"--db=unix:{self._database}", *words)

@@ -13,7 +13,7 @@ from mininet.cli import CLI
 
 from experiments.emulation.faults import Fault
 from experiments.emulation.lab import Lab
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 LOAD_S = 1.0
 BUSIEST = 12
@@ -25,7 +25,7 @@ def _told(command: Callable[[Any, list[str]], str | None]) -> Callable[[Any, str
     def run(self: Any, line: str) -> None:
         try:
             said = command(self, shlex.split(line))
-        except (TopologyError, ValueError, OSError) as error:  # Mininet would end a script
+        except (PillarboxError, ValueError, OSError) as error:  # Mininet would end a script
             said = f"*** {error}"
         if said:
             print(said, file=self.stdout, flush=True)
@@ -162,6 +162,6 @@ class Prompt(CLI):
         """Run a program on a server: its address or host name first."""
         first, _, rest = line.partition(" ")
         if first not in self.mn and not first.startswith("#"):
-            with suppress(TopologyError):  # no server: Mininet says what it thinks of the line
+            with suppress(PillarboxError):  # no server: Mininet says what it thinks of the line
                 line = f"{self.lab.topology.node_name(self.lab.server(first))} {rest}"
         super().default(line)

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 LABS = Path("/run/pillarbox/labs")
 MOST_LABS = 1000
@@ -40,7 +40,7 @@ def take_place() -> Place:
                 if old.name != LOCK:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
             return Place(number, folder, lock)
-    raise TopologyError(f"{MOST_LABS} labs are running: end one first")
+    raise PillarboxError(f"{MOST_LABS} labs are running: end one first")
 
 
 def leave(place: Place) -> None:

@@ -21,11 +21,11 @@ import struct
 from typing import Any
 from zlib import crc32
 
-from experiments.emulation import netlink
-from experiments.emulation.namespaces import fabric, write_sysctl
-from experiments.emulation.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message, attribute, number
 from experiments.emulation.nodes import LabNode
 from experiments.emulation.tables import PORT, Ports, Table, adapts, tables
+from experiments.linux import netlink
+from experiments.linux.namespaces import fabric, write_sysctl
+from experiments.linux.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message, attribute, number
 from hosts.base.failures import Failures
 from topos.base.addressing import NETWORK, dotted_quad
 from topos.base.topology import Plug, Topology

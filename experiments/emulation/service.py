@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:  # whoever only asks has no use for Mininet
     from experiments.emulation.lab import Lab
@@ -63,7 +63,7 @@ class Service:
         files: list[int] = []
         try:
             told = self._reply(_request(line), files)
-        except (TopologyError, KeyError, TypeError, OSError) as error:
+        except (PillarboxError, KeyError, TypeError, OSError) as error:
             told = {"error": str(error)}
         try:
             reply = json.dumps(told).encode() + b"\n"
@@ -104,7 +104,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def ask(folder: Path, **request: Any) -> Any:
-    """Return a running lab's answer; raise TopologyError where it refuses or is silent."""
+    """Return a running lab's answer; raise PillarboxError where it refuses or is silent."""
     told, files = _asked(folder, request)
     for descriptor in files:
         os.close(descriptor)
@@ -129,8 +129,8 @@ def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
                     break
                 data += more
     except OSError as error:
-        raise TopologyError(f"the lab does not answer: {error.strerror or error}") from error
+        raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
     told = json.loads(data or b"null")
     if isinstance(told, dict) and "error" in told:
-        raise TopologyError(told["error"])
+        raise PillarboxError(told["error"])
     return told, list(files)

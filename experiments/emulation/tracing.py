@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from experiments.emulation.following import Follower
+from experiments.observe.following import Follower
 from hosts.base.algorithms import route
 from hosts.base.path import way
 from hosts.wire.marks import TRACED, udp_payload

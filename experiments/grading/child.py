@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # of wall time; a right answer takes a thousandth of it
@@ -116,13 +116,13 @@ class Keeper:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
         except OSError as error:
-            raise TopologyError(_no_keeper(error)) from error
+            raise PillarboxError(_no_keeper(error)) from error
 
     def _told(self) -> Any:
         try:
             return json.loads(self._control.recv(1 << 16))
         except (OSError, ValueError) as error:
-            raise TopologyError(_no_keeper(error)) from error
+            raise PillarboxError(_no_keeper(error)) from error
 
 
 def _no_keeper(error: Exception) -> str:

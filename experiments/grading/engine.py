@@ -29,7 +29,7 @@ from experiments.grading.remote import Remote
 from hosts.base.timers import FAST
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.marks import serial_of
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
@@ -130,7 +130,7 @@ def sheet_of(lab: str, student: str) -> Sheet:
     number = lab.partition("-")[0]
     if not number.isdecimal() or int(number) not in numbers():
         known = ", ".join(map(str, numbers()))
-        raise TopologyError(f"there is no lab {lab!r} to grade: there are {known}")
+        raise PillarboxError(f"there is no lab {lab!r} to grade: there are {known}")
     found: Any = importlib.import_module(f"experiments.grading.labs.lab{int(number)}")
     draw = random.Random(f"sheet/{int(number)}/{student}")
     return Sheet(int(number), student, found, found.values(draw))

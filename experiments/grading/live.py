@@ -25,7 +25,7 @@ from experiments.grading.child import Child, Keeper, Stopped
 from experiments.grading.engine import Mark, Report, Sheet, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class LiveWork:
         sender = None
         try:
             if not any("listening" in line for line in listener.stdout):
-                raise TopologyError(f"iperf3 does not start: {listener.stderr.read()}")
+                raise PillarboxError(f"iperf3 does not start: {listener.stderr.read()}")
             host = self.lab.host(source)
             sender = host.popen([*iperf3, "--client", target, "--time", str(STREAM_S)])
             yield
@@ -150,7 +150,7 @@ def add_live(report: Report, source: str) -> None:
         told = "not tried: the file gets no points in memory"
         report.marks += [Mark(check.name, check.points, 0.0, told) for check in checks]
         return
-    from experiments.emulation import sandbox
+    from experiments.linux import sandbox
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
         folder = Path(name)
@@ -173,7 +173,7 @@ def _run(sheet: Sheet, source: str, folder: Path) -> int:
     try:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
             marks = [marked(check, LiveWork(sheet, live))[0] for check in lab.LIVE]
-    except TopologyError as error:
+    except PillarboxError as error:
         told = f"the live network did not come up: {error}"
         marks = [Mark(check.name, check.points, 0.0, told) for check in lab.LIVE]
     (folder / "marks.json").write_text(json.dumps(marks))

@@ -9,8 +9,8 @@ from html import escape
 
 from markupsafe import Markup
 
-from experiments.drawing import figure as drawing
 from experiments.reporting import network, style
+from experiments.reporting.drawing import figure as drawing
 
 # matplotlib measures with DejaVu Sans; Verdana is as wide, where the reader has only that.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.drawing.figure import COLOURS, INK
-from experiments.reporting import style, units
-from experiments.reporting.reproduced import draw_reproduction
+from experiments import units
+from experiments.reporting import style
+from experiments.reporting.drawing.figure import COLOURS, INK
+from experiments.reporting.reproduced.drawing import draw_reproduction
 
 __all__ = [
     "completion_figure",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from experiments.reporting import units
+from experiments import units
 from experiments.traffic.flows import Flow, Progress
 
 if TYPE_CHECKING:

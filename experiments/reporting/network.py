@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.drawing.figure import Sample, topology_figure
-from experiments.drawing.files import MOST_SERVERS
 from experiments.reporting import style
+from experiments.reporting.drawing.figure import Sample, topology_figure
+from experiments.reporting.drawing.files import MOST_SERVERS
 from topos.base.topology import Cable, Topology
 
 STEPS = (0.2, 0.4, 0.6, 0.8)  # of the load, between the colours

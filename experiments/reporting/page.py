@@ -14,7 +14,7 @@ from experiments.files import output_folder
 from experiments.reporting import figures, network, series, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
-from experiments.runs import store
+from experiments.trials.runs import store
 from topos.base.topology import Topology
 
 PAGE, FIGURES = "report.html", "figures"

@@ -1,6 +1,6 @@
 """A run as the report sees it: all of its records that can be read, and what is missing, in words.
 
-Where `experiments.runs.records.load` refuses a broken run, this shows what is there.
+Where `experiments.trials.runs.records.load` refuses a broken run, this shows what is there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.plans.catalogue import experiment_of
-from experiments.plans.experiment import Experiment
-from experiments.runs import records, schema, store
-from topos.base.errors import TopologyError, require
+from experiments.trials.plans.catalogue import experiment_of
+from experiments.trials.plans.experiment import Experiment
+from experiments.trials.runs import records, schema, store
+from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -41,7 +41,7 @@ class Found:
 
     @property
     def run(self) -> records.Run:
-        """The same as `experiments.runs.records` has it."""
+        """The same as `experiments.trials.runs.records` has it."""
         return records.Run(self.folder, self.manifest, tuple(self.told))
 
     @property
@@ -61,7 +61,7 @@ class Found:
 
 
 def read(folder: Path) -> Found:
-    """Return what there is of a run, or raise TopologyError where there is nothing of one."""
+    """Return what there is of a run, or raise PillarboxError where there is nothing of one."""
     numbers = records.finished_trials(folder)
     require(
         (folder / records.MANIFEST).exists() or bool(numbers),
@@ -110,7 +110,7 @@ def _noting(found: Found, file: Path) -> Iterator[None]:
     """Make a sentence of what is missing out of what cannot be read."""
     try:
         yield
-    except TopologyError as error:
+    except PillarboxError as error:
         found.missing.append(f"{error}.")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         found.missing.append(f"{file} cannot be read: {type(error).__name__}: {error}.")

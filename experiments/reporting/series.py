@@ -1,6 +1,6 @@
 """From records to what a figure shows: small steps, each from a DataFrame to a DataFrame.
 
-The tables are those of experiments/runs/schema.py. Rows of invalid trials stay in every step, with
+The tables are those of trials/runs/schema.py. Rows of invalid trials stay in every step, with
 ``valid`` false: figures show them as such, and means leave them out.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.traffic.flows import COMPLETED
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 TRIAL = ["system", "repeat", "trial", "valid"]
@@ -172,7 +172,7 @@ def level_of(topology: Topology | None, start: str, port: int) -> float:
         return float("nan")
     try:
         return float(topology.plug(topology.node(start), port).level)
-    except TopologyError:
+    except PillarboxError:
         return float("nan")
 
 

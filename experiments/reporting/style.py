@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from experiments.drawing.figure import COLOURS, INK, PAPER
-from experiments.drawing.files import rendered, write_atomically
-from experiments.reporting import units
+from experiments import units
+from experiments.files import write_atomically
+from experiments.reporting.drawing.figure import COLOURS, INK, PAPER
+from experiments.reporting.drawing.files import rendered
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
 # Letters of a legend's longest line: with more, it does not stand beside the axes; nor in columns.

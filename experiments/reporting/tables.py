@@ -9,11 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.plans.experiment import Experiment, FaultAt, System
-from experiments.reporting import series, units
+from experiments import units
+from experiments.reporting import series
 from experiments.reporting.reading import Found
-from experiments.runs.statistics import Estimate, compare, estimate
-from experiments.runs.summary import (
+from experiments.trials.plans.experiment import Experiment, FaultAt, System
+from experiments.trials.runs.statistics import Estimate, compare, estimate
+from experiments.trials.runs.summary import (
     COMPLETION,
     MEASURES,
     Measure,

@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.plans.experiment import Workload
 from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
 from experiments.traffic.distribution_worker import DistributionTask
 from experiments.traffic.flows import COMPLETED, Flow, Sending
 from experiments.traffic.generator import Generator
 from experiments.traffic.patterns import flows_of
+from experiments.traffic.workload import Workload
 from topos.base.errors import require
 from topos.base.topology import Topology
 

@@ -22,6 +22,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.files import CHECKOUT
 from experiments.traffic.flows import (
     Flow,
     FlowResult,
@@ -31,12 +32,11 @@ from experiments.traffic.flows import (
 )
 from experiments.traffic.generator_sockets import ALL_S
 from experiments.traffic.generator_worker import BOARD_BYTES, ROW, Task
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_ROWS_PER_S = 5000  # more of them would cost a noticeable part of a processor
 ANSWER_S = 15.0  # beyond what the process allows itself
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -86,7 +86,7 @@ class Generator:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 pass_fds=[*task["namespaces"].values(), self._board_file],
-                cwd=ROOT,
+                cwd=CHECKOUT,
             )
         self._tell(task)
         assert self._worker.stdout is not None
@@ -95,7 +95,7 @@ class Generator:
         require(bool(line), f"the generator could not connect its flows: {self._last_words()}")
         refused = json.loads(line).get("refused")
         if refused:
-            raise TopologyError(refused)
+            raise PillarboxError(refused)
 
     def _task(self) -> Task:
         lab, topology = self._lab, self._lab.topology
@@ -121,7 +121,7 @@ class Generator:
             self._worker.stdin.write(json.dumps(what).encode() + b"\n")
             self._worker.stdin.flush()
         except BrokenPipeError:
-            raise TopologyError(f"the generator has ended: {self._last_words()}") from None
+            raise PillarboxError(f"the generator has ended: {self._last_words()}") from None
 
     def start(self, at_s: float) -> None:
         """Begin at that instant of CLOCK_MONOTONIC."""
@@ -220,6 +220,6 @@ def check_congestion_control(name: str) -> None:
             trying.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError:
             known = ", ".join(sorted(AVAILABLE.read_text().split()))
-            raise TopologyError(
+            raise PillarboxError(
                 f"this kernel has no congestion control {name!r}: it has {known}"
             ) from None

@@ -44,7 +44,7 @@ from experiments.traffic.iperf3_output import (
     version_in,
 )
 from experiments.traffic.iperf3_session import FIRST_PORT, Session, shared_socket, text_of
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -65,13 +65,13 @@ NICE = 10
 
 @cache
 def version(program: str = "iperf3") -> tuple[int, int]:
-    """Return which iperf3 there is; raise TopologyError where it is none, or too old."""
+    """Return which iperf3 there is; raise PillarboxError where it is none, or too old."""
     try:
         told = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=10
         )
     except OSError as error:
-        raise TopologyError(
+        raise PillarboxError(
             f"{program} cannot be run ({error.strerror}): install the package iperf3, or send with "
             "the built-in generator"
         ) from error
@@ -173,7 +173,7 @@ class Iperf3:
                 *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
                 *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
             )
-        except (OSError, TopologyError) as error:  # the lab goes down, or the machine is full
+        except (OSError, PillarboxError) as error:  # the lab goes down, or the machine is full
             session.fail(f"its iperf3 client cannot be started: {error}")
             return
         session.pidfd = os.pidfd_open(session.client.pid)
@@ -416,7 +416,7 @@ def _check_kernel(own: socket.socket) -> None:
     try:
         shared_socket(pidfd, own.fileno()).close()
     except OSError as error:
-        raise TopologyError(
+        raise PillarboxError(
             f"iperf3 cannot be followed here ({error.strerror}): it takes Linux 5.6 and "
             "root; send with the built-in generator"
         ) from None

@@ -14,8 +14,8 @@ from itertools import islice, permutations, product
 from random import Random
 from typing import Any
 
-from experiments.plans.experiment import Workload
 from experiments.traffic.flows import Flow
+from experiments.traffic.workload import Workload
 from hosts.base.algorithms import choose, route
 from topos.base.errors import require
 from topos.base.topology import Topology

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.emulation.namespaces import HOST_SYSCTLS, write_sysctl
+from experiments.linux.namespaces import HOST_SYSCTLS, write_sysctl
 from experiments.traffic.flows import Flow, Sending, Tool
 from topos.base.errors import require
 

@@ -18,7 +18,7 @@ from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
 from hosts.base.spf import shortest_router
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 
@@ -64,18 +64,18 @@ def _own_algorithms(kind: str) -> dict[str, Algorithm]:
 
 
 def choose(topology: Topology, name: str | None, several: bool, opposite: bool) -> str:
-    """Return the name of the algorithm that a user means, or raise TopologyError."""
+    """Return the name of the algorithm that a user means, or raise PillarboxError."""
     known = algorithms(topology)
     if name is None:
         fitting = (n for n, algorithm in known.items() if algorithm.path_set or not several)
         name = next(fitting, SHORTEST)
     if name not in known:
-        raise TopologyError(
+        raise PillarboxError(
             f"{topology.spec} has no algorithm {name!r}: there are {', '.join(known)}"
         )
     if opposite:
         if not known[name].opposite:
-            raise TopologyError(f"{name} of {topology.spec} has no direction to choose")
+            raise PillarboxError(f"{name} of {topology.spec} has no direction to choose")
         name = known[name].opposite
     return name
 

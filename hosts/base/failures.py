@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hosts.base.path import Path, Step, way
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 Pair = frozenset[int]
@@ -66,7 +66,7 @@ def _switches(topology: Topology, server: int, step: Step, failures: Failures) -
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
     """Return the failures written as ``server:0.3``, ``switch:s2``, ``link:0.3-4.0``.
 
-    An end of a link may be a switch. Raises TopologyError for what is not in the network.
+    An end of a link may be a switch. Raises PillarboxError for what is not in the network.
     """
     nodes, links = set(), set()
     for text in texts:
@@ -78,7 +78,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
         elif kind == "link":
             links.add(_parse_link(topology, name))
         else:
-            raise TopologyError(
+            raise PillarboxError(
                 f"{text!r} is no failure: write server:ADDR, switch:NAME or link:ADDR-ADDR"
             )
     return Failures(frozenset(nodes), frozenset(links))

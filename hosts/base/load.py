@@ -10,20 +10,20 @@ from pathlib import Path
 
 from hosts.base.algorithms import algorithms
 from hosts.base.router import Router
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 
 def router_for(topology: Topology, name: str) -> type[Router]:
     """Return the router of an algorithm of the network, or the one that a Python file defines.
 
-    Raises TopologyError where there is none.
+    Raises PillarboxError where there is none.
     """
     if name.endswith(".py"):
         return router_from_file(Path(name))
     known = {key: found.router for key, found in algorithms(topology).items() if found.router}
     if name not in known:
-        raise TopologyError(
+        raise PillarboxError(
             f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}, "
             "or a FILE.py of your own"
         )
@@ -63,10 +63,10 @@ def told_of(file: Path) -> Iterator[None]:
     """Turn whatever goes wrong in a user's file into one sentence with the line."""
     try:
         yield
-    except TopologyError:
+    except PillarboxError:
         raise
     except Exception as error:
-        raise TopologyError(
+        raise PillarboxError(
             f"{file} fails: {type(error).__name__}: {error}{_line_of(error, file)}"
         ) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, replace
 
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 # What one heart-beat costs a machine: to send, and for each server that receives it. Measured on
@@ -89,7 +89,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
             share = HEART_BEAT_SHARE * cpus
             timers = scaled(FAST, max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / share))
     else:
-        raise TopologyError(f"there are no {name!r} timers: there are fast and paper")
+        raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
 

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hosts.wire.ipv4 import FlowKey
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.bcube import BCube
 
 _RANKED = struct.Struct(">IIBHHI")
@@ -71,4 +71,4 @@ def _parse_prefix(text: str) -> ipaddress.IPv4Network:
     try:
         return ipaddress.IPv4Network(text)
     except ValueError as error:
-        raise TopologyError(f"{text!r} is no prefix such as 192.0.2.0/24: {error}") from error
+        raise PillarboxError(f"{text!r} is no prefix such as 192.0.2.0/24: {error}") from error

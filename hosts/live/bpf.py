@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.live.namespace import CLONE_NEWNET, enter
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 SOURCE = Path(__file__).with_name("forward.bpf.c")
 # In the Python environment: the checkout may be read-only, and is often somebody else's.
@@ -55,7 +55,7 @@ _libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c
 _libc.syscall.restype = ctypes.c_long
 
 
-class BpfError(TopologyError):
+class BpfError(PillarboxError):
     """What eBPF cannot do here, and why."""
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.plans.catalogue import load
-from experiments.plans.experiment import FAULTS, Experiment, FaultAt, FaultRate, System, Workload
-from experiments.plans.values import fields_of
-from experiments.runs import schema
-from experiments.runs.run import orders_of
+from experiments.trials.plans.catalogue import load
+from experiments.trials.plans.experiment import FAULTS, Experiment, FaultAt, FaultRate, System
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.values import fields_of
+from experiments.trials.runs import schema
+from experiments.trials.runs.run import orders_of
 from experiments.traffic.patterns import PATTERNS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation import sandbox
+from experiments.linux import sandbox
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import reproductions
 from experiments.cli import cli
-from experiments.plans import catalogue
+from experiments.trials.plans import catalogue
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()

@@ -10,7 +10,8 @@ from pathlib import Path
 import networkx
 import pytest
 
-from experiments.benches import _frame, _measure, cables, fuzz_routers
+from experiments.benches import _frame, cables, fuzz_routers
+from experiments.linux import measure
 from hosts.base.actions import Action, Drop
 from hosts.dcell.plain import DCellRouting
 from hosts.wire.frame import Frame
@@ -57,7 +58,7 @@ def test_listing_shows_each_bench_with_its_title_but_no_shared_part():
     assert done.returncode == 0
     listed = re.search(r"^cables +All cables of networks of millions", done.stdout, re.MULTILINE)
     assert listed
-    assert "_measure" not in done.stdout
+    assert "measure" not in done.stdout
 
 
 def test_unknown_bench_is_one_line_and_exit_code_2():
@@ -170,14 +171,14 @@ def test_missed_and_failed_rows_are_told_by_the_exit_code(outcome, bad):
 def test_cases_take_turns_and_each_time_is_its_own():
     ticks = iter(range(100))
     order = []
-    seconds = _measure.interleaved(
+    seconds = measure.interleaved(
         {"a": lambda: order.append("a"), "b": lambda: (order.append("b"), next(ticks))},
         rounds=3,
         clock=lambda: float(next(ticks)),
     )
     assert order == list("ababab")
     assert seconds == {"a": [1.0] * 3, "b": [2.0] * 3}
-    assert _measure.ratios(_measure.medians(seconds), "a") == {"a": 1.0, "b": 2.0}
+    assert measure.ratios(measure.medians(seconds), "a") == {"a": 1.0, "b": 2.0}
 
 
 def test_what_a_case_made_is_gone_before_the_next_begins():
@@ -197,18 +198,18 @@ def test_what_a_case_made_is_gone_before_the_next_begins():
         seen.append(Made.alive)
         return Made()
 
-    _measure.interleaved({"a": case, "b": case}, rounds=2)
+    measure.interleaved({"a": case, "b": case}, rounds=2)
     assert seen == [0, 0, 0, 0]
 
 
 def test_peak_of_a_child_is_its_own_and_not_that_of_a_large_parent():
     ballast = bytearray(b"x") * (200 << 20)
-    assert _measure.peak_mib() > 200
-    small = _measure.in_child(_measure.ratios, {"a": 1.0}, "a", time_limit_s=30)
+    assert measure.peak_mib() > 200
+    small = measure.in_child(measure.ratios, {"a": 1.0}, "a", time_limit_s=30)
     assert small.value == {"a": 1.0}
     assert small.peak_mib < 100
     # What getrusage says there: this is why it is not asked.
-    inherited = _measure.in_child(resource.getrusage, 0, time_limit_s=30).value[2] / 1024
+    inherited = measure.in_child(resource.getrusage, 0, time_limit_s=30).value[2] / 1024
     assert inherited > 200
     assert len(ballast) == 200 << 20
 
@@ -218,7 +219,7 @@ def test_peak_of_a_child_counts_what_it_held_for_a_moment(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     import hungry
 
-    little, much = (_measure.in_child(hungry.eat, mib, time_limit_s=30) for mib in (1, 65))
+    little, much = (measure.in_child(hungry.eat, mib, time_limit_s=30) for mib in (1, 65))
     assert much.value == 65 << 20
     assert much.peak_mib - little.peak_mib == pytest.approx(64, abs=8)
 
@@ -233,7 +234,7 @@ def test_peak_of_a_child_counts_what_it_held_for_a_moment(tmp_path, monkeypatch)
     ],
 )
 def test_case_that_dies_is_a_result_with_a_reason(function, arguments, limit_s, failure):
-    result = _measure.in_child(function, *arguments, time_limit_s=limit_s)
+    result = measure.in_child(function, *arguments, time_limit_s=limit_s)
     assert failure in result.failure
     assert result.value is None
     assert result.peak_mib is None

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import topos
+from experiments.analysis.comparison import bisection as cuts
+from experiments.analysis.comparison import measure, papers, paths, prices, text
 from experiments.cli import cli
-from experiments.comparison import bisection as cuts
-from experiments.comparison import measure, papers, paths, prices, text
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 SMALL = ["bcube,4,1", "dcell,3,1", "dpillar,4,3", "ficonn,4,1", "fattree,4", "tree,4,3"]
@@ -254,7 +254,7 @@ def test_bad_input_is_a_usage_error(words, sentence):
 
 @pytest.mark.parametrize("entry", ["x=5", "8=", "8=cheap", "-3", "=4", "nan", "8=inf"])
 def test_wrong_prices_say_how_to_write_them(entry):
-    with pytest.raises(TopologyError, match="write PORTS=NUMBER"):
+    with pytest.raises(PillarboxError, match="write PORTS=NUMBER"):
         prices.with_entries({}, (entry,), "--switch-price")
 
 

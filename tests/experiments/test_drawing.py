@@ -14,10 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.bezier import BezierSegment
 
 import topos
-from experiments.drawing import draw_topology
-from experiments.drawing.curves import Obstacles, control_points
-from experiments.drawing.figure import SERVER_RADIUS, topology_figure
-from topos.base.errors import TopologyError
+from experiments.reporting.drawing import draw_topology
+from experiments.reporting.drawing.curves import Obstacles, control_points
+from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
+from topos.base.errors import PillarboxError
 from topos.base.layout import grid_layout
 from topos.tree import Tree
 
@@ -189,7 +189,7 @@ def test_file_is_readable_as_the_umask_says_and_nothing_is_left_beside(tmp_path)
 )
 def test_what_cannot_be_drawn_is_refused(spec, name, sentence, tmp_path):
     (tmp_path / "directory.svg").mkdir()
-    with pytest.raises(TopologyError, match=sentence):
+    with pytest.raises(PillarboxError, match=sentence):
         draw_topology(topos.parse(spec), tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["directory.svg"]
 
@@ -199,6 +199,6 @@ def test_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(TopologyError, match="No space left"):
+    with pytest.raises(PillarboxError, match="No space left"):
         draw_topology(topos.parse("tree,3,1"), tmp_path / "tree.svg")
     assert not list(tmp_path.iterdir())

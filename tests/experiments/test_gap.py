@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import topos
+from experiments.analysis.comparison.gap import gap
+from experiments.analysis.fluid import program
 from experiments.cli import cli
-from experiments.comparison.gap import gap
-from experiments.fluid import program
 from hosts.base.failures import parse_failures
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 
 def run(*arguments: str) -> Result:
@@ -83,9 +83,9 @@ def test_json_and_what_is_too_large() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(TopologyError, match="bcube,4,1 has no routing 'tor': there are bcube"):
+    with pytest.raises(PillarboxError, match="bcube,4,1 has no routing 'tor': there are bcube"):
         run("bcube,4,1", "--routing", "tor")
-    with pytest.raises(TopologyError, match="no traffic pattern 'all-for-all'"):
+    with pytest.raises(PillarboxError, match="no traffic pattern 'all-for-all'"):
         run("bcube,4,1", "--flows", "all-for-all")
 
 
@@ -101,7 +101,7 @@ def test_between_two_servers_the_ways_are_counted() -> None:
 
 def test_between_takes_two_servers_and_no_flows() -> None:
     for wrong in (["0.0"], ["0.0", "0.1", "--flows", "burst"]):
-        with pytest.raises(TopologyError, match="name no server, for the whole network, or two"):
+        with pytest.raises(PillarboxError, match="name no server, for the whole network, or two"):
             run("bcube,4,1", *wrong)
 
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import topos
+from experiments.analysis.comparison.packing import Room, pack
 from experiments.cli import cli
-from experiments.comparison.packing import Room, pack
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 CONTAINER = "bcube,8,3,servers=2048"
 
@@ -72,12 +72,12 @@ def test_direct_cables_run_along_the_column():
 
 
 def test_networks_whose_switches_join_switches_are_refused():
-    with pytest.raises(TopologyError, match="does not apply to fattree,4"):
+    with pytest.raises(PillarboxError, match="does not apply to fattree,4"):
         pack(topos.parse("fattree,4"), Room())
 
 
 def test_a_network_beyond_counting_is_refused():
-    with pytest.raises(TopologyError, match="takes up to"):
+    with pytest.raises(PillarboxError, match="takes up to"):
         pack(topos.parse("dpillar,48,5"), Room())
 
 

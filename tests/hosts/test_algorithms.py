@@ -99,7 +99,7 @@ def test_algorithms_are_found_by_the_network() -> None:
     ],
 )
 def test_bad_failure_is_refused(failure: str, says: str) -> None:
-    with pytest.raises(topos.TopologyError, match=says):
+    with pytest.raises(topos.PillarboxError, match=says):
         parse_failures(topos.parse("dcell,4,1"), [failure])
 
 

@@ -23,7 +23,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.bcube import BCube
 
 
@@ -261,7 +261,7 @@ def test_reported_links_keep_the_database_bounded() -> None:
 
 @pytest.mark.parametrize("bcube", [BCube(2, 4), BCube(65, 0)])
 def test_larger_bcubes_than_the_header_can_name_are_refused(bcube: BCube) -> None:
-    with pytest.raises(TopologyError, match=r"choose k <= 3 and n <= 64") as refused:
+    with pytest.raises(PillarboxError, match=r"choose k <= 3 and n <= 64") as refused:
         BSR(bcube, 0)
     assert bcube.spec in str(refused.value)
     assert BSR(BCube(64, 0), 63).table

@@ -9,7 +9,7 @@ from hosts.bcube.bsr import BSR
 from hosts.bcube.gateways import Gateways
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.ipv4 import UDP, Ipv4Header
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.bcube import BCube
 
 OUTSIDE = 8 << 24 | 8 << 16 | 8 << 8 | 8
@@ -139,5 +139,5 @@ def test_without_a_gateway_the_destination_is_unknown() -> None:
     ],
 )
 def test_bad_gateways_are_refused(servers_of: dict[str, list[int]], says: str) -> None:
-    with pytest.raises(TopologyError, match=says):
+    with pytest.raises(PillarboxError, match=says):
         Gateways(BCube(4, 1), servers_of)

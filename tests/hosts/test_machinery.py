@@ -98,7 +98,7 @@ def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
         assert share == pytest.approx(0.1 * 2)
     assert timers_for(large, "paper").neighbour_timeout_s == 3.0  # Guo 2009, section 7.5
     assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
-    with pytest.raises(topos.TopologyError, match="fast and paper"):
+    with pytest.raises(topos.PillarboxError, match="fast and paper"):
         timers_for(large, "slow")
 
 

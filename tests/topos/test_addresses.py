@@ -91,7 +91,7 @@ def test_fattree_addresses_are_those_of_al_fares() -> None:
 def test_network_without_enough_addresses_is_still_a_network(spec: str) -> None:
     topology = topos.parse(spec)
     assert topology.address(topology.servers - 1)
-    with pytest.raises(topos.TopologyError, match="simulated, not addressed"):
+    with pytest.raises(topos.PillarboxError, match="simulated, not addressed"):
         topology.ip(0)
 
 
@@ -108,24 +108,24 @@ def test_network_without_enough_addresses_is_still_a_network(spec: str) -> None:
     ],
 )
 def test_bad_address_is_refused(address: str, says: str) -> None:
-    with pytest.raises(topos.TopologyError, match=says):
+    with pytest.raises(topos.PillarboxError, match=says):
         topos.parse("bcube,4,1").server(address)
 
 
 def test_address_of_a_server_that_has_not_joined_is_refused() -> None:
-    with pytest.raises(topos.TopologyError, match="holds only 12 servers"):
+    with pytest.raises(topos.PillarboxError, match="holds only 12 servers"):
         topos.parse("dcell,4,1,servers=12").server("4.3")
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.0", "10.0.0.17", "9.255.255.255", "11.0.0.1", "x", "1.2.3"])
 def test_foreign_ip_is_refused(ip: str) -> None:
-    with pytest.raises(topos.TopologyError):
+    with pytest.raises(topos.PillarboxError):
         topos.parse("bcube,4,1").server_of_ip(ip)
 
 
 def test_ip_whose_bits_name_no_label_is_refused() -> None:
     dpillar = topos.parse("dpillar,6,2")  # symbols 0 to 2 in two bits: 3 is nobody's
-    with pytest.raises(topos.TopologyError):
+    with pytest.raises(topos.PillarboxError):
         dpillar.server_of_ip("10.0.0.30")
 
 
@@ -143,11 +143,11 @@ def test_growing_a_dcell_keeps_every_address(data: st.DataObject) -> None:
 def test_names_fit_linux() -> None:
     dpillar = topos.parse("dpillar,48,4")
     assert len(dpillar.interface(dpillar.servers - 1, 1)) <= 15
-    with pytest.raises(topos.TopologyError, match="15 characters"):
+    with pytest.raises(topos.PillarboxError, match="15 characters"):
         topos.parse("tree,1000,900000").interface(899_999_999, 10)
 
 
 @pytest.mark.parametrize("name", ["s8", "h0", "0", "s", "s-1", "s²", ""])
 def test_bad_switch_is_refused(name: str) -> None:
-    with pytest.raises(topos.TopologyError, match="s0 to s7"):
+    with pytest.raises(topos.PillarboxError, match="s0 to s7"):
         topos.parse("bcube,4,1").switch(name)

@@ -7,7 +7,7 @@ import pytest
 
 import topos
 from topos.base import arrays
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 
@@ -37,5 +37,5 @@ def test_columns_are_of_the_smallest_types_that_hold_them() -> None:
 def test_wrong_count_is_told_and_no_array_given(error: int) -> None:
     topology = topos.parse("bcube,4,1")
     topology.cables += error
-    with pytest.raises(TopologyError, match=r"bcube,4,1 counts \d+ cables and wires 32"):
+    with pytest.raises(PillarboxError, match=r"bcube,4,1 counts \d+ cables and wires 32"):
         topology.cable_arrays()

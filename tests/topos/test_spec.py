@@ -52,7 +52,7 @@ import topos
     ],
 )
 def test_bad_spec_is_refused_in_one_sentence(spec: str, says: str) -> None:
-    with pytest.raises(topos.TopologyError) as caught:
+    with pytest.raises(topos.PillarboxError) as caught:
         topos.parse(spec)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -60,7 +60,7 @@ def test_bad_spec_is_refused_in_one_sentence(spec: str, says: str) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_escapes_as_another_error(text: str) -> None:
-    with contextlib.suppress(topos.TopologyError):
+    with contextlib.suppress(topos.PillarboxError):
         topos.parse(text)
 
 
@@ -68,7 +68,7 @@ def test_no_text_escapes_as_another_error(text: str) -> None:
 def test_any_numbers_give_a_network_or_the_one_error(kind: str, numbers: list[int]) -> None:
     try:
         topology = topos.parse(",".join([kind, *map(str, numbers)]))
-    except topos.TopologyError:
+    except topos.PillarboxError:
         return
     assert topos.parse(topology.spec) == topology
     assert 0 < topology.servers <= 2**32

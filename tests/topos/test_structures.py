@@ -10,7 +10,7 @@ import networkx
 import pytest
 
 from topos import structures
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.structures.base import Structure
 from topos.structures.butterflies import Butterfly, DeBruijn, WrappedButterfly, wrapped_columns
 from topos.structures.grids import FullMesh, Hypercube, Ring, Torus
@@ -195,7 +195,7 @@ def test_every_example_is_found_by_its_name():
     ],
 )
 def test_wrong_specs_say_what_would_be_right(spec, hint):
-    with pytest.raises(TopologyError, match=hint):
+    with pytest.raises(PillarboxError, match=hint):
         structures.parse(spec)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.polymorphic import Number
 
 NETWORK = 10 << 24  # 10.0.0.0/8
@@ -59,13 +59,13 @@ class UidAddresses:
         return dotted_quad(self.ipv4(server))
 
     def server_of_ip(self, ip: str) -> int:
-        """Return the server with that IPv4 address, or raise TopologyError."""
+        """Return the server with that IPv4 address, or raise PillarboxError."""
         number = parse_dotted_quad(ip)
         # Several bit patterns can lead to one server's digits: only the server's own counts.
         server = self.server_of_ipv4(number) if number >= NETWORK else -1
         if 0 <= server < self.servers and self.ipv4(server) == number:
             return server
-        raise TopologyError(f"{ip} is not the address of a server of {self.spec}")
+        raise PillarboxError(f"{ip} is not the address of a server of {self.spec}")
 
     def mac_number(self, node: Number, port: Number) -> Number:
         """Return the MAC address of a node's port as a 48-bit number."""
@@ -87,7 +87,7 @@ def dotted_quad(number: int) -> str:
 
 
 def parse_dotted_quad(text: str) -> int:
-    """Return the 32-bit number of a dotted IPv4 address, or raise TopologyError."""
+    """Return the 32-bit number of a dotted IPv4 address, or raise PillarboxError."""
     octets = text.split(".")
     require(
         len(octets) == 4 and all(o.isascii() and o.isdecimal() and int(o) < 256 for o in octets),

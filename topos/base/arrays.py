@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     from topos.base.topology import Plug, Topology
@@ -43,7 +43,7 @@ def cable_arrays(topology: Topology) -> CableArrays:
         filled = end
     if end != topology.cables:  # a wrong network, whose author reads the sentence
         wired = f"{end} or more" if end > topology.cables else f"{end}"
-        raise TopologyError(f"{topology.spec} counts {topology.cables} cables and wires {wired}")
+        raise PillarboxError(f"{topology.spec} counts {topology.cables} cables and wires {wired}")
     return arrays
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Plug, Topology
 
@@ -19,7 +19,7 @@ def problems(topology: Topology) -> list[str]:
     for check in (_cables, _single_answers, _addresses, _vectors, _names):
         try:
             found.extend(check(topology))
-        except TopologyError as error:
+        except PillarboxError as error:
             # A network's own refusal is a problem too; the other checks still have their say.
             found.append(f"it refuses what is its own: {error}")
     return found

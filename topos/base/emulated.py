@@ -7,7 +7,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -72,7 +72,7 @@ def mininet_constructor(kind: str) -> Callable[..., EmulatedTopo]:
         words = [kind, *map(str, numbers), *(f"{name}={value}" for name, value in options.items())]
         try:
             return emulated(parse(",".join(words)))
-        except TopologyError as error:
+        except PillarboxError as error:
             # An exception would make mn print a traceback and clean up machine-wide, other
             # people's bridges included.
             raise SystemExit(f"pillarbox: {error}") from None

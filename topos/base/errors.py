@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-class TopologyError(ValueError):
+class PillarboxError(ValueError):
     """A parameter, address or name that does not exist in the network; the text says what would."""
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raise TopologyError with that sentence unless the condition holds."""
+    """Raise PillarboxError with that sentence unless the condition holds."""
     if not condition:
-        raise TopologyError(sentence)
+        raise PillarboxError(sentence)

@@ -13,7 +13,7 @@ import inspect
 import pkgutil
 
 import topos
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 # Files of topos/ that are no network: what Mininet's --custom reads.
@@ -27,12 +27,12 @@ def kinds() -> list[str]:
 
 
 def network(kind: str) -> type[Topology]:
-    """Return the class of the network with that name, or raise TopologyError."""
+    """Return the class of the network with that name, or raise PillarboxError."""
     known = kinds()
     if kind not in known:
         close = difflib.get_close_matches(kind, known, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-        raise TopologyError(f"there is no network {kind!r}: {hint}")
+        raise PillarboxError(f"there is no network {kind!r}: {hint}")
     module = importlib.import_module(f"topos.{kind}")
     for found in vars(module).values():
         if (
@@ -42,13 +42,13 @@ def network(kind: str) -> type[Topology]:
             and not inspect.isabstract(found)
         ):
             return found
-    raise TopologyError(
+    raise PillarboxError(
         f"{module.__file__} defines no complete Topology; docs/extending.md has one"
     )
 
 
 def parse(spec: str) -> Topology:
-    """Return the network that the spec describes, or raise TopologyError.
+    """Return the network that the spec describes, or raise PillarboxError.
 
     >>> parse("bcube,4,1").servers
     16

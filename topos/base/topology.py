@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from topos.base.addressing import UidAddresses
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.base.layout import Layout, grid_layout
 from topos.base.polymorphic import NOTHING, Number
 
@@ -227,7 +227,7 @@ class Topology(UidAddresses, ABC):
         return ".".join(str(digit) for digit in self.digits(server))
 
     def server(self, address: str) -> int:
-        """Return the server with that dotted address, or raise TopologyError."""
+        """Return the server with that dotted address, or raise PillarboxError."""
         radices = self.radices()
         words = address.split(".")
         require(
@@ -254,13 +254,13 @@ class Topology(UidAddresses, ABC):
         return f"h{node}" if node < self.servers else f"s{node - self.servers}"
 
     def switch(self, name: str) -> int:
-        """Return the switch with that name (``s3``), or raise TopologyError."""
+        """Return the switch with that name (``s3``), or raise PillarboxError."""
         digits = name[1:]
         if name[:1] == "s" and digits.isascii() and digits.isdecimal():
             switch = int(digits)
             if switch < self.switches:
                 return switch
-        raise TopologyError(
+        raise PillarboxError(
             f"{name!r} is not a switch of {self.spec}: they are s0 to s{self.switches - 1}"
         )
 

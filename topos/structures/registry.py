@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from topos.base.errors import TopologyError, require
+from topos.base.errors import PillarboxError, require
 from topos.structures import butterflies, grids, trees
 from topos.structures.base import Tabulated
 
@@ -28,7 +28,7 @@ def names() -> list[str]:
 
 
 def parse(spec: str) -> Tabulated:
-    """Return the structure that the spec describes, or raise TopologyError.
+    """Return the structure that the spec describes, or raise PillarboxError.
 
     >>> parse("debruijn,4,3").nodes
     64
@@ -38,7 +38,7 @@ def parse(spec: str) -> Tabulated:
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-        raise TopologyError(f"there is no structure {name!r}: {hint}")
+        raise PillarboxError(f"there is no structure {name!r}: {hint}")
     make: Callable[..., Any] = known[name]
     parameters = known[name].parameters
     require(

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import topos
-from experiments.fluid.ideal import ideal, static_paths
-from experiments.fluid.links import link_count, routes_of
-from experiments.fluid.rates import link_loads, max_min
+from experiments.analysis.fluid.ideal import ideal, static_paths
+from experiments.analysis.fluid.links import link_count, routes_of
+from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
 from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
 from experiments.traffic.flows import Flow

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from experiments.comparison.paths import diameter, disjoint_paths
+from experiments.analysis.comparison.paths import diameter, disjoint_paths
 from experiments.grading.child import Mistake
 from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
 from experiments.grading.packets import faults_told, trips, way_told

@@ -14,7 +14,7 @@ from experiments.cli import cli
 from experiments.doctor import computer, kernel, programs
 from experiments.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe
 from experiments.traffic.iperf3 import version
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 
 def check(probe: Probe) -> None:
@@ -40,7 +40,7 @@ def test_a_kernel_that_refuses_is_told_with_its_own_words(monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
     def refuse() -> None:
-        raise TopologyError("make the switch s0: Operation not supported")
+        raise PillarboxError("make the switch s0: Operation not supported")
 
     told = kernel._tried("bridge", "works", refuse, "no switches", "modprobe bridge", MISSING)
     assert told == Finding(

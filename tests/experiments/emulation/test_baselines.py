@@ -22,7 +22,7 @@ import pytest
 import topos
 from experiments.emulation.tables import tables
 from hosts.base.failures import Failures
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 ROOT = Path(topos.__file__).parents[1]
 PORT = 9
@@ -58,7 +58,7 @@ def live_paths(
 
     With each stands the time to live that was left of 64; 0 if the packet was lost.
     """
-    from experiments.emulation.following import Follower
+    from experiments.observe.following import Follower
     from hosts.wire.marks import udp_payload
 
     found: list[tuple[list[str], int]] = []
@@ -325,10 +325,10 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("fattree,4", "dfr", "auto", "no routing 'dfr': there are two-level, hashed, shortest"),
         ("bcube,2,1", "", "ovs", "no plane 'ovs': auto, python, ebpf"),
     ]:
-        with pytest.raises(TopologyError, match=told), lab(spec, tmp_path, routing, plane):
+        with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)
     assert "install openvswitch-switch" in ovs.missing_here()
     monkeypatch.setattr(ovs.sandbox, "inside", lambda: False)
-    with pytest.raises(TopologyError, match="leave out --no-sandbox"):
+    with pytest.raises(PillarboxError, match="leave out --no-sandbox"):
         ovs.check_installed()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from experiments.emulation import sandbox
+from experiments.linux import sandbox
 from hosts.live import bpf
 
 pytestmark = pytest.mark.root

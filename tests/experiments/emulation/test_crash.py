@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from experiments.emulation import sandbox
+from experiments.linux import sandbox
 
 pytestmark = pytest.mark.root
 
@@ -69,7 +69,7 @@ def processes() -> dict[int, str]:
 
 
 def links() -> set[str]:
-    from experiments.emulation.namespaces import fabric
+    from experiments.linux.namespaces import fabric
 
     return {link.name for link in fabric().netlink.links()}
 
@@ -169,7 +169,7 @@ def test_killed_on_record_at_any_moment_it_is_swept(seed: int) -> None:
 
 
 def test_clean_removes_dead_runs_and_no_living_one() -> None:
-    from experiments.emulation import sweep
+    from experiments.linux import sweep
 
     mount_own_run()
     make_foreign()
@@ -202,7 +202,7 @@ def test_clean_removes_dead_runs_and_no_living_one() -> None:
 
 
 def run_group(slot: int) -> int:
-    from experiments.emulation.namespaces import FIRST_GROUP
+    from experiments.linux.namespaces import FIRST_GROUP
 
     return FIRST_GROUP + slot
 
@@ -218,8 +218,8 @@ def test_clean_tells_of_what_it_cannot_explain() -> None:
 
 
 def test_two_runs_at_once_have_different_indexes_and_groups() -> None:
-    from experiments.emulation import sweep
-    from experiments.emulation.namespaces import fabric
+    from experiments.linux import sweep
+    from experiments.linux.namespaces import fabric
 
     mount_own_run()
     with sweep.running() as first:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import topos
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -198,7 +198,7 @@ def test_a_cable_works_when_its_last_fault_is_undone() -> None:
         assert cut_off(net["h0"], net["h1"].IP())
         faults.undo(second)
         assert reached(net["h0"], net["h1"].IP())
-        with pytest.raises(TopologyError, match="the cut of h0 s0 is over already"):
+        with pytest.raises(PillarboxError, match="the cut of h0 s0 is over already"):
             faults.undo(cable)
 
 
@@ -207,10 +207,10 @@ def test_what_cannot_be_cut_is_told() -> None:
 
     with lab("bcube,2,1") as net:
         faults = Faults(net)
-        with pytest.raises(TopologyError, match="no cable joins h0 and h1: h0's lead to s0, s2"):
+        with pytest.raises(PillarboxError, match="no cable joins h0 and h1: h0's lead to s0, s2"):
             faults.cut("h0", "h1")
-        with pytest.raises(TopologyError, match="no node 'h9'"):
+        with pytest.raises(PillarboxError, match="no node 'h9'"):
             faults.cut("h9", "s0")
-        with pytest.raises(TopologyError, match="no switch 'h0'"):
+        with pytest.raises(PillarboxError, match="no switch 'h0'"):
             faults.stop_switch("h0")
         assert faults.active == []

@@ -297,14 +297,14 @@ def test_tree_needs_no_forwarders(tmp_path: Path) -> None:
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
 
     for settings, reason in (
         ({"routing": "nosuch"}, "has no routing 'nosuch'"),
         ({"plane": "nosuch"}, "there is no plane 'nosuch'"),
         ({"timers": "nosuch"}, "there are no 'nosuch' timers"),
     ):
-        with pytest.raises(TopologyError, match=reason), lab_of("dcell,2,1", tmp_path, **settings):
+        with pytest.raises(PillarboxError, match=reason), lab_of("dcell,2,1", tmp_path, **settings):
             pass
     said = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
     assert [line.split()[0] for line in said.splitlines()] == ["lo"]

@@ -212,5 +212,5 @@ def test_death_ends_every_program_of_the_server(tmp_path: Path) -> None:
             (lambda: lab.revive(2), "is alive"),
             (lambda: lab.cut(0, 3), "no cable joins"),
         ):
-            with pytest.raises(topos.TopologyError, match=said):
+            with pytest.raises(topos.PillarboxError, match=said):
                 deed()

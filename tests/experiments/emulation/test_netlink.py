@@ -13,7 +13,7 @@ pytestmark = pytest.mark.root
 
 
 def modules() -> Any:
-    from experiments.emulation import namespaces, netlink
+    from experiments.linux import namespaces, netlink
 
     return namespaces, netlink
 

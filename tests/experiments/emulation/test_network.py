@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import topos
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -84,7 +84,7 @@ def test_bridges_know_every_server_by_the_right_port(spec: str) -> None:
 
 
 def test_no_two_interfaces_have_the_same_index() -> None:
-    from experiments.emulation.namespaces import fabric
+    from experiments.linux.namespaces import fabric
 
     with lab("dcell,4,1") as net:
         namespaces = [fabric(), *(host.namespace for host in net.hosts)]
@@ -258,7 +258,7 @@ def test_stopping_ends_every_program_and_leaves_nothing() -> None:
     again.start()
     again.stop()
     again.stop()
-    with pytest.raises(TopologyError, match="h0 was stopped"):
+    with pytest.raises(PillarboxError, match="h0 was stopped"):
         again["h0"].popen("true")
 
 
@@ -273,22 +273,22 @@ def test_servers_neither_route_nor_speak_ipv6() -> None:
 def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
     with lab("tree,2,1") as net:
         h0 = net["h0"]
-        with pytest.raises(TopologyError, match="File exists: another lab"):
+        with pytest.raises(PillarboxError, match="File exists: another lab"):
             net.addLink(h0, net["s0"], intfName2="s0-eth0")
-        with pytest.raises(TopologyError, match=r"no link option use_hfsc: there are bw, delay"):
+        with pytest.raises(PillarboxError, match=r"no link option use_hfsc: there are bw, delay"):
             net.addLink("h0", "h1", use_hfsc=True)
         assert "h1-eth1" not in output("ip", "link")
-        with pytest.raises(TopologyError, match="cannot have a namespace of its own"):
+        with pytest.raises(PillarboxError, match="cannot have a namespace of its own"):
             net.addSwitch("s9", inNamespace=True)
     subprocess.run(["ip", "link", "add", "s1-eth0", "type", "bridge"], check=True)
-    with pytest.raises(TopologyError, match="make the cable s0-eth2 - s1-eth0: File exists"):
+    with pytest.raises(PillarboxError, match="make the cable s0-eth2 - s1-eth0: File exists"):
         lab("tree,2,1")
     left = [line.split()[0] for line in output("ip", "-br", "link").splitlines()]
     assert left == ["lo", "s1-eth0"]  # what was made is gone again, what was there is there
 
 
 def test_in_a_namespace_with_ipv6_the_fabric_still_says_nothing() -> None:
-    from experiments.emulation.namespaces import use_slot, write_sysctl
+    from experiments.linux.namespaces import use_slot, write_sysctl
 
     for which in ("all", "default"):
         write_sysctl(f"net/ipv6/conf/{which}/disable_ipv6", "0")

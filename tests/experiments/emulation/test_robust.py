@@ -228,7 +228,7 @@ def test_a_forwarder_that_crashes_is_told_and_its_server_can_be_revived(tmp_path
 
 
 def test_without_the_nursery_the_lab_says_so_and_ends_cleanly(tmp_path: Path) -> None:
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
 
     with lab_of("bcube,2,1", tmp_path) as lab:
         forwarders = list(lab.forwarders.pids.values())
@@ -239,7 +239,7 @@ def test_without_the_nursery_the_lab_says_so_and_ends_cleanly(tmp_path: Path) ->
         wait_until(lambda: said)
         assert len(said) == 1 and "all forwarders with it" in said[0]
         assert len(lab.dead) == lab.topology.servers
-        with pytest.raises(TopologyError, match="start it anew"):
+        with pytest.raises(PillarboxError, match="start it anew"):
             lab.revive(0)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forwarders))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation import sandbox
+from experiments.linux import sandbox
 
 pytestmark = pytest.mark.root
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import topos
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
 
@@ -173,17 +173,17 @@ def test_a_delayed_cable_is_cut_and_mended_like_any_other() -> None:
     ],
 )
 def test_what_no_cable_has_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(TopologyError, match=says):
+    with pytest.raises(PillarboxError, match=says):
         lab(**options)
 
 
 @root
 def test_a_delay_cannot_come_later_without_netem() -> None:
-    from experiments.emulation import shaping
+    from experiments.linux import shaping
 
     if shaping.kernel_has_netem():
         pytest.skip("this kernel has netem")
-    with lab() as net, pytest.raises(TopologyError, match="this kernel has no netem"):
+    with lab() as net, pytest.raises(PillarboxError, match="this kernel has no netem"):
         net["h0"].intf("h0-eth0").config(delay="1ms")
 
 
@@ -211,7 +211,7 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
 
 
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
-    from experiments.emulation.shaping import Delay, limited
+    from experiments.linux.shaping import Delay, limited
 
     # What "tc qdisc add dev lo parent 5:1 handle 10: netem delay 5ms 1ms limit 116" sends.
     fixed = bytes.fromhex("00000000 01000000 00001000 01000500 00000000")
@@ -223,7 +223,7 @@ def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
 
 @root
 def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.emulation import shaping
+    from experiments.linux import shaping
 
     had = shaping.kernel_has_netem()
     monkeypatch.setattr(shaping, "kernel_has_netem", lambda: True)
@@ -232,6 +232,6 @@ def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.Mon
             assert "netem" in net["h0"].cmd("tc qdisc show dev h0-eth0")
     else:
         with pytest.raises(
-            TopologyError, match=r"refused to delay what interface \d+ sends by 5 ms"
+            PillarboxError, match=r"refused to delay what interface \d+ sends by 5 ms"
         ):
             lab(rate_mbit=10, delay="5ms")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from experiments.commands.grade import command
 from experiments.grading import engine, live
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 ROOT = Path(__file__).parents[3]
 ANSWERS = ROOT / "tests" / "vagrant" / "labs" / "answers"
@@ -77,7 +77,7 @@ def test_lab_is_whole(number: int) -> None:
     ],
 )
 def test_wrong_input_is_one_sentence(arguments: list[str], says: str) -> None:
-    with pytest.raises(TopologyError, match=says):
+    with pytest.raises(PillarboxError, match=says):
         CliRunner().invoke(command, [*arguments, "--student", "s"], catch_exceptions=False)
 
 

@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from experiments.plans.experiment import Experiment, FaultAt, System, Workload
-from experiments.runs import records, schema, store
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, FaultAt, System
+from experiments.trials.runs import records, schema, store
 from topos.base.spec import parse
 
 VOLUME = 1_000_000

@@ -3,11 +3,12 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from experiments.catalogue.demo import EXPERIMENT
 from experiments.commands import demo
-from experiments.plans.experiment import FaultAt, System, Workload
-from experiments.runs import records
-from experiments.runs.run import orders_of
+from experiments.traffic.workload import Workload
+from experiments.trials.catalogue.demo import EXPERIMENT
+from experiments.trials.plans.experiment import FaultAt, System
+from experiments.trials.runs import records
+from experiments.trials.runs.run import orders_of
 
 
 def test_plan_can_be_run_as_it_is():
@@ -18,7 +19,7 @@ def test_plan_can_be_run_as_it_is():
 
 def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, tmp_path):
     drawn = []
-    monkeypatch.setattr("experiments.drawing.draw_topology", lambda _, path: path.touch())
+    monkeypatch.setattr("experiments.reporting.drawing.draw_topology", lambda _, path: path.touch())
     monkeypatch.setattr("experiments.files.give_to_user", drawn.append)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     ran = CliRunner().invoke(demo.command, ["--out", str(tmp_path / "demo")])

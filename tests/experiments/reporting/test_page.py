@@ -8,12 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.commands.report import command
-from experiments.plans.experiment import System, Workload
 from experiments.reporting import page as page_module
 from experiments.reporting import tables
 from experiments.reporting.page import write_report
 from experiments.reporting.reading import read
-from topos.base.errors import TopologyError
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import System
+from topos.base.errors import PillarboxError
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 FAILED = "connection refused"
@@ -181,7 +182,7 @@ def test_command_prints_the_page_and_what_is_missing(broken, tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(TopologyError, match="is no run"):
+    with pytest.raises(PillarboxError, match="is no run"):
         write_report(tmp_path)
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from experiments.reporting.figures import draw_reproduction
-from experiments.reporting.made_again import keep, write_page
-from experiments.reporting.reproduced import reproduction_figure, table_of
-from experiments.reproductions.result import DIFFERS, Point, Reproduction
+from experiments.reporting.reproduced.drawing import reproduction_figure, table_of
+from experiments.reporting.reproduced.page import keep, write_page
+from experiments.reporting.reproduced.result import DIFFERS, Point, Reproduction
 
 POINTS = (
     Point("SP", 1.0, ours=0.45, paper=0.44, low=0.40, high=0.50, ideal=0.3),

@@ -4,7 +4,7 @@ import pytest
 
 import topos
 from experiments.reporting import series
-from experiments.runs import records
+from experiments.trials.runs import records
 
 BCUBE, TREE = "bcube,2,1 bsr", "tree,2,2"
 

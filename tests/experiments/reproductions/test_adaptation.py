@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 import topos
+from experiments.analysis.comparison.gap import gap
+from experiments.analysis.fluid.links import Routes
 from experiments.commands.gap import command
-from experiments.comparison.gap import gap
-from experiments.fluid.links import Routes
-from experiments.reproductions import adaptation
-from experiments.reproductions._sampled import find
-from experiments.reproductions.adaptation import (
+from experiments.reporting.reproduced.result import Settings
+from experiments.reproductions.ours import adaptation
+from experiments.reproductions.ours.adaptation import (
     BCUBE,
     CASES,
     DPILLAR,
@@ -22,8 +22,8 @@ from experiments.reproductions.adaptation import (
     Task,
     measure,
 )
-from experiments.reproductions.result import Settings
-from topos.base.errors import TopologyError
+from experiments.reproductions.shared.sampled import find
+from topos.base.errors import PillarboxError
 
 
 def test_the_random_part_lets_flows_settle(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_gap_shows_what_flows_come_to_after_rounds() -> None:
     assert [one.routing for one in found.reached] == ["bsr", "bcube", "bsr, round 3"]
     assert plain.best_total
     assert plain.reached[0].total < found.reached[2].total <= plain.best_total.at_most
-    with pytest.raises(TopologyError, match="none of these routings of bcube,4,1 adapts"):
+    with pytest.raises(PillarboxError, match="none of these routings of bcube,4,1 adapts"):
         gap(bcube, pairs, ["bcube"], rounds=3)
 
 

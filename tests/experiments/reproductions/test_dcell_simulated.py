@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproductions import (
-    _dcell_failures,
-    dcell_fig7,
-    dcell_fig8,
-    dcell_fig9,
-    dcell_table1,
-    dcell_table2,
-    figure,
-)
-from experiments.reproductions._sampled import Claim, find, verdict, with_paper
-from experiments.reproductions.result import AGREES, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions import figure
+from experiments.reproductions.dcell import fig7 as dcell_fig7
+from experiments.reproductions.dcell import fig8 as dcell_fig8
+from experiments.reproductions.dcell import fig9 as dcell_fig9
+from experiments.reproductions.dcell import table1 as dcell_table1
+from experiments.reproductions.dcell import table2 as dcell_table2
+from experiments.reproductions.shared import dcell_failures
+from experiments.reproductions.shared.sampled import Claim, find, verdict, with_paper
 from topos.dcell import DCell
 
 
@@ -26,15 +24,15 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dcell_failures, "NETWORKS", {"n = 4": "dcell,4,2"})
-    monkeypatch.setattr(_dcell_failures, "DESTINATIONS", 50)
+    monkeypatch.setattr(dcell_failures, "NETWORKS", {"n = 4": "dcell,4,2"})
+    monkeypatch.setattr(dcell_failures, "DESTINATIONS", 50)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("module", [dcell_fig7, dcell_fig8])
 def test_no_routing_loses_less_than_shortest_paths(module: object, settings: Settings) -> None:
     found = module.reproduce(settings)  # type: ignore[attr-defined]
-    for percent in _dcell_failures.QUICK_PERCENT:
+    for percent in dcell_failures.QUICK_PERCENT:
         spf, dfr, few = (
             find(found.points, series, percent).ours or 0.0
             for series in ("SPF, n = 4", "DFR, n = 4", "DFR, n = 4, retries 5")
@@ -48,10 +46,10 @@ def test_no_routing_loses_less_than_shortest_paths(module: object, settings: Set
 
 @pytest.mark.usefixtures("small")
 def test_a_second_network_is_compared_with_the_first(settings: Settings) -> None:
-    _dcell_failures.NETWORKS["n = 5"] = "dcell,5,2"
+    dcell_failures.NETWORKS["n = 5"] = "dcell,5,2"
     whole = replace(settings, quick=False, repeats=1)
     found = dcell_fig7.reproduce(whole)
-    assert {point.x for point in found.points} == set(_dcell_failures.PERCENT)
+    assert {point.x for point in found.points} == set(dcell_failures.PERCENT)
     assert found.rows[-1].series == "DFR, n = 5 above n = 4"
 
 

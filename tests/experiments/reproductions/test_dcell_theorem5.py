@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproductions import dcell_theorem5
-from experiments.reproductions._sampled import find
-from experiments.reproductions.dcell_theorem5 import Found, Task, measure
-from experiments.reproductions.result import AGREES, DIFFERS, Settings
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Settings
+from experiments.reproductions.dcell import theorem5 as dcell_theorem5
+from experiments.reproductions.dcell.theorem5 import Found, Task, measure
+from experiments.reproductions.shared.sampled import find
 from topos.dcell import DCell
 
 

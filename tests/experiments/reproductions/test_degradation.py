@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy
 import pytest
 
-from experiments.reproductions import _degradation, _six, bcube_fig8, bcube_table1, bcube_table2
-from experiments.reproductions import six_degradation as six
-from experiments.reproductions import six_equal_cost as equal_cost
-from experiments.reproductions._degradation import SERVERS, SWITCHES, Found, Task, measure
-from experiments.reproductions._sampled import Claim, find
-from experiments.reproductions.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
+from experiments.reproductions.bcube import fig8 as bcube_fig8
+from experiments.reproductions.bcube import table1 as bcube_table1
+from experiments.reproductions.bcube import table2 as bcube_table2
+from experiments.reproductions.ours import six_degradation
+from experiments.reproductions.ours import six_equal_cost as equal_cost
+from experiments.reproductions.shared import degradation, six
+from experiments.reproductions.shared.degradation import SERVERS, SWITCHES, Found, Task, measure
+from experiments.reproductions.shared.sampled import Claim, find
 
 
 def settings_in(folder: Path) -> Settings:
@@ -36,7 +39,7 @@ def test_flows_that_are_cut_off_are_counted_apart() -> None:
 
 def test_no_failures_are_the_same_for_both_kinds(tmp_path: Path) -> None:
     networks = {"B": ("bcube,4,1", "bsr")}
-    runs = _degradation.measured(settings_in(tmp_path), networks, (0.0, 0.2), 2)
+    runs = degradation.measured(settings_in(tmp_path), networks, (0.0, 0.2), 2)
     assert [(one.kind, one.share) for one in runs] == [
         *((SERVERS, share) for share in (0.0, 0.2)),
         *((SWITCHES, share) for share in (0.0, 0.2)),
@@ -74,8 +77,8 @@ def test_the_verdict_on_fig_8(found: list[Claim], word: str) -> None:
 
 
 def test_six_networks_side_by_side(tmp_path: Path) -> None:
-    found = six.reproduce(replace(settings_in(tmp_path), repeats=1))
-    assert len(found.points) == 6 * len(six.SHARES)
+    found = six_degradation.reproduce(replace(settings_in(tmp_path), repeats=1))
+    assert len(found.points) == 6 * len(six_degradation.SHARES)
     assert all(0 <= (one.ours or 0) <= 4 for one in found.points)
     assert found.verdict in (AGREES, DIFFERS)
     assert sum("per 1000 $" in row.series for row in found.rows) == 18
@@ -84,22 +87,22 @@ def test_six_networks_side_by_side(tmp_path: Path) -> None:
 
 def test_networks_of_the_same_price_are_within_what_is_said() -> None:
     for name in equal_cost.NETWORKS:
-        usd = _six.cost_usd(equal_cost.NETWORKS, name)
+        usd = six.cost_usd(equal_cost.NETWORKS, name)
         assert usd == pytest.approx(equal_cost.BUDGET_USD, rel=equal_cost.OFF), name
 
 
 def test_what_a_thousand_dollars_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
-        _six.DCELL: ("dcell,4,1", "dfr"),
-        _six.BCUBE: ("bcube,4,1", "bsr"),
-        _six.FATTREE: ("fattree,4", "any"),
+        six.DCELL: ("dcell,4,1", "dfr"),
+        six.BCUBE: ("bcube,4,1", "bsr"),
+        six.FATTREE: ("fattree,4", "any"),
     }
     monkeypatch.setattr(equal_cost, "NETWORKS", small)
     found = equal_cost.reproduce(settings_in(tmp_path))
     # 8 switches at 50 $, 32 cables at 1 $ and no cards: two ports are on board.
-    assert find(found.rows, _six.BCUBE, "price, $").ours == 432
+    assert find(found.rows, six.BCUBE, "price, $").ours == 432
     server, dollars = (
-        find(found.rows, f"{_six.BCUBE}, {SERVERS}: {what}", 0.0).ours or 0.0
+        find(found.rows, f"{six.BCUBE}, {SERVERS}: {what}", 0.0).ours or 0.0
         for what in ("a server", "per 1000 $")
     )
     assert server * 16 == pytest.approx(dollars * 0.432)
@@ -108,9 +111,9 @@ def test_what_a_thousand_dollars_carry(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("bcube", "ahead"), [(3.0, True), (2.0, False), (1.0, False)])
 def test_ahead_is_ahead_of_both(bcube: float, ahead: bool) -> None:
-    values = {_six.BCUBE: bcube, _six.FATTREE: 2.0, _six.DCELL: 0.5}
+    values = {six.BCUBE: bcube, six.FATTREE: 2.0, six.DCELL: 0.5}
     points = [Point(f"{name}, {SWITCHES}", 20.0, value) for name, value in values.items()]
-    assert _six.is_ahead(points, 20.0) is ahead
+    assert six.is_ahead(points, 20.0) is ahead
 
 
 def test_tables_differ_where_the_paper_is_known_to(tmp_path: Path) -> None:

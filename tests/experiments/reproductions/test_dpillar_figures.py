@@ -9,16 +9,18 @@ import pytest
 
 import topos
 from experiments import reproductions
-from experiments.comparison.papers import Check, Table
-from experiments.reproductions import (
-    _dpillar,
-    _dpillar_load,
-    _printed,
-    dpillar_fig8,
-    dpillar_fig13,
+from experiments.analysis.comparison.papers import Check, Table
+from experiments.analysis.simulator.flows import random_flows
+from experiments.reporting.reproduced.result import (
+    AGREES,
+    AMBIGUOUS,
+    DIFFERS,
+    Reproduction,
+    Settings,
 )
-from experiments.reproductions.result import AGREES, AMBIGUOUS, DIFFERS, Reproduction, Settings
-from experiments.simulator.flows import random_flows
+from experiments.reproductions.dpillar import fig8 as dpillar_fig8
+from experiments.reproductions.dpillar import fig13 as dpillar_fig13
+from experiments.reproductions.shared import dpillar_load, dpillar_paths, printed
 from hosts.dpillar.paths import mp_paths, sp_path
 from topos.dpillar import CLOCKWISE, DPillar
 
@@ -76,7 +78,7 @@ def test_a_run_without_failures_has_the_routers_lengths() -> None:
     pairs = [(s, d) for s in servers for d in servers if s != d]
     expected = numpy.mean([len(sp_path(dpillar, *pair, CLOCKWISE)) for pair in pairs])
     paths = [mp_paths(dpillar, *pair, CLOCKWISE) for pair in pairs]
-    found = _dpillar.measure(_dpillar.Task(dpillar.spec, 0, 0, 1, 0))
+    found = dpillar_paths.measure(dpillar_paths.Task(dpillar.spec, 0, 0, 1, 0))
     assert found.sp_hops == pytest.approx(expected, abs=0.05)
     assert found.mp_available == pytest.approx(numpy.mean([*map(len, paths)]), abs=0.05)
     of_pair = [numpy.mean([len(path) for path in of_pair]) for of_pair in paths]
@@ -85,40 +87,40 @@ def test_a_run_without_failures_has_the_routers_lengths() -> None:
 
 
 def test_failures_cost_more_the_fewer_paths_there_are() -> None:
-    found = _dpillar.measure(_dpillar.Task("dpillar,8,3", 20, 10, 1, 0))
+    found = dpillar_paths.measure(dpillar_paths.Task("dpillar,8,3", 20, 10, 1, 0))
     assert 0 < found.cut_off < found.both_lost < found.mp_lost < found.sp_lost < 1
-    everything = _dpillar.measure(_dpillar.Task("dpillar,4,2", 0, 4, 1, 0))
+    everything = dpillar_paths.measure(dpillar_paths.Task("dpillar,4,2", 0, 4, 1, 0))
     assert everything.sp_hops is None and everything.mp_available == 0
     assert everything.both_lost == everything.cut_off == 1
 
 
 def test_what_is_too_large_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dpillar, "MOST_CUT_OFF", 10)
-    task = _dpillar.Task("dpillar,8,2", 0, 2, 1, 0)
-    assert _dpillar.measure(task).cut_off is None
-    (run,) = [_dpillar.Runs(task, [_dpillar.measure(task)])]
-    assert _dpillar.failing([run], [2])[-1].ours is None
+    monkeypatch.setattr(dpillar_paths, "MOST_CUT_OFF", 10)
+    task = dpillar_paths.Task("dpillar,8,2", 0, 2, 1, 0)
+    assert dpillar_paths.measure(task).cut_off is None
+    (run,) = [dpillar_paths.Runs(task, [dpillar_paths.measure(task)])]
+    assert dpillar_paths.failing([run], [2])[-1].ours is None
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    task = _dpillar.Task("dpillar,6,2", 2, 1, 1, 0)
-    assert _dpillar.measure(task) == _dpillar.measure(task)
-    assert _dpillar.measure(task) != _dpillar.measure(task._replace(run=1))
+    task = dpillar_paths.Task("dpillar,6,2", 2, 1, 1, 0)
+    assert dpillar_paths.measure(task) == dpillar_paths.measure(task)
+    assert dpillar_paths.measure(task) != dpillar_paths.measure(task._replace(run=1))
 
 
 # -- loads ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("routing", _dpillar_load.ROUTINGS.values())
+@pytest.mark.parametrize("routing", dpillar_load.ROUTINGS.values())
 def test_loads_are_of_all_servers_and_flows(routing: str) -> None:
-    task = _dpillar_load.Task("dpillar,8,2", routing, 0.5, 1, 0)
-    servers = _dpillar_load.measure(task)
+    task = dpillar_load.Task("dpillar,8,2", routing, 0.5, 1, 0)
+    servers = dpillar_load.measure(task)
     assert sum(servers) == 32
     flows = 16 * 15
-    assert 0 < _dpillar_load.mean(servers) * 32 < flows * 4  # at most 2k hops over others
-    halves = _dpillar_load.measure(task._replace(share=_dpillar_load.HALVES))
+    assert 0 < dpillar_load.mean(servers) * 32 < flows * 4  # at most 2k hops over others
+    halves = dpillar_load.measure(task._replace(share=dpillar_load.HALVES))
     assert sum(halves) == 32
-    assert 0 < _dpillar_load.mean(halves) * 32 <= 16 * 4
+    assert 0 < dpillar_load.mean(halves) * 32 <= 16 * 4
 
 
 def test_fig_13_sees_a_difference(settings: Settings) -> None:
@@ -165,7 +167,7 @@ def test_verdicts(name: str, verdict: str, settings: Settings) -> None:
 
 def test_what_no_routing_reaches_is_less_than_what_mp_loses(settings: Settings) -> None:
     found = reproductions.figure("dpillar-fig12").reproduce(settings)
-    ours = [value(found, series, 20) for series in _dpillar.SERIES]
+    ours = [value(found, series, 20) for series in dpillar_paths.SERIES]
     assert ours == sorted(ours, reverse=True)
     assert "No routing reaches" in found.reasons[-1]
 
@@ -188,9 +190,9 @@ def test_a_printed_table_differs_where_a_check_does() -> None:
         Check("bcube,4,1 bisection", "N / 2 = 8", None, None),
         Check("bcube,4,1 diameter", "O(k)", 2, None),
     ]
-    found = _printed.printed("a-table", Table("A table", "Nobody 2000", checks))
+    found = printed.printed("a-table", Table("A table", "Nobody 2000", checks))
     assert found.verdict == DIFFERS
     assert found.reasons == ("bcube,4,1 cables: ours is 31, in print 32: one is missing.",)
     assert [point.paper for point in found.points] == [16, 32, 8, None]
     assert "bcube,4,1 bisection" in found.notes[1]
-    assert _printed.printed("a-table", Table("", "", checks[:1])).verdict == AGREES
+    assert printed.printed("a-table", Table("", "", checks[:1])).verdict == AGREES

@@ -6,17 +6,15 @@ import numpy
 import pytest
 
 import topos
-from experiments.reproductions import (
-    _ficonn_flows,
-    ficonn_fig4,
-    ficonn_fig6,
-    ficonn_fig7,
-    ficonn_fig8,
-    ficonn_fig9,
-)
-from experiments.reproductions._ficonn_flows import PRINTED, TAR, TOR, Run, Sample
-from experiments.reproductions._sampled import Claim, find
-from experiments.reproductions.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
+from experiments.reproductions.ficonn import fig4 as ficonn_fig4
+from experiments.reproductions.ficonn import fig6 as ficonn_fig6
+from experiments.reproductions.ficonn import fig7 as ficonn_fig7
+from experiments.reproductions.ficonn import fig8 as ficonn_fig8
+from experiments.reproductions.ficonn import fig9 as ficonn_fig9
+from experiments.reproductions.shared import ficonn_flows
+from experiments.reproductions.shared.ficonn_flows import PRINTED, TAR, TOR, Run, Sample
+from experiments.reproductions.shared.sampled import Claim, find
 from topos.ficonn import FiConn
 
 SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
@@ -24,7 +22,7 @@ SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(_ficonn_flows, "NETWORK", SMALL.spec)
+    monkeypatch.setattr(ficonn_flows, "NETWORK", SMALL.spec)
     return Settings(tmp_path, workers=1, quick=True, repeats=2, say=lambda _: None)
 
 
@@ -39,9 +37,9 @@ def test_fig_4_counts_and_grows_along_a_line(settings: Settings) -> None:
 
 def test_traffic_is_the_papers() -> None:
     random = numpy.random.default_rng(1)
-    sources, destinations = _ficonn_flows.random_traffic(SMALL, random)
+    sources, destinations = ficonn_flows.random_traffic(SMALL, random)
     assert sorted([*sources, *destinations]) == list(range(SMALL.servers))
-    sources, destinations = _ficonn_flows.burst_traffic(SMALL, random)
+    sources, destinations = ficonn_flows.burst_traffic(SMALL, random)
     assert len(set(zip(sources.tolist(), destinations.tolist(), strict=True))) == 40 * 40
     ends = [numpy.unique(end // 40) for end in (sources, destinations)]
     assert [len(members) for members in ends] == [1, 1]
@@ -82,7 +80,7 @@ def test_random_traffic_goes_better_by_tor(settings: Settings) -> None:
 def test_what_holds_only_as_printed_is_ambiguous() -> None:
     def claims(tar: float, printed: float) -> tuple[str, int]:
         values = {TAR: tar, PRINTED: printed}
-        word, reasons, rows = _ficonn_flows.judged(
+        word, reasons, rows = ficonn_flows.judged(
             lambda routing: [Claim(Point(f"x, {routing}", "steady", values[routing], 1.0), 0.1)]
         )
         assert len(rows) == 2
@@ -100,6 +98,6 @@ def test_steady_is_the_mean_of_the_last_rounds() -> None:
     def value(tor: Sample, tar: Sample) -> float:
         return tor.hops - tar.hops
 
-    first, steady = (_ficonn_flows.after([run], "x", value, TAR, at, 0.0) for at in (True, False))
+    first, steady = (ficonn_flows.after([run], "x", value, TAR, at, 0.0) for at in (True, False))
     assert (first.ours, steady.ours) == (1.0, 8.0)
-    assert topos.parse(_ficonn_flows.NETWORK).servers == 74_528
+    assert topos.parse(ficonn_flows.NETWORK).servers == 74_528

@@ -12,18 +12,16 @@ from click.testing import CliRunner
 import experiments.commands.reproduce as command_module
 from experiments import reproductions
 from experiments.cli import cli
-from experiments.reproductions import (
-    _live,
-    bcube_fig9,
-    bcube_fig10,
-    bcube_fig11,
-    dcell_fig11,
-    dcell_fig12,
-    dpillar_fig7,
-    four_failover,
-)
-from experiments.reproductions.result import AGREES, DIFFERS, Point, Reproduction, Settings
-from topos.base.errors import TopologyError
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction, Settings
+from experiments.reproductions.bcube import fig9 as bcube_fig9
+from experiments.reproductions.bcube import fig10 as bcube_fig10
+from experiments.reproductions.bcube import fig11 as bcube_fig11
+from experiments.reproductions.dcell import fig11 as dcell_fig11
+from experiments.reproductions.dcell import fig12 as dcell_fig12
+from experiments.reproductions.dpillar import fig7 as dpillar_fig7
+from experiments.reproductions.ours import four_failover
+from experiments.reproductions.shared import live
+from topos.base.errors import PillarboxError
 
 LIVE = {
     *("dcell-fig11", "dcell-fig12", "bcube-fig9", "bcube-fig10", "bcube-fig11", "dpillar-fig7"),
@@ -41,7 +39,7 @@ class MadeUp:
         self.told = [{"valid": True} for _ in tables.get("trials", [])]
 
     def __getattr__(self, table: str) -> Any:
-        from experiments.runs.records import columns, frame
+        from experiments.trials.runs.records import columns, frame
 
         whole = {name: 0 for name, kind in columns(table).items() if kind == "int64"}
         return frame(table, ({**whole, **row} for row in self._tables.get(table, [])))
@@ -82,7 +80,7 @@ def test_a_figure_says_what_it_is(name: str) -> None:
 
 
 def test_an_unknown_one_has_a_hint() -> None:
-    with pytest.raises(TopologyError, match=r"did you mean dcell-fig1[12]"):
+    with pytest.raises(PillarboxError, match=r"did you mean dcell-fig1[12]"):
         reproductions.figure("dcell-fig1")
 
 
@@ -96,7 +94,7 @@ def test_the_list_names_all() -> None:
 
 def test_a_live_one_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(TopologyError, match="dcell-fig11 needs a lab, and a lab needs root"):
+    with pytest.raises(PillarboxError, match="dcell-fig11 needs a lab, and a lab needs root"):
         CliRunner().invoke(cli, ["reproduce", "dcell-fig11"], catch_exceptions=False)
 
 
@@ -151,7 +149,7 @@ def test_numbers_have_digits_that_matter() -> None:
 
 def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     """The paper's own numbers, as a lab of a tenth of its rate and a millionth of its volume."""
-    scale = _live.Scale.to_paper(rate_mbit=100.0, volume_bytes=5e3, papers_bytes=5e9)
+    scale = live.Scale.to_paper(rate_mbit=100.0, volume_bytes=5e3, papers_bytes=5e9)
     assert scale.time == pytest.approx(1e5)
     ends = {"DCell": 2270.0, "tree": 4460.0}
     trials = [
@@ -192,7 +190,7 @@ def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
         row("tree", source="0.0", destination="0.3", end_s=1.0),
         row("tree", source="0.0", destination="3.0", end_s=9.0),
     ]
-    point = bcube_fig11._local(MadeUp([], {"flows": flows}).flows, _live.Scale(1.0))
+    point = bcube_fig11._local(MadeUp([], {"flows": flows}).flows, live.Scale(1.0))
     assert point.ours == pytest.approx(1.0)
 
 
@@ -227,7 +225,7 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
     ]
     trials = [row(system)]
     done = MadeUp([system], {"events": events, "intervals": intervals, "trials": trials})
-    return dcell_fig11.reproduced(done, _live.Scale(1.0))  # type: ignore[arg-type]
+    return dcell_fig11.reproduced(done, live.Scale(1.0))  # type: ignore[arg-type]
 
 
 def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
@@ -291,7 +289,7 @@ def test_fig_10_of_bcube_counts_the_second_half_of_a_pair() -> None:
     trials = [row(system) for system in (bcube_fig10.BCUBE, bcube_fig10.TREE)]
     done: Any = MadeUp([], {"intervals": intervals, "trials": trials})
     done.manifest = {"plan": plan}
-    scale = _live.Scale(10.0)
+    scale = live.Scale(10.0)
     points = [
         bcube_fig10._point(case, done, s, scale) for s in (bcube_fig10.BCUBE, bcube_fig10.TREE)
     ]
@@ -326,7 +324,7 @@ def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=5.0, quick=True, say=lambda _: None)
     found = dcell_fig11.reproduce(settings)
     (folder,) = tmp_path.iterdir()
-    from experiments.runs.records import load
+    from experiments.trials.runs.records import load
 
     done = load(folder)
     assert list(done.events.event) == ["cut", "healed", "kill", "revive"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import topos
-from experiments.plans.experiment import Workload
 from experiments.traffic.distribution import Distribution, tool
 from experiments.traffic.flows import COMPLETED, FAILED, Sending
+from experiments.traffic.workload import Workload
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab

@@ -10,11 +10,11 @@ from itertools import combinations
 import pytest
 
 import topos
-from experiments.plans.experiment import Workload
 from experiments.traffic.distribution import hops_of, plan_for
 from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
+from experiments.traffic.workload import Workload
 from hosts.bcube.paths import digit
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 from topos.bcube import BCube
 
@@ -98,7 +98,7 @@ def test_a_network_without_trees_has_a_pipeline() -> None:
 
 @pytest.mark.parametrize(("source", "receivers"), [(0, []), (0, [1, 0]), (0, [1, 1])])
 def test_no_plan_for_nonsense(source: int, receivers: list[int]) -> None:
-    with pytest.raises(TopologyError):
+    with pytest.raises(PillarboxError):
         plan_of(topos.parse("bcube,4,1"), source, receivers)
 
 
@@ -117,7 +117,7 @@ def test_parts_are_the_whole_file_and_nearly_equal(size_bytes: int) -> None:
 
 
 def test_a_file_too_small_to_be_divided_is_refused() -> None:
-    with pytest.raises(TopologyError, match="at least 2 bytes"):
+    with pytest.raises(PillarboxError, match="at least 2 bytes"):
         plan_of(topos.parse("bcube,4,1"), 0, [1, 4]).parts(1)
 
 
@@ -136,7 +136,7 @@ def test_near_servers_are_of_different_ports_first(spec: str) -> None:
             if digit(topology, near, level) != digit(topology, 1, level)
         }
         assert len(levels) == 2
-    with pytest.raises(TopologyError, match="beside the source"):
+    with pytest.raises(PillarboxError, match="beside the source"):
         near_servers(topology, 0, topology.servers)
 
 
@@ -161,14 +161,14 @@ def test_options_of_the_pattern_hold() -> None:
     assert plan_for(bcube, workload("one-to-all", source="3.3"), 1).source == 15
     assert len(plan_for(bcube, workload("one-to-several", receivers=3), 1).receivers) == 3
     assert plan_for(bcube, workload("one-to-several", source="1.0"), 1).receivers == (5, 0)
-    with pytest.raises(TopologyError, match="no option 'senders'"):
+    with pytest.raises(PillarboxError, match="no option 'senders'"):
         plan_for(bcube, workload("one-to-all", senders=1), 1)
 
 
 def test_what_distributes_no_file_is_refused() -> None:
     bcube = topos.parse("bcube,4,1")
-    with pytest.raises(TopologyError, match="choose one-to-several or one-to-all"):
+    with pytest.raises(PillarboxError, match="choose one-to-several or one-to-all"):
         plan_for(bcube, workload("all-to-all"), 1)
     endless = Workload("one-to-all", duration_s=1.0, options={"distribute": True})
-    with pytest.raises(TopologyError, match="volume_bytes"):
+    with pytest.raises(PillarboxError, match="volume_bytes"):
         plan_for(bcube, endless, 1)

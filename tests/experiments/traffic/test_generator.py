@@ -24,7 +24,7 @@ from experiments.traffic.generator_worker import (
     Task,
     allow_open_files,
 )
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 INTERVAL_S = 0.02
 TIMEOUT_S = 0.3
@@ -191,13 +191,13 @@ def test_intervals_are_longer_where_flows_are_many() -> None:
     assert interval_of(10, 0.1) == interval_of(500, 0.1) == 0.1
     assert interval_of(501, 0.1) == 0.2
     assert interval_of(20_000, 1.0) == 4.0
-    with pytest.raises(TopologyError, match="more than 0"):
+    with pytest.raises(PillarboxError, match="more than 0"):
         interval_of(1, 0.0)
 
 
 def test_what_this_machine_cannot_is_said() -> None:
     check_congestion_control("reno")
-    with pytest.raises(TopologyError, match=r"no congestion control 'nosuch': it has .*reno"):
+    with pytest.raises(PillarboxError, match=r"no congestion control 'nosuch': it has .*reno"):
         check_congestion_control("nosuch")
     allow_open_files(1)
     with pytest.raises(ValueError, match="need 1000000000000 open files"):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import topos
-from experiments.emulation import netlink
-from experiments.plans.experiment import Workload
+from experiments.linux import netlink
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, Sending
 from experiments.traffic.generator import Generator
 from experiments.traffic.patterns import flows_of
 from experiments.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
+from experiments.traffic.workload import Workload
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -177,15 +177,15 @@ def test_generator_that_is_ended_leaves_failures(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    from topos.base.errors import TopologyError
+    from topos.base.errors import PillarboxError
 
     with lab_of("tree,2,2", tmp_path) as lab:
         flows = flows_of(lab.topology, Workload(volume_bytes=1), 1)
         refused = Generator(lab, flows, Sending(congestion="nosuch"))
-        with closing(refused), pytest.raises(TopologyError, match="no congestion control"):
+        with closing(refused), pytest.raises(PillarboxError, match="no congestion control"):
             refused.prepare()
-        with pytest.raises(TopologyError, match="no flow to send"):
+        with pytest.raises(PillarboxError, match="no flow to send"):
             Generator(lab, [], Sending())
-        with pytest.raises(TopologyError, match="no traffic tool 'nosuch'"):
+        with pytest.raises(PillarboxError, match="no traffic tool 'nosuch'"):
             tool_for("nosuch", lab, flows, Sending())
     assert chosen_tool("auto", 401) == chosen_tool("generator", 1) == "generator"

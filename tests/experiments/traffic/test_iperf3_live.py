@@ -16,7 +16,7 @@ import topos
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Sending
 from experiments.traffic.iperf3 import Iperf3, version
 from experiments.traffic.iperf3_session import FIRST_PORT
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -221,10 +221,10 @@ def test_no_congestion_control_of_that_name_is_a_reason(tmp_path: Path) -> None:
 
 
 def test_no_iperf3_or_one_too_old_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match="install"):
+    with pytest.raises(PillarboxError, match="install"):
         version(str(tmp_path / "none"))
     old = tmp_path / "old"
     old.write_text("#!/bin/sh\necho 'iperf 3.7 (cJSON)'\n")
     old.chmod(0o700)
-    with pytest.raises(TopologyError, match=r"3\.7 is too old: install 3\.9"):
+    with pytest.raises(PillarboxError, match=r"3\.7 is too old: install 3\.9"):
         version(str(old))

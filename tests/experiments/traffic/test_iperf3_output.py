@@ -18,7 +18,7 @@ from experiments.traffic.iperf3_output import (
     shifted,
     version_in,
 )
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 REPORTS = Path(__file__).parent / "iperf3_reports"
 
@@ -121,7 +121,7 @@ def test_versions(text: str, version: tuple[int, int]) -> None:
 
 
 def test_a_program_without_a_version_is_refused() -> None:
-    with pytest.raises(TopologyError, match="install iperf3"):
+    with pytest.raises(PillarboxError, match="install iperf3"):
         version_in("command not found")
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import topos
-from experiments.plans.experiment import Workload
 from experiments.traffic.flows import Flow
 from experiments.traffic.patterns import PATTERNS, disjoint_paths, flows_of
+from experiments.traffic.workload import Workload
 from hosts.base.path import disjoint
 from topos.base.topology import Topology
 
@@ -155,7 +155,7 @@ def test_jitter_moves_starts_and_nothing_else(seed: int, jitter_s: float) -> Non
     ],
 )
 def test_what_cannot_be_is_said(pattern: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(topos.TopologyError) as error:
+    with pytest.raises(topos.PillarboxError) as error:
         flows(BCUBE, pattern, **options)
     assert said in str(error.value)
 
@@ -165,9 +165,9 @@ def test_amounts_and_sizes_are_checked() -> None:
         (Workload(volume_bytes=0), "at least 1"),
         (Workload(duration_s=0.0), "more than 0"),
     ):
-        with pytest.raises(topos.TopologyError, match=said):
+        with pytest.raises(topos.PillarboxError, match=said):
             flows_of(BCUBE, workload, 1)
-    with pytest.raises(topos.TopologyError, match="is more than 1000000 flows"):
+    with pytest.raises(topos.PillarboxError, match="is more than 1000000 flows"):
         flows(topos.parse("bcube,8,3"), "all-to-all")
-    with pytest.raises(topos.TopologyError, match="one server only"):
+    with pytest.raises(topos.PillarboxError, match="one server only"):
         flows(topos.parse("tree,1,1"), "all-to-all")

@@ -33,7 +33,7 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -237,13 +237,13 @@ def test_closed_tables_leave_the_ports_as_they_were():
 
 def test_mistakes_are_told_in_one_sentence(decided):
     _, table = decided
-    with pytest.raises(TopologyError, match="no port 2"):
+    with pytest.raises(PillarboxError, match="no port 2"):
         table.install_relay(ByDcn(1, None, 2), Deliver())
-    with pytest.raises(TopologyError, match="no port 7"):
+    with pytest.raises(PillarboxError, match="no port 7"):
         table.install_relay(ByHop(1), Relay(7, mac(B, 0)))
-    with pytest.raises(TopologyError, match="a header has one of"):
+    with pytest.raises(PillarboxError, match="a header has one of"):
         table.install_flow(THERE, Push(0, mac(B, 0), b"x"))
-    with pytest.raises(TopologyError, match="1 to 4096 decisions, not 5000"):
+    with pytest.raises(PillarboxError, match="1 to 4096 decisions, not 5000"):
         KernelTable({}, 1, entries=5000)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import topos
-from experiments.fluid.ideal import header_bytes
+from experiments.analysis.fluid.ideal import header_bytes
 from experiments.grading.labs import lab7
 
 # Flows on the busiest cable; max-min fair rates, in cables' rates: by hand.

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.comparison.paths import diameter, disjoint_paths
+from experiments.analysis.comparison.paths import diameter, disjoint_paths
 from experiments.grading import engine
 from experiments.grading.labs import lab8
-from topos.base.errors import TopologyError
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 MODEL = Path(__file__).parents[3] / "vagrant" / "labs" / "answers" / "lab8" / "model.py"
@@ -26,7 +26,7 @@ def known() -> list[Topology]:
     for spec in SPECS:
         try:
             network = topos.parse(spec)
-        except TopologyError:
+        except PillarboxError:
             continue
         few = network.ports <= lab8.SERVER_PORTS and network.switch_ports <= lab8.SWITCH_PORTS
         if few and network.servers <= max(most for _, most, _ in lab8.BRIEFS):

@@ -1,0 +1,1 @@
+"""What can be said of a network without running it: bounds, simulations and comparisons."""

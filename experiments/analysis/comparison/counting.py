@@ -1,0 +1,97 @@
+"""Upper bounds of the aggregate bottleneck throughput that follow from counting alone.
+
+Flows of equal rates need links, and pass cuts. Whatever the routing, all flows together take at
+least the links of their shortest ways; those of a server pass its ports; and in all-to-all traffic
+half of the servers send to the other half over the cables of a bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from experiments.analysis.comparison.bisection import bisection
+from experiments.analysis.fluid.links import cabled_ends
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Bools = NDArray[numpy.bool_]
+    Ints = NDArray[numpy.integer[Any]]
+
+SOURCES = 256  # searched from at once
+MOST_SERVERS = 512  # of a network whose bisection is looked for
+BISECTION_S = 2.0
+
+
+class Limit(NamedTuple):
+    """Above what the throughput cannot be, and why."""
+
+    name: str
+    throughput: float  # in units of one link's rate
+    why: str
+
+
+def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
+    """Yield what limits flows between pairs that all have a way.
+
+    Examples
+    --------
+    >>> import topos
+    >>> from experiments.analysis.fluid.links import working_links
+    >>> tree = topos.parse("tree,2,2")
+    >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
+    >>> for limit in limits(tree, every, working_links(tree)):
+    ...     print(limit.name, round(limit.throughput, 3), limit.why)
+    links 3.6 12 links, and 3.33 on a flow's shortest way
+    ports 4.0 3 flows over 1 port of 0.0
+    bisection 3.0 1 cable between halves, and 4 flows each way
+    """
+    if not pairs:
+        return
+    links, near, far = cabled_ends(topology)
+    near, far = near[works[links]], far[works[links]]
+    ends = numpy.array(pairs, numpy.int64)
+    ways = _links_of_shortest_ways(topology, ends, near, far)
+    each = f"{ways / len(pairs):.3g} on a flow's shortest way"
+    yield Limit("links", len(pairs) * len(near) / ways, f"{len(near)} links, and {each}")
+    yield _ports(topology, ends, near)
+    every = topology.servers * (topology.servers - 1)
+    whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
+    if whole and topology.servers <= MOST_SERVERS:
+        cut = bisection(topology, BISECTION_S).upper
+        assert cut is not None
+        across = topology.servers // 2 * -(-topology.servers // 2)
+        told = f"{_many(cut, 'cable')} between halves, and {_many(across, 'flow')} each way"
+        yield Limit("bisection", every * cut / across, told)
+
+
+def _links_of_shortest_ways(topology: Topology, ends: Ints, near: Ints, far: Ints) -> float:
+    ones = numpy.ones(len(near))
+    graph = sparse.csr_matrix((ones, (near, far)), (topology.nodes, topology.nodes))
+    sources, row = numpy.unique(ends[:, 0], return_inverse=True)
+    total = 0.0
+    for first in range(0, len(sources), SOURCES):
+        part = sources[first : first + SOURCES]
+        away = sparse.csgraph.dijkstra(graph, indices=part, unweighted=True)
+        here = (row >= first) & (row < first + SOURCES)
+        total += away[row[here] - first, ends[here, 1]].sum()
+    return total
+
+
+def _ports(topology: Topology, ends: Ints, near: Ints) -> Limit:
+    """Return the limit of the server whose ports have the most flows, in either direction."""
+    ports = numpy.bincount(near, minlength=topology.nodes)
+    flows = numpy.stack([numpy.bincount(side, minlength=topology.nodes) for side in ends.T])
+    crowd = flows.max(axis=0) / numpy.maximum(ports, 1)
+    server = int(crowd.argmax())
+    count, most = int(ports[server]), int(flows[:, server].max())
+    told = f"{_many(most, 'flow')} over {_many(count, 'port')} of {topology.address(server)}"
+    return Limit("ports", len(ends) / float(crowd[server]), told)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

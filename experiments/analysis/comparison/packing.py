@@ -1,0 +1,164 @@
+"""Racks and wires of a container (Guo 2009, section 5.2), counted cable by cable.
+
+Servers fill the racks in the order of their numbers, racks fill the rack columns in order. A
+switch all of whose servers stand in one rack stands there too; the switches that join the same
+racks are spread evenly over these. For the paper's 2048 servers that is its own packaging: each
+rack holds a BCube_1, with 8 + 8 switches inside it, 8 level-2 and 16 level-3 switches.
+
+A wire between racks runs along its column on top of the racks. One between two columns can cross
+over at either end, so half of these wires are counted in each column. How the paper's figures
+come about, with p the place in a column between racks p - 1 and p:
+
+- Level 2: a super-rack has 8 racks and 64 level-2 switches, 8 in each rack, each with one wire to
+  every rack. In the middle of the super-rack, 4 wires of each switch pass: 64 x 4 = 256.
+- Level 3: a level-3 switch joins one server in each of the four super-racks, at the same rack of
+  each. Between the super-racks of a column (p = 8), 2 wires of each of the 512 switches pass, in
+  both columns together: 512 x 2 / 2 = 512 for each column.
+
+256 and 512 are thus largest at different places, and the paper's 768 is their sum: enough space,
+but more than passes at any one place (576, at p = 6).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+MOST_PACKED = 1 << 21
+IntRow = NDArray[numpy.int64]
+
+
+@dataclass(frozen=True)
+class Room:
+    """The container and the racks; the defaults are the paper's."""
+
+    servers_per_rack: int = 64
+    rack_columns: int = 2
+    racks_per_super_rack: int = 8
+    servers_per_unit: int = 2
+    switches_per_unit: int = 4
+    units_per_rack: int = 44
+    wire_diameter_cm: float = 0.54
+
+
+@dataclass(frozen=True)
+class LevelWires:
+    """The wires of one level."""
+
+    level: int
+    inside_racks: int
+    inside_super_racks: int  # between racks of one super-rack
+    between_super_racks: int
+    most_along_column: int
+    most_at: int  # racks of the column that stand before that place
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What a network needs in that room."""
+
+    racks: int
+    super_racks: int
+    racks_per_column: int
+    switches_per_rack: tuple[int, int]  # fewest, most
+    units_used: int  # in the fullest rack
+    levels: list[LevelWires]
+    sum_of_most: int  # the paper's figure
+    most_at_one_place: int
+    space_cm2: float  # for the sum
+
+    @property
+    def between_racks(self) -> int:
+        """Wires that leave their rack."""
+        return sum(wires.inside_super_racks + wires.between_super_racks for wires in self.levels)
+
+
+def pack(topology: Topology, room: Room) -> Packing:
+    """Return how the network is packed and wired, or raise PillarboxError where it cannot be."""
+    require(
+        not topology.switches_interconnect,
+        f"packaging does not apply to {topology.spec}: it places each switch with its servers "
+        "(Guo 2009, section 5.2), and here switches are cabled to switches",
+    )
+    require(
+        topology.servers <= MOST_PACKED,
+        f"{topology.spec} has {topology.servers} servers; packaging counts every cable, and takes "
+        f"up to {MOST_PACKED}",
+    )
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    rack = _racks_of_nodes(topology, a, b, room.servers_per_rack)
+    racks = -(-topology.servers // room.servers_per_rack)
+    length = -(-racks // room.rack_columns)
+    levels, profiles = [], []
+    for level in sorted(set(cables.level.tolist())):
+        here = cables.level == level
+        near, far = rack[a[here]], rack[b[here]]
+        profile = _along_columns(near, far, length, room.rack_columns)
+        levels.append(_level(level, near, far, profile, room.racks_per_super_rack))
+        profiles.append(profile)
+    total = sum(wires.most_along_column for wires in levels)
+    held = numpy.bincount(rack[topology.servers :], minlength=racks)
+    servers = min(topology.servers, room.servers_per_rack)
+    units = -(-servers // room.servers_per_unit) + -(-int(held.max()) // room.switches_per_unit)
+    return Packing(
+        racks,
+        -(-racks // room.racks_per_super_rack),
+        length,
+        (int(held.min()), int(held.max())),
+        units,
+        levels,
+        total,
+        math.ceil(numpy.sum(profiles, axis=0).max()),
+        total * math.pi / 4 * room.wire_diameter_cm**2,
+    )
+
+
+def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: int) -> IntRow:
+    """Return the rack of every node: servers in order, switches as the module's text says."""
+    rack = numpy.zeros(topology.nodes, numpy.int64)
+    rack[: topology.servers] = numpy.arange(topology.servers) // servers_per_rack
+    uplink = b >= topology.servers
+    joined: list[set[int]] = [set() for _ in range(topology.switches)]
+    for server, switch in zip(a[uplink].tolist(), b[uplink].tolist(), strict=True):
+        joined[switch - topology.servers].add(server // servers_per_rack)
+    placed: dict[frozenset[int], int] = {}
+    for switch, racks in enumerate(joined):
+        key = frozenset(racks)
+        turn = placed.get(key, 0)
+        placed[key] = turn + 1
+        rack[topology.servers + switch] = sorted(racks)[turn % len(racks)]
+    return rack
+
+
+def _along_columns(near: IntRow, far: IntRow, length: int, columns: int) -> NDArray[numpy.float64]:
+    """Return the wires that pass each place of each column (columns x places 0 .. length)."""
+    change = numpy.zeros((columns, length + 1))
+    low = numpy.minimum(near % length, far % length)
+    high = numpy.maximum(near % length, far % length)
+    for ends in (near, far):
+        numpy.add.at(change, (ends // length, low + 1), 0.5)
+        numpy.add.at(change, (ends // length, numpy.minimum(high + 1, length)), -0.5)
+    passing: NDArray[numpy.float64] = change.cumsum(axis=1)
+    return passing
+
+
+def _level(
+    level: int, near: IntRow, far: IntRow, profile: NDArray[numpy.float64], super_rack: int
+) -> LevelWires:
+    inside = near == far
+    within = near // super_rack == far // super_rack
+    return LevelWires(
+        int(level),
+        int(inside.sum()),
+        int((within & ~inside).sum()),
+        int((~within).sum()),
+        math.ceil(profile.max()),
+        int(profile.max(axis=0).argmax()),
+    )

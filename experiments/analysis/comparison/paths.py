@@ -1,0 +1,162 @@
+"""Diameters, link loads and disjoint paths, by search over the whole (small) network."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from experiments.analysis.fluid.disjoint import disjoint_paths as between
+from topos.base.topology import Topology
+
+# Searches hold some matrices of servers x SOURCES numbers.
+SOURCES = 512
+MOST_SEARCHED = 4096
+MOST_PAIRED = 4096  # servers of a network whose pairs are sampled for disjoint paths
+SAMPLED_PAIRS = 40
+SEED = 0
+SAMPLE = "a sample of"
+
+
+class Searched(NamedTuple):
+    """A value found by search, or None with the reason why there is none."""
+
+    value: int | None
+    note: str
+
+
+def diameter(topology: Topology) -> Searched:
+    """Return the longest shortest path in server-to-server hops, by a search from every server."""
+    count = topology.servers
+    if count > MOST_SEARCHED:
+        return Searched(None, f"not searched: more than {MOST_SEARCHED:,} servers")
+    membership = meeting_points(topology)
+    longest = 0
+    for first in range(0, count, SOURCES):
+        sources = numpy.arange(first, min(first + SOURCES, count))
+        reached = numpy.zeros((count, len(sources)), bool)
+        reached[sources, numpy.arange(len(sources))] = True
+        frontier, hops = reached.copy(), 0
+        while not reached.all():
+            beyond = membership @ (membership.T @ frontier.astype(numpy.float32))
+            frontier = (beyond > 0) & ~reached
+            if not frontier.any():
+                return Searched(None, "not connected")
+            reached |= frontier
+            hops += 1
+        longest = max(longest, hops)
+    return Searched(longest, "searched from every server")
+
+
+def meeting_points(topology: Topology) -> sparse.csr_matrix:
+    """Return which servers (rows) meet where (columns): at a fabric of switches, or on a cable.
+
+    Two servers are one hop apart when they meet: switches that are cabled to one another are one
+    fabric, since a way through switches alone passes no server.
+    """
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    servers = topology.servers
+    between = a >= servers
+    shape = (topology.switches, topology.switches)
+    joined = sparse.coo_matrix(
+        (numpy.ones(between.sum()), (a[between] - servers, b[between] - servers)), shape
+    )
+    fabrics, fabric_of = sparse.csgraph.connected_components(joined, directed=False)
+    uplink, direct = (a < servers) & (b >= servers), b < servers
+    wires = numpy.arange(direct.sum())
+    rows = numpy.concatenate([a[uplink], a[direct], b[direct]])
+    columns = numpy.concatenate([fabric_of[b[uplink] - servers], fabrics + wires, fabrics + wires])
+    ones = numpy.ones(len(rows), numpy.float32)
+    return sparse.csr_matrix((ones, (rows, columns)), (servers, fabrics + len(wires)))
+
+
+def adjacency(topology: Topology) -> sparse.csr_matrix:
+    """Return the symmetric matrix of cables between nodes (two cables between nodes count 2)."""
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    ends = (numpy.concatenate([a, b]), numpy.concatenate([b, a]))
+    return sparse.csr_matrix((numpy.ones(2 * len(a)), ends), (topology.nodes, topology.nodes))
+
+
+def link_loads(topology: Topology) -> NDArray[numpy.float64]:
+    """Return the flows on each cable, from a to b (row 0) and back, when all send to all.
+
+    Each ordered pair of servers is one flow, split evenly over its paths of fewest cables.
+    Brandes's algorithm for all sources at once, as products of matrices.
+    """
+    matrix = adjacency(topology)
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    loads = numpy.zeros((2, len(a)))
+    for first in range(0, topology.servers, SOURCES):
+        sources = numpy.arange(first, min(first + SOURCES, topology.servers))
+        depth, ways, through = _brandes(matrix, sources, topology.servers)
+        for row, (near, far) in enumerate(((a, b), (b, a))):
+            for start in range(0, len(a), 1 << 13):
+                part = slice(start, start + (1 << 13))
+                u, v = near[part], far[part]
+                onward = depth[v] == depth[u] + 1
+                share = ways[u] * through[v]
+                loads[row, part] += numpy.where(onward, share, 0).sum(axis=1)
+    return loads
+
+
+def _brandes(
+    matrix: sparse.csr_matrix, sources: NDArray[numpy.int64], servers: int
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.float64]]:
+    """Return, for nodes x sources: depth, number of shortest paths, and flow in per path."""
+    shape = (matrix.shape[0], len(sources))
+    depth = numpy.full(shape, -2)
+    ways = numpy.zeros(shape)
+    columns = numpy.arange(len(sources))
+    depth[sources, columns], ways[sources, columns] = 0, 1.0
+    level, frontier = 0, ways.copy()
+    while frontier.any():
+        level += 1
+        found = (matrix @ frontier) * (depth == -2)
+        depth[found > 0] = level
+        ways += found
+        frontier = found
+    through = numpy.zeros(shape)  # flow into a node, divided by the number of paths to it
+    ends = numpy.zeros(shape)
+    ends[:servers] = 1.0
+    inward = numpy.zeros(shape)
+    for here in range(level - 1, 0, -1):
+        at = depth == here
+        flow = at * (ends + ways * inward)
+        per_path = numpy.divide(flow, ways, out=numpy.zeros(shape), where=at)
+        through += per_path
+        inward = matrix @ per_path
+    return depth, ways, through
+
+
+class Disjoint(NamedTuple):
+    """Node-disjoint paths between pairs of servers: fewest, most frequent, and which pairs."""
+
+    least: int | None
+    typical: int | None
+    note: str
+
+
+def disjoint_paths(topology: Topology) -> Disjoint:
+    """Return how many paths share no server and no switch, by max-flow over (sampled) pairs."""
+    if topology.servers > MOST_PAIRED:
+        return Disjoint(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
+    if topology.servers < 2:
+        return Disjoint(None, None, "there is only one server")
+    pairs, note = _pairs(topology.servers)
+    found = [between(topology, source, destination).by_node for source, destination in pairs]
+    return Disjoint(min(found), max(set(found), key=found.count), note)
+
+
+def _pairs(servers: int) -> tuple[list[tuple[int, int]], str]:
+    every = servers * (servers - 1) // 2
+    if every <= SAMPLED_PAIRS * 5:
+        return [(s, d) for d in range(servers) for s in range(d)], "all pairs"
+    draw = random.Random(SEED)
+    pairs = [tuple(draw.sample(range(servers), 2)) for _ in range(SAMPLED_PAIRS)]
+    return [(s, d) for s, d in pairs], f"{SAMPLE} {SAMPLED_PAIRS} pairs, seed {SEED}"

@@ -1,0 +1,88 @@
+"""The ways between two servers: those that routings know, beside all that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from experiments.analysis.fluid.disjoint import Disjoint, disjoint_paths
+from experiments.analysis.fluid.links import link_count, links_of, working_links
+from hosts.base.algorithms import algorithms, route
+from hosts.base.failures import NONE, Failures
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from hosts.base.path import Path
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The paths of one routing between two servers."""
+
+    routing: str
+    paths: int  # that work
+    longest_hops: int
+    # Of all ways over the links of these paths, as many share no link, and no node.
+    by_link: int
+    by_node: int
+
+
+@dataclass(frozen=True)
+class Between:
+    """What routings know between two servers, and the most disjoint paths of the network."""
+
+    known: tuple[Ways, ...]
+    by_link: int
+    by_node: int
+
+
+def ways_between(
+    topology: Topology,
+    source: int,
+    destination: int,
+    routings: Iterable[str] = (),
+    failures: Failures = NONE,
+) -> Between:
+    """Return what each routing knows between two servers, and all that there is.
+
+    Examples
+    --------
+    >>> import topos
+    >>> found = ways_between(topos.parse("bcube,4,1"), 0, 5)
+    >>> [(one.routing, one.paths, one.by_link) for one in found.known]
+    [('bcube', 2, 2), ('bsr', 2, 2), ('shortest', 1, 1)]
+    >>> found.by_link, found.by_node
+    (2, 2)
+    """
+    names = names_of(topology, routings)
+    most = disjoint_paths(topology, source, destination, working_links(topology, failures))
+    known = []
+    for name in names:
+        paths = route(topology, name, source, destination, failures, several=True).paths
+        own = _over(topology, paths, source, destination)
+        known.append(Ways(name, len(paths), max(map(len, paths), default=0), *own))
+    return Between(tuple(known), *most)
+
+
+def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
+    """Return these names of routings, all of the network's for none; or raise PillarboxError."""
+    known = algorithms(topology)
+    names = list(dict.fromkeys(routings)) or list(known)
+    for name in names:
+        require(
+            name in known,
+            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
+        )
+    return names
+
+
+def _over(topology: Topology, paths: list[Path], source: int, destination: int) -> Disjoint:
+    """Return the disjoint ways over the links of these paths alone."""
+    usable = numpy.zeros(link_count(topology), bool)
+    for path in paths:
+        usable[links_of(topology, path)] = True
+    return disjoint_paths(topology, source, destination, usable)

@@ -1,0 +1,174 @@
+"""What any routing could reach at best: maximum concurrent flow and throughput, by linear programs.
+
+Traffic may split over all paths. All flows of one source are one commodity, which leaves some of
+itself at each destination: as many variables as sources times links, and not pairs times links.
+
+Small programs are solved exactly, middle ones nearly, in bounded time. What comes back are two
+numbers between which the optimum lies for certain (see `experiments.analysis.fluid.certificate`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from experiments.analysis.fluid.certificate import (
+    Commodities,
+    Optimum,
+    lengths_needed,
+    lengths_tried,
+    routed,
+)
+from experiments.analysis.fluid.links import cabled_ends, link_count, working_links
+from experiments.analysis.fluid.program import MOST_SECONDS, MOST_VARIABLES, maximise
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+
+def concurrent_flow(
+    topology: Topology,
+    pairs: Sequence[tuple[int, int]],
+    capacity_bps: float | Floats,
+    works: Bools | None = None,
+    seconds: float = MOST_SECONDS,
+) -> Optimum:
+    """Return the largest rate that all flows between these pairs can have at the same time.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    pairs : sequence of (source, destination)
+        A pair that stands there twice has two flows.
+    capacity_bps : float or array
+        Of every link, or by the number of each.
+    works : array, optional
+        By the number of each link, whether it works (see `working_links`).
+    seconds : float
+        For the solver. If they do not suffice, the two ends of what is returned are farther apart.
+
+    Returns
+    -------
+    Optimum
+        0 where failures part a pair.
+    """
+    if not pairs:
+        return Optimum(0.0, 0.0)
+    scale, net = _commodities(topology, pairs, capacity_bps, works)
+    count, links = len(net.sources), len(net.capacity)
+    if not links:
+        return Optimum(0.0, 0.0)
+    # One unit of the last variable is this rate: so all numbers are near 1.
+    unit = count / len(pairs)
+    wanted = net.demand.copy()
+    wanted[numpy.arange(count), net.sources] = -net.demand.sum(axis=1)
+    balance = sparse.hstack(
+        [sparse.block_diag([net.incidence] * count), -wanted.reshape(-1, 1) * unit], format="csr"
+    )
+    cost = numpy.zeros(count * links + 1)
+    cost[-1] = 1.0
+    values, prices = maximise(cost, balance, net, seconds)
+    rate = max(float(values[-1]), 0.0) * unit
+    _, load = routed(net, values[:-1].reshape(count, links), rate * net.demand)
+    most = min(
+        float(lengths @ net.capacity / (net.demand * lengths_needed(net, lengths)).sum())
+        for lengths in lengths_tried(net, prices)
+    )
+    if not most:  # a pair has no way
+        return Optimum(0.0, 0.0)
+    return Optimum.between(rate / load if load else 0.0, most) * scale
+
+
+def throughput(
+    topology: Topology,
+    pairs: Sequence[tuple[int, int]],
+    capacity_bps: float | Floats,
+    works: Bools | None = None,
+    seconds: float = MOST_SECONDS,
+) -> Optimum:
+    """Return the largest sum of rates between these pairs, some of which may then get nothing.
+
+    No routing and no way to share the links carries more. See `concurrent_flow` for the rest.
+    """
+    if not pairs:
+        return Optimum(0.0, 0.0)
+    scale, net = _commodities(topology, pairs, capacity_bps, works)
+    count, links = len(net.sources), len(net.capacity)
+    if not links:
+        return Optimum(0.0, 0.0)
+    nodes = net.incidence.shape[0]
+    # A variable for what each commodity leaves at each of its destinations.
+    row, far = numpy.nonzero(net.demand)
+    column = numpy.tile(numpy.arange(len(row)), 2)
+    ones = numpy.ones(len(row))
+    left = sparse.csr_matrix(
+        (
+            numpy.concatenate([-ones, ones]),
+            (numpy.concatenate([row * nodes + far, row * nodes + net.sources[row]]), column),
+        ),
+        (count * nodes, len(row)),
+    )
+    balance = sparse.hstack([sparse.block_diag([net.incidence] * count), left], format="csr")
+    cost = numpy.zeros(balance.shape[1])
+    cost[count * links :] = 1.0
+    values, prices = maximise(cost, balance, net, seconds)
+    flows = values[: count * links].reshape(count, links)
+    arrived, load = routed(net, flows, numpy.zeros_like(net.demand))
+    total = float(numpy.maximum(arrived[row, far], 0.0).sum())
+    most = min(
+        float(lengths @ net.capacity / lengths_needed(net, lengths)[row, far].min())
+        for lengths in lengths_tried(net, prices)
+    )
+    return Optimum.between(total / load if load else 0.0, most) * scale
+
+
+def concurrent_flow_bps(
+    topology: Topology,
+    pairs: Sequence[tuple[int, int]],
+    capacity_bps: float | Floats,
+    works: Bools | None = None,
+) -> float:
+    """Return what `concurrent_flow` has found possible."""
+    return concurrent_flow(topology, pairs, capacity_bps, works).at_least
+
+
+def is_small_enough(topology: Topology, pairs: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether these programs are solved here."""
+    return len({source for source, _ in pairs}) * 2 * topology.cables <= MOST_VARIABLES
+
+
+def _commodities(
+    topology: Topology,
+    pairs: Sequence[tuple[int, int]],
+    capacity_bps: float | Floats,
+    works: Bools | None,
+) -> tuple[float, Commodities]:
+    """Return what the capacities were divided by, and who sends what over which links."""
+    sources = sorted({source for source, _ in pairs})
+    require(
+        is_small_enough(topology, pairs),
+        f"the optimum of {len(pairs)} flows from {len(sources)} servers of {topology.spec} is a "
+        f"linear program of {len(sources) * 2 * topology.cables} variables, and the limit is "
+        f"{MOST_VARIABLES}: choose a smaller network or fewer sources",
+    )
+    demand = numpy.zeros((len(sources), topology.nodes))
+    row_of = {source: row for row, source in enumerate(sources)}
+    for (source, destination), flows in Counter(pairs).items():
+        require(source != destination, "a flow has two different ends")
+        demand[row_of[source], destination] = flows
+    capacity = numpy.full(link_count(topology), capacity_bps, numpy.float64)
+    usable = working_links(topology) if works is None else works
+    links, near, far = cabled_ends(topology)
+    used = usable[links] & (capacity[links] > 0)
+    links, near, far = links[used], near[used], far[used]
+    scale = float(capacity[links].max(initial=0.0)) or 1.0
+    return scale, Commodities(near, far, capacity[links] / scale, numpy.array(sources), demand)

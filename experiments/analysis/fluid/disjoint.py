@@ -1,0 +1,82 @@
+"""How many disjoint paths there are between two servers: maximum flows (Menger's theorem).
+
+Link-disjoint paths share no direction of a cable, node-disjoint ones no server and no switch but
+their ends. As many of the former as the maximum flow in links, since every link carries one unit;
+as many of the latter as the maximum flow in which every server and switch lets one unit pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from experiments.analysis.fluid.links import cabled_ends
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Ints = NDArray[numpy.integer[Any]]
+    Bools = NDArray[numpy.bool_]
+
+MOST_CABLES = 1_000_000
+
+
+class Disjoint(NamedTuple):
+    """The most paths between two servers that share no link, and no node."""
+
+    by_link: int
+    by_node: int
+
+
+def disjoint_paths(
+    topology: Topology, source: int, destination: int, works: Bools | None = None
+) -> Disjoint:
+    """Return how many paths there are that have nothing in common.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    source, destination : int
+        Two different servers.
+    works : array, optional
+        By the number of each link, whether it may be used (see `experiments.analysis.fluid.links`).
+
+    Examples
+    --------
+    DPillar's parallel paths share the source's switch and the destination's (Liao 2012, section
+    4.1): of the n/2 clockwise and n/2 counter-clockwise ones, a server with two ports can use two
+    at the full rate.
+
+    >>> import topos
+    >>> disjoint_paths(topos.parse("dpillar,8,2"), 0, 31)
+    Disjoint(by_link=2, by_node=2)
+    >>> disjoint_paths(topos.parse("bcube,4,2"), 0, 63)  # Guo 2009, Theorem 3: k + 1
+    Disjoint(by_link=3, by_node=3)
+    """
+    require(source != destination, "disjoint paths join two different servers")
+    require(
+        topology.cables <= MOST_CABLES,
+        f"a maximum flow of {topology.spec} would need all its {topology.cables:,} cables in "
+        f"memory, and the limit is {MOST_CABLES:,}: choose a smaller network",
+    )
+    links, near, far = cabled_ends(topology)
+    if works is not None:
+        near, far = near[works[links]], far[works[links]]
+    count = topology.nodes
+    every = numpy.arange(count)
+    # Each node a second time, behind the first: links reach the first and leave the second.
+    ends = numpy.concatenate([near + count, every]), numpy.concatenate([far, every + count])
+    return Disjoint(
+        _flow(near, far, count, source, destination),
+        _flow(*ends, 2 * count, source + count, destination),
+    )
+
+
+def _flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> int:
+    ones = numpy.ones(len(near), numpy.int32)
+    graph = sparse.csr_matrix((ones, (near, far)), (nodes, nodes), numpy.int32)
+    return int(sparse.csgraph.maximum_flow(graph, source, destination).flow_value)

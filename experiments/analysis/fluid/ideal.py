@@ -1,0 +1,228 @@
+"""The ideal that a live run is measured against: what TCP could deliver over the routed paths.
+
+A cable's rate counts Ethernet frames with their 14-byte headers (as HTB does, see
+`experiments.linux.shaping`). Of each full frame TCP delivers what the headers leave::
+
+    14 Ethernet | header of the routing | 20 IP | 32 TCP with time stamps | up to 1448 delivered
+                  0, 20 or 36           |<-------------- mtu, 1500 -------------------->|
+
+Acknowledgements take some of the other direction, on the path from the destination back to the
+source. They take their part there first and hold no flow back: a flow whose acknowledgements pass
+a crowded link is not slowed down to that link's share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.bounds import concurrent_flow_bps
+from experiments.analysis.fluid.completion import completed_s
+from experiments.analysis.fluid.links import Routes, link_count, routes_of, working_links
+from experiments.analysis.fluid.rates import MaxMin, link_loads
+from experiments.traffic.flows import Flow
+from hosts.base.algorithms import algorithms, route
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+ETHERNET_BYTES = 14
+TCP_IP_BYTES = 20 + 20 + 12  # IPv4, TCP, its time stamps
+SEGMENTS_PER_ACK = 2  # delayed acknowledgements (RFC 5681, section 4.2)
+# The acknowledgements' part depends on the rates, and these on it: a few rounds settle both.
+ROUNDS = 50
+SETTLED = 1e-9
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """What fluids would do; arrays have one entry a flow, missing (NaN) where it has no path."""
+
+    paths: tuple[Path | None, ...]
+    goodput_bps: Floats  # max-min fair, all flows at once
+    end_s: Floats  # when a flow of fixed volume has delivered it; missing for the others
+    links: NDArray[numpy.int64]  # those that carry anything (see experiments.analysis.fluid.links)
+    load_share: Floats  # of their rate, data and acknowledgements, headers included
+    optimum_bps: float | None = None  # the total, if all flows are equally fast and may split
+
+    @property
+    def total_bps(self) -> float:
+        """The flows' goodput together."""
+        return float(numpy.nansum(self.goodput_bps))
+
+    @property
+    def completion_s(self) -> float:
+        """When the last flow of those that end has ended; missing where none ends."""
+        ended = self.end_s[~numpy.isnan(self.end_s)]
+        return float(ended.max()) if len(ended) else float("nan")
+
+
+def header_bytes(topology: Topology, routing: str) -> int:
+    """Return what the routing puts between the Ethernet header and an IP packet.
+
+    >>> import topos
+    >>> header_bytes(topos.parse("bcube,4,1"), "bsr"), header_bytes(topos.parse("tree,4,4"), "")
+    (36, 0)
+    """
+    router = algorithms(topology)[usual(topology, routing)].router
+    return router.header_bytes() if router else 0
+
+
+def usual(topology: Topology, routing: str) -> str:
+    """Return the routing's name, the network's usual one where it is empty."""
+    known = algorithms(topology)
+    require(
+        not routing or routing in known,
+        f"{topology.spec} has no routing {routing!r}: there are {', '.join(known)}",
+    )
+    return routing or next(iter(known))
+
+
+def header_efficiency(header: int, mtu: int = 1500) -> float:
+    """Return TCP's share of a cable's rate, when frames carry so much of routing's headers.
+
+    >>> round(header_efficiency(0), 4), round(header_efficiency(36), 4)
+    (0.9564, 0.9342)
+    """
+    return (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES + header)
+
+
+def acknowledged_share(header: int, mtu: int = 1500, segments: float = SEGMENTS_PER_ACK) -> float:
+    """Return what acknowledgements take of a cable, relative to the goodput they acknowledge."""
+    return (ETHERNET_BYTES + header + TCP_IP_BYTES) / (segments * (mtu - TCP_IP_BYTES))
+
+
+def static_paths(
+    topology: Topology,
+    routing: str,
+    pairs: Sequence[tuple[int, int]],
+    failures: Failures = NONE,
+) -> list[Path | None]:
+    """Return the path of each pair as the algorithm alone gives it, None where there is none."""
+    name = usual(topology, routing)
+    found: dict[tuple[int, int], Path | None] = {}
+    for pair in pairs:
+        if pair not in found:
+            paths = route(topology, name, *pair, failures).paths
+            found[pair] = paths[0] if paths else None
+    return [found[pair] for pair in pairs]
+
+
+def ideal(
+    topology: Topology,
+    routing: str,
+    flows: Sequence[Flow],
+    rate_bps: float,
+    mtu: int = 1500,
+    paths: Sequence[Path | None] | None = None,
+    *,
+    ack_paths: Sequence[Path | None] | None = None,
+    failures: Failures = NONE,
+    segments_per_ack: float = SEGMENTS_PER_ACK,
+    optimum: bool = False,
+) -> Ideal:
+    """Return what the flows could do at best.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    routing : str
+        Its headers count, and its paths where none are given; empty for the usual one.
+    flows : sequence of Flow
+        Those that run together.
+    rate_bps : float
+        Of every cable, in each direction.
+    mtu : int
+        The largest IP packet.
+    paths, ack_paths : sequence of Path or None, optional
+        Of each flow, and of its acknowledgements; None is a flow without a path. What is not given
+        is what the algorithm alone says.
+    failures : Failures
+        What has failed, for the paths that are not given and for the optimum.
+    segments_per_ack : float
+        How many full segments one acknowledgement is for.
+    optimum : bool
+        Whether to solve the linear program (see `analysis.fluid.bounds`, and its limits).
+    """
+    require(rate_bps > 0, f"an ideal needs the cables' rate, above 0, not {rate_bps}")
+    pairs = [(flow.source, flow.destination) for flow in flows]
+    if paths is None:
+        paths = static_paths(topology, routing, pairs, failures)
+    if ack_paths is None:
+        back = [(destination, source) for source, destination in pairs]
+        ack_paths = static_paths(topology, routing, back, failures)
+    for given in (paths, ack_paths):
+        require(len(given) == len(flows), "one path is needed for each flow, or None")
+    header = header_bytes(topology, routing)
+    efficiency = header_efficiency(header, mtu)
+    sharing = _Sharing(
+        routes_of(topology, paths),
+        routes_of(topology, ack_paths),
+        rate_bps * efficiency,
+        # Both directions in units of goodput: a link carries so much, or so many acknowledgements.
+        acknowledged_share(header, mtu, segments_per_ack) * efficiency,
+        link_count(topology),
+    )
+    everyone = numpy.ones(len(flows), bool)
+    goodput = sharing.rates(everyone)
+    loads = sharing.loads(goodput)
+    used = numpy.flatnonzero(loads)
+    best = None
+    if optimum:
+        works = working_links(topology, failures)
+        best = len(pairs) * concurrent_flow_bps(topology, pairs, rate_bps * efficiency, works)
+    return Ideal(
+        tuple(paths),
+        goodput,
+        _ends(flows, sharing),
+        used,
+        loads[used] / sharing.capacity_bps,
+        best,
+    )
+
+
+def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:
+    """Return when the flows of fixed volume end; missing where others run beside them."""
+    if not flows or any(flow.volume_bytes is None for flow in flows):
+        return numpy.full(len(flows), numpy.nan)
+    volumes = numpy.array([8.0 * (flow.volume_bytes or 0) for flow in flows])
+    starts = numpy.array([flow.start_s for flow in flows])
+    return completed_s(volumes, starts, sharing.rates)
+
+
+class _Sharing:
+    """Flows that share links max-min fairly beside one another's acknowledgements."""
+
+    def __init__(
+        self, routes: Routes, acks: Routes, capacity_bps: float, ack_share: float, links: int
+    ) -> None:
+        self.routes, self.acks = routes, acks
+        self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, links
+        self._max_min = MaxMin(routes, links)
+
+    def rates(self, active: Bools) -> Floats:
+        """Return the goodput of each flow that is active."""
+        taken = numpy.zeros(self.links)
+        rates = numpy.full(len(active), numpy.nan)
+        for _ in range(ROUNDS):
+            before = rates
+            rates = self._max_min.rates(numpy.maximum(self.capacity_bps - taken, 0), active)
+            if numpy.allclose(rates, before, rtol=SETTLED, atol=0, equal_nan=True):
+                break
+            taken = self.ack_share * link_loads(self.acks, rates, self.links)
+        return rates
+
+    def loads(self, rates: Floats) -> Floats:
+        """Return what each link carries, in bit/s of goodput."""
+        acknowledged = self.ack_share * link_loads(self.acks, rates, self.links)
+        return link_loads(self.routes, rates, self.links) + acknowledged

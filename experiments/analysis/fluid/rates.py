@@ -1,0 +1,179 @@
+"""How fast flows are that share links: max-min fair, by equal shares, and at the bottleneck.
+
+Everywhere `capacity_bps` is one number for all links, or an array with one for each link's number
+(see `analysis.fluid.links`); 0 is a link that has failed. A flow without links has no path, and
+its rate is missing (NaN), not 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.links import Routes
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+# Below this a difference between two levels of water is one of rounding.
+ROUNDING = 1e-12
+
+
+class MaxMin:
+    """Max-min fair rates over fixed routes, for any of the flows and any capacities.
+
+    Parameters
+    ----------
+    routes : Routes
+        The links of each flow; one that a flow takes twice counts twice.
+    links : int
+        How many numbers of links there are.
+    """
+
+    def __init__(self, routes: Routes, links: int) -> None:
+        self.routes, self.links = routes, links
+        self._link_starts, self._link_flows = _by_link(routes.starts, routes.links, links)
+
+    def rates(self, capacity_bps: float | Floats, active: Bools | None = None) -> Floats:
+        """Return the rate of each flow; missing for those that are not active.
+
+        All flows grow alike until a link is full: those on it stay as they are, and the others go
+        on (water-filling). No flow can have more without another, no faster one, having less.
+        """
+        if active is None:
+            active = numpy.ones(self.routes.flows, bool)
+        left = numpy.full(self.links, capacity_bps, numpy.float64)
+        return _fill(*self.routes, self._link_starts, self._link_flows, left, active)
+
+
+def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
+    """Return the max-min fair rate of each flow.
+
+    >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+    >>> max_min(chain, numpy.array([6.0, 10.0])).tolist()
+    [3.0, 3.0, 7.0]
+    """
+    count = _count(routes, capacity_bps) if links is None else links
+    return MaxMin(routes, count).rates(capacity_bps)
+
+
+def equal_share(routes: Routes, capacity_bps: float | Floats) -> Floats:
+    """Return each flow's rate when every link is divided equally among all the flows on it.
+
+    What a flow cannot use of its part is lost: these rates are at most the max-min fair ones.
+
+    >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+    >>> equal_share(chain, numpy.array([6.0, 10.0])).tolist()
+    [3.0, 3.0, 5.0]
+    """
+    flows_on = _flows_on(routes.links, _count(routes, capacity_bps))
+    capacity = numpy.broadcast_to(numpy.asarray(capacity_bps, numpy.float64), flows_on.shape)
+    return _least_share(*routes, flows_on, capacity)
+
+
+def bottleneck_throughput(rates_bps: Floats) -> float:
+    """Return the aggregate bottleneck throughput (ABT): flows times the slowest one's rate.
+
+    Guo 2009, section 3.6: all flows have the same volume, and the last one to end counts. Flows
+    without a path are not counted: what a failure cuts off altogether, it does not slow down.
+    """
+    found = rates_bps[~numpy.isnan(rates_bps)]
+    return float(len(found) * found.min()) if len(found) else 0.0
+
+
+def link_loads(routes: Routes, weights: Floats | None, links: int) -> Floats:
+    """Return the sum over the flows on each link: of their weights, or how many they are."""
+    if weights is None:
+        return _flows_on(routes.links, links).astype(numpy.float64)
+    per_entry = numpy.repeat(numpy.nan_to_num(weights), numpy.diff(routes.starts))
+    loads: Floats = numpy.bincount(routes.links, per_entry, links).astype(numpy.float64)
+    return loads
+
+
+def _count(routes: Routes, capacity_bps: float | Floats) -> int:
+    if isinstance(capacity_bps, numpy.ndarray):
+        return len(capacity_bps)
+    return int(routes.links.max(initial=-1)) + 1
+
+
+@numba.njit(cache=True)
+def _flows_on(links: Any, count: int) -> Any:
+    flows = numpy.zeros(count, numpy.int32)
+    for link in links:
+        flows[link] += 1
+    return flows
+
+
+@numba.njit(cache=True)
+def _by_link(starts: Any, links: Any, count: int) -> Any:
+    """Return the same as `Routes`, but the flows of each link."""
+    link_starts = numpy.zeros(count + 1, numpy.int64)
+    for link in links:
+        link_starts[link + 1] += 1
+    for link in range(count):
+        link_starts[link + 1] += link_starts[link]
+    flows = numpy.empty(len(links), numpy.int32)
+    # Filled from the front, each start moves to the next one's place; moved back at the end.
+    for flow in range(len(starts) - 1):
+        for link in links[starts[flow] : starts[flow + 1]]:
+            flows[link_starts[link]] = flow
+            link_starts[link] += 1
+    for link in range(count, 0, -1):
+        link_starts[link] = link_starts[link - 1]
+    link_starts[0] = 0
+    return link_starts, flows
+
+
+@numba.njit(cache=True)
+def _fill(
+    starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any
+) -> Any:
+    """Return the rates; `left`, each link's capacity, is what flows that do not grow leave of it.
+
+    The level at which a link is full only rises while flows on it come to rest earlier. So the
+    heap may hold levels that are out of date, if each is looked at again when it is the lowest:
+    every link is at rest once, and each of its entries is counted down once.
+    """
+    rates = numpy.full(len(starts) - 1, numpy.nan)
+    growing = numpy.zeros(len(left), numpy.int32)
+    for flow in range(len(rates)):
+        if active[flow]:
+            for link in links[starts[flow] : starts[flow + 1]]:
+                growing[link] += 1
+    heap = [(left[link] / growing[link], link) for link in range(len(left)) if growing[link]]
+    heapq.heapify(heap)
+    level = 0.0
+    while heap:
+        key, full = heap[0]
+        if growing[full] == 0:
+            heapq.heappop(heap)
+            continue
+        now = left[full] / growing[full]
+        if now > key * (1 + ROUNDING):
+            heapq.heapreplace(heap, (now, full))
+            continue
+        heapq.heappop(heap)
+        level = max(level, now)  # rounding aside, it never falls
+        for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
+            if active[flow] and numpy.isnan(rates[flow]):
+                rates[flow] = level
+                for link in links[starts[flow] : starts[flow + 1]]:
+                    left[link] -= level
+                    growing[link] -= 1
+    return rates
+
+
+@numba.njit(cache=True)
+def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
+    rates = numpy.full(len(starts) - 1, numpy.nan)
+    for flow in range(len(rates)):
+        for link in links[starts[flow] : starts[flow + 1]]:
+            share = capacity[link] / flows_on[link]
+            if not rates[flow] <= share:  # the first, or a smaller one
+                rates[flow] = share
+    return rates

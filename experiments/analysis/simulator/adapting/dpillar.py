@@ -1,0 +1,89 @@
+"""Traffic-aware DPillarMP over time (hosts/dpillar/aware.py and choices.py).
+
+A source probes its paths, of both directions, to each of its destinations. Every flow chooses at
+times of its own by the last answers, and books what it takes: so the flows of one source spread,
+though they all see the same. A flow begins on a shortest path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+from numpy.random import Generator
+
+from experiments.analysis.fluid.links import Routes
+from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.choices import schedule
+from experiments.analysis.simulator.failures import Bools, only, surviving
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.probing import PathSets, Probed
+from experiments.analysis.simulator.walks import repeated
+from topos.dpillar import DPillar
+
+PATHS = "mp-both"
+
+
+class Aware(Probed):
+    """Flows of traffic-aware DPillarMP; see `Probed`."""
+
+    def __init__(self, *network: Any, **options: Any) -> None:
+        super().__init__(*network, **options)
+        self._again_s = self.starts_s.copy()  # when each flow is looked at again
+        # Of each path of a pair, as booked since the answers came; missing before the first.
+        self._free = numpy.full(self.hops.shape, numpy.nan)
+
+    def joined(self) -> Ints:
+        """Return the pair of servers of each flow."""
+        numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
+        return numbers + self.destinations
+
+    def choose(self) -> None:
+        """Choose for the flows that are to be looked at, one after the other."""
+        pairs, free = self.answers
+        self._free[pairs] = free
+        self.answers = pairs[:0], free[:0]
+        flows = numpy.flatnonzero(self._again_s <= self.now_s)
+        paths, known = self.path[flows], numpy.empty(len(flows), numpy.bool_)
+        schedule(
+            self._free, self.hops, self.default, self.pair[flows], self.rates(flows), paths, known
+        )
+        self.move(flows, paths)
+        self._again_s[flows[known]] = self.now_s + self.pauses_s(int(known.sum()))
+        self._again_s[flows[~known]] = self.now_s + self.timers.probe_timeout_s
+
+    def ask(self) -> None:
+        """Probe all paths of the pairs whose time has come."""
+        pairs = self.due()
+        self.answers = pairs, self.measured(pairs)
+        self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))
+
+
+def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
+    count = choose(dpillar, PATHS).choices(dpillar)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
+        choice = numpy.tile(numpy.arange(count), len(sources))
+        found = routes(dpillar, PATHS, *ends, choice)
+        # The paths of a direction are disjoint: with the same first hop they are the same.
+        first_hops: Ints = found.links[found.starts[:-1] + 1].astype(numpy.int64)
+        different = only(found, ~repeated(first_hops.reshape(-1, count)).ravel())
+        return different if works is None else surviving(different, works)
+
+    return PathSets(count, find)
+
+
+def _aware(
+    dpillar: DPillar,
+    sources: Ints,
+    destinations: Ints,
+    random: Generator,
+    works: Bools | None,
+    times: Times,
+) -> Aware:
+    return Aware(dpillar, _path_sets(dpillar, works), sources, destinations, random, times)
+
+
+ADAPTING = {"mp-aware": _aware}

@@ -1,0 +1,25 @@
+"""FiConn's traffic-aware routing: `analysis.simulator.tar`, in which probes are the steps."""
+
+from __future__ import annotations
+
+from numpy.random import Generator
+
+from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.tar import Tar
+from topos.ficonn import FiConn
+
+
+def _tar(
+    ficonn: FiConn,
+    sources: Ints,
+    destinations: Ints,
+    random: Generator,
+    works: Bools | None,
+    _times: Times,
+) -> Tar:
+    return Tar(ficonn, sources, destinations, random, works)
+
+
+ADAPTING = {"tar": _tar}

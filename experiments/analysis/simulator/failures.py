@@ -1,0 +1,102 @@
+"""What has failed in a large network, as arrays, and which flows that leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.links import Routes, link_at, link_count
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+Bools: TypeAlias = "NDArray[numpy.bool_]"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What has failed: by the number of each server, switch and cable (as in `cable_arrays`)."""
+
+    servers: Bools
+    switches: Bools
+    cables: Bools
+
+    def works(self, topology: Topology) -> Bools:
+        """Return for every number of a link whether it is cabled and works, with both its ends."""
+        cables = topology.cable_arrays()
+        nodes = numpy.concatenate([self.servers, self.switches])
+        well = ~(self.cables | nodes[cables.a] | nodes[cables.b])
+        works = numpy.zeros(link_count(topology), bool)
+        for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port)):
+            works[link_at(topology, node.astype(numpy.int64), port)] = well
+        return works
+
+
+def draw(
+    topology: Topology,
+    random: numpy.random.Generator,
+    *,
+    servers: float = 0.0,
+    switches: float = 0.0,
+    cables: float = 0.0,
+    racks: float = 0.0,
+    rack_servers: int | None = None,
+) -> Broken:
+    """Return random failures: of each kind that share, rounded to a whole number.
+
+    A rack is `rack_servers` servers in a row (those of a switch by default), and fails with the
+    switches that only they are cabled to.
+
+    >>> import topos
+    >>> broken = draw(topos.parse("dcell,4,1"), numpy.random.default_rng(1), racks=0.2)
+    >>> int(broken.servers.sum()), int(broken.switches.sum()), int(broken.cables.sum())
+    (4, 1, 0)
+    """
+    for share in (servers, switches, cables, racks):
+        require(0 <= share <= 1, f"a share of failures is from 0 to 1, not {share}")
+    broken = Broken(
+        _some(topology.servers, servers, random),
+        _some(topology.switches, switches, random),
+        _some(topology.cables, cables, random),
+    )
+    if racks:
+        size = rack_servers or topology.switch_ports
+        failed = _some(-(-topology.servers // size), racks, random)
+        broken.servers[:] |= failed[numpy.arange(topology.servers) // size]
+        broken.switches[:] |= _cut_off(topology, failed, size)
+    return broken
+
+
+def surviving(routes: Routes, works: Bools) -> Routes:
+    """Return the same flows, without links those whose path has failed."""
+    flow = numpy.repeat(numpy.arange(routes.flows), numpy.diff(routes.starts))
+    alive = numpy.ones(routes.flows, bool)
+    alive[flow[~works[routes.links]]] = False
+    return only(routes, alive)
+
+
+def only(routes: Routes, kept: Bools) -> Routes:
+    """Return the same flows, without links those that are not kept."""
+    counts = numpy.diff(routes.starts)
+    starts = numpy.zeros(routes.flows + 1, numpy.int64)
+    numpy.cumsum(counts * kept, out=starts[1:])
+    return Routes(starts, routes.links[numpy.repeat(kept, counts)])
+
+
+def _some(count: int, share: float, random: numpy.random.Generator) -> Bools:
+    failed = numpy.zeros(count, bool)
+    failed[random.choice(count, round(share * count), replace=False, shuffle=False)] = True
+    return failed
+
+
+def _cut_off(topology: Topology, failed: Bools, size: int) -> Bools:
+    """Return the switches whose servers are all in failed racks."""
+    cables = topology.cable_arrays()
+    up = (cables.a < topology.servers) & (cables.b >= topology.servers)
+    switch = cables.b[up].astype(numpy.int64) - topology.servers
+    alive = numpy.bincount(switch[~failed[cables.a[up] // size]], minlength=topology.switches)
+    servers = numpy.bincount(switch, minlength=topology.switches)
+    dead: Bools = (alive == 0) & (servers > 0)
+    return dead

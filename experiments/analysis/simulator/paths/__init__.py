@@ -1,0 +1,140 @@
+"""Compiled routing, one file a network: ``bcube.py`` is for topos/bcube.py, found by that name.
+
+Each file has ALGORITHMS, by the names that hosts/NETWORK.py gives them. Flows are arrays of
+sources and destinations, which differ, and where an algorithm has several paths for a pair, of the
+number of the path that each takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.links import Routes
+from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+# Flows handled at once: what is needed for them stays in the processor's cache.
+BLOCK = 1 << 14
+
+
+class Walk(NamedTuple):
+    """How flows of one network hop from server to server."""
+
+    fill: Callable[[Ints], Fill]  # given the number of each flow's path
+    most: int  # hops of a path
+    arrivals: Sequence[int | None]  # see `routes_of_hops`
+
+
+class Compiled(NamedTuple):
+    """A routing: either it walks over servers, or it says which links a flow takes."""
+
+    walk: Callable[[Any], Walk] | None = None
+    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # one hop through switches
+    # How many paths there are for a pair. Where some are the same, they have several numbers.
+    choices: Callable[[Any], int] = lambda _: 1
+
+
+def compiled(topology: Topology) -> dict[str, Compiled]:
+    """Return the network's compiled algorithms by name; none where there is no file for it."""
+    return dict(_of_kind(topology.kind))
+
+
+@cache  # asked again for every block of flows
+def _of_kind(kind: str) -> dict[str, Compiled]:
+    if kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
+        return {}
+    return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
+
+
+def choose(topology: Topology, name: str) -> Compiled:
+    """Return the algorithm of that name, the first one for an empty name."""
+    known = compiled(topology)
+    if not known or (name and name not in known):
+        there_are = f"there are {', '.join(known)}" if known else "there is none for this network"
+        raise PillarboxError(f"{topology.spec} has no compiled routing {name!r}: {there_are}")
+    return known[name or next(iter(known))]
+
+
+def routes(
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    choice: Ints | int = 0,
+) -> Routes:
+    """Return the links of each flow.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> found = routes(bcube, "bcube", numpy.array([0, 0]), numpy.array([5, 3]))
+    >>> numpy.diff(found.starts).tolist()
+    [4, 2]
+    """
+    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    parts = []
+    for first in range(0, len(sources), BLOCK):
+        part = slice(first, first + BLOCK)
+        if algorithm.routes:
+            ends = sources[part], destinations[part]
+            parts.append(algorithm.routes(topology, *ends, choice[part]))
+            continue
+        assert algorithm.walk
+        fill, most, arrivals = algorithm.walk(topology)
+        hops = walk(fill(choice[part]), most, sources[part], destinations[part])
+        parts.append(routes_of_hops(topology, sources[part], hops, arrivals))
+    return joined(parts)
+
+
+def lengths(
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    choice: Ints | int = 0,
+) -> Ints:
+    """Return how many server-to-server hops each flow takes; 0 where it has no path."""
+    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    if not algorithm.walk:
+        return numpy.ones(len(sources), numpy.int32)
+    fill, most, _ = algorithm.walk(topology)
+    counts = numpy.empty(len(sources), numpy.int32)
+    for first in range(0, len(sources), BLOCK):
+        part = slice(first, first + BLOCK)
+        counts[part] = count_hops(fill(choice[part]), most, sources[part], destinations[part])
+    return counts
+
+
+def _checked(
+    topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints | int
+) -> tuple[Compiled, Ints]:
+    algorithm = choose(topology, name)
+    numbers = numpy.broadcast_to(numpy.asarray(choice, numpy.int64), sources.shape)
+    require(
+        sources.shape == destinations.shape and not (sources == destinations).any(),
+        "flows are two arrays of the same length, and each flow has two different ends",
+    )
+    most = algorithm.choices(topology)
+    require(
+        not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < most,
+        f"the paths of {name} in {topology.spec} have the numbers 0 to {most - 1}",
+    )
+    return algorithm, numbers
+
+
+def joined(parts: list[Routes]) -> Routes:
+    """Return the flows of all parts, one part after the other."""
+    if not parts:
+        return Routes(numpy.zeros(1, numpy.int64), numpy.empty(0, numpy.int32))
+    before = numpy.cumsum([0, *(part.starts[-1] for part in parts)])
+    starts = [part.starts[1:] + earlier for part, earlier in zip(parts, before, strict=False)]
+    return Routes(
+        numpy.concatenate([numpy.zeros(1, numpy.int64), *starts]),
+        numpy.concatenate([part.links for part in parts]),
+    )

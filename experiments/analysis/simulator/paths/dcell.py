@@ -1,0 +1,29 @@
+"""DCellRouting for arrays of flows (hosts/dcell/paths.py)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy
+
+from experiments.analysis.simulator import recursive
+from experiments.analysis.simulator.paths import Compiled, Walk
+from topos.dcell import DCell
+
+
+def _walk(dcell: DCell) -> Walk:
+    sizes = numpy.array(dcell.sizes, numpy.int64)
+    ones, none = numpy.ones(dcell.k + 1, numpy.int64), numpy.zeros(dcell.k + 1, numpy.int64)
+    by_uid = partial(recursive.fill, sizes, ones, none, numpy.arange(dcell.k + 1))
+
+    def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
+        by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)
+        servers = dcell.server_of_uid(peers)
+        if servers is not peers:  # they differ only in some partial DCells
+            peers[:] = servers
+
+    return Walk(lambda _: fill, 2 ** (dcell.k + 1) - 1, [0, *[None] * dcell.k])
+
+
+ALGORITHMS = {"dcell": Compiled(_walk)}

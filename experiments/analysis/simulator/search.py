@@ -1,0 +1,148 @@
+"""Shortest paths, in server-to-server hops: breadth-first search from 64 sources at once.
+
+A server has one word of 64 bits: bit i says that source i has reached it. One step passes all
+words on to the neighbours, over every cable and through switches, so the work of a step is the same
+for one source as for 64. Neighbours are computed, a port at a time; nothing is stored but the far
+ends of the servers' ports, for the time of the search.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.links import link_at
+from experiments.analysis.simulator.hops import Ints
+from topos.base.polymorphic import NOTHING
+from topos.base.topology import Topology
+
+SOURCES = 64  # the bits of a word
+Words: TypeAlias = "NDArray[numpy.uint64]"
+Works: TypeAlias = "NDArray[numpy.bool_]"
+
+
+def distances(
+    topology: Topology, sources: Ints, works: Works | None = None
+) -> NDArray[numpy.int64]:
+    """Return how many servers are how many hops away: ``[i, h]`` those h hops from source i.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    sources : array
+        The servers to search from.
+    works : array, optional
+        By the number of each link, whether it works (see `analysis.simulator.failures`).
+
+    Examples
+    --------
+    >>> import topos
+    >>> distances(topos.parse("bcube,4,1"), numpy.array([0, 5])).tolist()
+    [[1, 6, 9], [1, 6, 9]]
+    """
+    found: list[NDArray[numpy.int64]] = []
+    far = [_far_ends(topology, port, works) for port in range(topology.ports)]
+    for first in range(0, len(sources), SOURCES):
+        found += list(
+            _search(topology, numpy.asarray(sources[first : first + SOURCES]), far, works)
+        )
+    table = numpy.zeros((len(found), max(map(len, found), default=0)), numpy.int64)
+    for row, counts in zip(table, found, strict=True):
+        row[: len(counts)] = counts
+    return table
+
+
+def mean_and_deviation(counts: NDArray[numpy.int64]) -> tuple[float, float]:
+    """Return the mean path length and its standard deviation, over different servers.
+
+    >>> mean_and_deviation(numpy.array([[1, 6, 9]]))[0]
+    1.6
+    """
+    total = counts.sum(axis=0)[1:]
+    hops = numpy.arange(1, len(total) + 1)
+    mean = float((total * hops).sum() / total.sum())
+    return mean, float(((total * (hops - mean) ** 2).sum() / total.sum()) ** 0.5)
+
+
+def _search(
+    topology: Topology, sources: Ints, far: list[Ints], works: Works | None
+) -> NDArray[numpy.int64]:
+    words = numpy.zeros(topology.servers, numpy.uint64)
+    for bit, server in enumerate(sources.tolist()):
+        words[server] |= numpy.uint64(1 << bit)
+    seen, counts = words.copy(), [_bits(words)]
+    while counts[-1].any():
+        onward = numpy.zeros_like(words)
+        switches = numpy.zeros(topology.switches, numpy.uint64)
+        for ends in far:
+            _gather(ends, words, onward, switches)
+        if topology.switches_interconnect:
+            switches = _through_fabric(topology, switches, works)
+        for ends in far:
+            _spread(ends, switches, onward)
+        words = onward & ~seen
+        seen |= words
+        counts.append(_bits(words))
+    return numpy.array(counts)[:-1, : len(sources)].T
+
+
+def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
+    """Return the node that each server reaches by that port, NOTHING where it reaches none."""
+    servers = numpy.arange(topology.servers)
+    plug = topology.server_plug(servers, port)
+    far = numpy.broadcast_to(plug.node, servers.shape)
+    if works is not None:
+        far = numpy.where(works[link_at(topology, servers, port)], far, NOTHING)
+    return far.astype(numpy.int32 if topology.nodes < 2**31 else numpy.int64)
+
+
+def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Words:
+    """Return what has reached each switch, when switches have told one another everything."""
+    switches = numpy.arange(topology.switches)
+    while True:
+        told = words.copy()
+        for port in range(topology.switch_ports):
+            far = numpy.broadcast_to(topology.switch_plug(switches, port).node, switches.shape)
+            cabled = far >= topology.servers
+            if works is not None:
+                cabled &= works[link_at(topology, switches + topology.servers, port)]
+            told[cabled] |= words[far[cabled] - topology.servers]
+        if (told == words).all():
+            return words
+        words = told
+
+
+@numba.njit(cache=True)
+def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
+    """Pass each server's word to the server or switch at its far end."""
+    servers = len(words)
+    for server in range(servers):
+        end = far[server]
+        if end >= servers:
+            switches[end - servers] |= words[server]
+        elif end >= 0:
+            onward[end] |= words[server]
+
+
+@numba.njit(cache=True)
+def _spread(far: Any, switches: Any, onward: Any) -> None:
+    """Pass each switch's word to its servers."""
+    servers = len(onward)
+    for server in range(servers):
+        if far[server] >= servers:
+            onward[server] |= switches[far[server] - servers]
+
+
+@numba.njit(cache=True)
+def _bits(words: Any) -> Any:
+    """Return how many words have each bit."""
+    counts = numpy.zeros(64, numpy.int64)
+    for word in words:
+        if word:
+            for bit in range(64):
+                counts[bit] += (word >> numpy.uint64(bit)) & numpy.uint64(1)
+    return counts

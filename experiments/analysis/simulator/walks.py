@@ -1,0 +1,146 @@
+"""What many flows meet on their way: failures, other flows, and whether there is any way at all.
+
+Only servers and switches that flows pass are looked at, and these are computed. So a sample of
+flows costs what the sample costs, however large the network is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.simulator.failures import Bools, Broken
+from experiments.analysis.simulator.hops import Hops, Ints, walk
+from experiments.analysis.simulator.paths import BLOCK, choose
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+
+class PathSets(NamedTuple):
+    """The paths of flows: one row a flow, one column a path of its set."""
+
+    hops: Ints  # 0 where the set is smaller, or where the path is another column's
+    works: Bools  # whether the path is there and meets no failure
+
+
+def walks(
+    topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints
+) -> Iterator[tuple[slice, Hops]]:
+    """Yield the hops of flows, block by block."""
+    walker = choose(topology, name).walk
+    require(
+        walker is not None,
+        f"{name!r} of {topology.spec} passes switches only, no servers",
+    )
+    assert walker
+    fill, most, _ = walker(topology)
+    for first in range(0, len(sources), BLOCK):
+        part = slice(first, first + BLOCK)
+        yield part, walk(fill(choice[part]), most, sources[part], destinations[part])
+
+
+def path_sets(
+    topology: Topology, name: str, sources: Ints, destinations: Ints, broken: Broken | None = None
+) -> PathSets:
+    """Return how long all paths of each flow's set are, and which of them work.
+
+    The routing's paths must be disjoint, so that those with the same first hop are the same.
+
+    >>> import topos
+    >>> dpillar = topos.parse("dpillar,8,2")
+    >>> ends = (numpy.array([dpillar.server(server)]) for server in ("0.0.0", "0.3.3"))
+    >>> path_sets(dpillar, "mp", *ends).hops.tolist()
+    [[2, 4, 4, 4]]
+    """
+    count = choose(topology, name).choices(topology)
+    starts, ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
+    choice = numpy.tile(numpy.arange(count), len(sources))
+    hops = numpy.zeros(len(starts), numpy.int32)
+    works = numpy.zeros(len(starts), bool)
+    first_hops = numpy.full(len(starts), -1, numpy.int64)
+    for part, found in walks(topology, name, starts, ends, choice):
+        own = numpy.diff(found.starts)
+        hops[part] = own
+        works[part] = _intact(topology, starts[part], found, broken)
+        first = found.starts[:-1][own > 0]
+        first_hops[part][own > 0] = found.peers[first] * topology.ports + found.ports[first]
+    again = repeated(first_hops.reshape(-1, count)).ravel()
+    hops[again] = 0
+    works[again] = False
+    return PathSets(hops.reshape(-1, count), works.reshape(-1, count))
+
+
+def flows_forwarded(
+    topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints
+) -> Ints:
+    """Return how many flows each server forwards; a flow's two ends do not.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> ends = numpy.array([0, 1]), numpy.array([5, 2])  # one over a server, one not
+    >>> flows_forwarded(bcube, "bcube", *ends, numpy.zeros(2, int)).nonzero()[0].tolist()
+    [4]
+    """
+    counts = numpy.zeros(topology.servers, numpy.int64)
+    for _, found in walks(topology, name, sources, destinations, choice):
+        relays = numpy.ones(len(found.peers), bool)
+        relays[found.starts[1:][numpy.diff(found.starts) > 0] - 1] = False
+        servers, flows = numpy.unique(found.peers[relays], return_counts=True)
+        counts[servers] += flows
+    return counts
+
+
+def parted(topology: Topology, broken: Broken, sources: Ints, destinations: Ints) -> Bools:
+    """Return which flows have no way at all around the failures: no routing can do better."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
+    cables = topology.cable_arrays()
+    failed = numpy.concatenate([broken.servers, broken.switches])
+    well = ~(broken.cables | failed[cables.a] | failed[cables.b])
+    ends = cables.a[well].astype(numpy.int64), cables.b[well].astype(numpy.int64)
+    graph = sparse.coo_array((well[well], ends), (topology.nodes, topology.nodes))
+    _, island = connected_components(graph, directed=False)
+    found: Bools = island[sources] != island[destinations]
+    return found
+
+
+def _intact(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None) -> Bools:
+    """Return which flows have a path whose servers and switches have not failed."""
+    counts = numpy.diff(hops.starts)
+    intact: Bools = counts > 0
+    if broken is None:
+        return intact
+    require(
+        not broken.cables.any(),
+        "servers and switches fail here; for failed cables see `failures.surviving`",
+    )
+    at = numpy.empty_like(hops.peers)
+    at[1:] = hops.peers[:-1]
+    at[hops.starts[:-1][intact]] = sources[intact]
+    failed = broken.servers[hops.peers]
+    for port in range(topology.ports):
+        here = numpy.flatnonzero(hops.ports == port)
+        node = numpy.broadcast_to(topology.server_plug(at[here], port).node, here.shape)
+        switched = node >= topology.servers
+        failed[here[switched]] |= broken.switches[node[switched] - topology.servers]
+    flow = numpy.repeat(numpy.arange(len(counts)), counts)
+    intact[flow[failed]] = False
+    return intact
+
+
+def repeated(rows: Ints) -> Bools:
+    """Return which values stand in their row before already.
+
+    >>> repeated(numpy.array([[7, 3, 7], [1, 2, 3]])).tolist()
+    [[False, False, True], [False, False, False]]
+    """
+    order = numpy.argsort(rows, axis=1, kind="stable")
+    ordered = numpy.take_along_axis(rows, order, axis=1)
+    same = numpy.zeros(rows.shape, bool)
+    same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    found = numpy.zeros(rows.shape, bool)
+    numpy.put_along_axis(found, order, same, axis=1)
+    return found

@@ -1,5 +1,0 @@
-"""Drawings of networks. Nothing here imports matplotlib before there is something to draw."""
-
-from experiments.drawing.files import draw_topology
-
-__all__ = ["draw_topology"]

@@ -1,0 +1,204 @@
+"""Five tiny BPF programs, assembled here, and how they are attached to an interface.
+
+A cable needs no more than: drop what passes (a cut that nobody notices), drop some of it (loss),
+hand it to another interface's far end (a patch panel), take it from its sender (see `own`), and
+tell control messages apart (for the queue: `is_control`). Each is a handful of instructions, so
+there is nothing to compile. The first three run before whatever other programs are attached to an
+interface, which get what they let pass.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from typing import NamedTuple
+
+from experiments.linux.netlink import (
+    NLM_F_CREATE,
+    NLM_F_REPLACE,
+    Message,
+    attribute,
+    number,
+    text,
+)
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP
+from topos.base.errors import PillarboxError
+
+RTM_NEWQDISC, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 44, 45
+CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # where on an interface a program runs
+TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 7, 8, 1
+ETH_P_ALL = 0x0003
+
+BPF_PROG_LOAD, SCHED_CLS = 5, 3
+BPF_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; drop uncounted
+GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT_PEER = 7, 13, 155  # helper functions
+TO_INGRESS = 1
+MARK, IFINDEX = 8, 40  # where in a packet's context (struct __sk_buff)
+# Where in a frame.
+ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
+OWNED = 0x50420001  # a mark that lasts from one program to itself
+
+# Priorities of our programs at a place: before those of a forwarder.
+OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
+CONTROL = 1  # at a queue, where there is no other
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
+    return struct.pack("=BBhi", code, register, offset, constant)
+
+
+def _set(register: int, constant: int) -> bytes:
+    return _instruction(0xB7, register, 0, constant)
+
+
+def _call(helper: int) -> bytes:
+    return _instruction(0x85, 0, 0, helper)
+
+
+_EXIT = _instruction(0x95)
+
+
+def drop() -> bytes:
+    """Return the program that drops everything."""
+    return _set(0, ACT_SHOT) + _EXIT
+
+
+def drop_some(probability: float) -> bytes:
+    """Return the program that drops a packet with that probability."""
+    threshold = min(int(probability * 2**32), 2**32 - 1)
+    low = struct.unpack("=i", struct.pack("=I", threshold))[0]
+    return (
+        _call(GET_PRANDOM_U32)
+        + _instruction(0xBC, 0x00)  # w0 = w0: a number of 32 bits
+        + _instruction(0xB4, 1, 0, low)  # w1 = threshold
+        + _instruction(0xAD, 0x10, 2)  # if r0 < r1: two further
+        + _set(0, ACT_UNSPEC)
+        + _EXIT
+        + _set(0, ACT_SHOT)
+        + _EXIT
+    )
+
+
+def own() -> bytes:
+    """Return the program that takes what comes in from the socket that sent it.
+
+    Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
+    until they arrive: over veth and bridge that reaches from the sender through every switch, whose
+    queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
+    account ends at its own network card. Here it ends where a packet comes in: the program lets a
+    clone, which no socket counts, come in once more, and drops the packet. (An XDP program would do
+    the same, but then Linux cuts super-packets apart, and drops those of headers it does not know.)
+    """
+    mark = _set(2, OWNED) + _instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
+    again = _instruction(0x61, 0x12, IFINDEX) + _set(3, TO_INGRESS) + _call(CLONE_REDIRECT)
+    first = mark + again + _set(0, ACT_STOLEN) + _EXIT
+    second = _set(2, 0) + _instruction(0x63, 0x21, MARK) + _set(0, ACT_UNSPEC) + _EXIT
+    is_second = _instruction(0x61, 0x12, MARK) + _instruction(0x15, 2, len(first) // 8, OWNED)
+    return is_second + first + second
+
+
+def hand_to_peer(index: int) -> bytes:
+    """Return the program that lets a packet come in where interface `index` has its far end."""
+    return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
+
+
+def is_control() -> bytes:
+    """Return the program that finds servers' control messages among what leaves a port.
+
+    A DCN or BCube header names its protocol in its second byte, an IPv4 header in its tenth; within
+    a tunnel it is the inner header that tells. To be used as a filter: -1 is a match, 0 is none.
+    """
+    # Loads (0x28, 0x30) take the packet from r6; one beyond its end ends the program with 0.
+    return b"".join(
+        [
+            _instruction(0xBF, 0x16),  # r6 = r1
+            _instruction(0x28, 0, 0, ETHERTYPE_AT),
+            _instruction(0x15, 0, 5, ETH_DCN),  # equal: on to the load of DCN's protocol
+            _instruction(0x55, 0, 9, ETH_IP),  # not equal: no
+            _instruction(0x30, 0, 0, IP_PROTOCOL_AT),
+            _instruction(0x55, 0, 3, IP_IN_IP),  # not equal: judge this one
+            _instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
+            _instruction(0x05, 0, 1),
+            _instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
+            _instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
+            _instruction(0x55, 0, 2, Protocol.HEART_BEAT),
+            _set(0, -1) + _EXIT,
+            _set(0, 0) + _EXIT,
+        ]
+    )
+
+
+def load(program: bytes) -> int:
+    """Return an open file that stands for a loaded program."""
+    licence = ctypes.create_string_buffer(b"GPL")
+    code = ctypes.create_string_buffer(program, len(program))
+    request = struct.pack(
+        "=IIQQIIQI",
+        *(SCHED_CLS, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
+        *(0, 0, 0, 0),
+    ) + bytes(80)
+    call = BPF_SYSCALLS.get(platform.machine())
+    if call is None:
+        raise PillarboxError(f"BPF programs cannot be loaded on a {platform.machine()} processor")
+    descriptor = _libc.syscall(call, BPF_PROG_LOAD, request, len(request))
+    if descriptor < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise PillarboxError(
+            f"the kernel refused a BPF program ({reason}): silent cuts, losses, rates and cables "
+            "between servers need one with CONFIG_NET_CLS_BPF, and root"
+        )
+    return int(descriptor)
+
+
+class Tap(NamedTuple):
+    """A place where one direction of a cable can be interfered with."""
+
+    ifindex: int  # of an interface of the fabric
+    hook: int  # INGRESS or EGRESS
+
+
+def hook(index: int) -> Message:
+    """Return the request for the place on an interface where programs are attached.
+
+    It stays when the last of them is detached: others may have theirs there.
+    """
+    body = struct.pack("=BxHiIII", 0, 0, index, CLSACT_HANDLE, CLSACT_PARENT, 0)
+    body += text(TCA_KIND, "clsact")
+    return Message(RTM_NEWQDISC, NLM_F_CREATE, body, f"prepare interface {index} for programs")
+
+
+def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:
+    """Return the request that puts a loaded program there; its file may be closed afterwards."""
+    options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
+    options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
+    body = _filter(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
+
+
+def detach(tap: Tap, priority: int, deed: str) -> Message:
+    """Return the request that takes our program of that priority away."""
+    body = _filter(tap, priority) + text(TCA_KIND, "bpf")
+    return Message(RTM_DELTFILTER, 0, body, deed)
+
+
+def classify(index: int, queue: int, band: int, program: int, deed: str) -> Message:
+    """Return the request that lets a loaded program choose what goes to a band of a queue."""
+    options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
+    options += text(TCA_BPF_NAME, "pillarbox")
+    body = _filter(Tap(index, queue), CONTROL) + text(TCA_KIND, "bpf")
+    body += attribute(TCA_OPTIONS, options)
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
+
+
+def _filter(tap: Tap, priority: int) -> bytes:
+    protocol = struct.unpack("=H", struct.pack("!H", ETH_P_ALL))[0]
+    return struct.pack("=BxHiIII", 0, 0, tap.ifindex, 1, tap.hook, priority << 16 | protocol)

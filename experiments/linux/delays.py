@@ -1,0 +1,210 @@
+"""Cables with a delay, for kernels without netem: a process that holds each frame for its time.
+
+The cable is a patch panel (see `links`) whose two ends are joined by this process: it reads frames
+at one end and writes them to the other when their time has come. Super-packets stay whole and keep
+their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB. Frames that do not
+fit into a queue of 64 MB are dropped, as by any long cable that is fed too fast.
+
+`DelayLine` is for the lab, which starts ``python -m experiments.linux.delays`` in the fabric
+and tells it of cables by lines of JSON; when the lab dies, its standard input ends and so does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from topos.base.errors import PillarboxError
+
+SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
+SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
+ETH_P_ALL = 0x0003
+PR_SET_TIMERSLACK = 29
+VNET_HEADER_BYTES = 10
+MOST_FRAME = 65536 + 14 + VNET_HEADER_BYTES
+MOST_HELD_BYTES = 64 << 20
+BATCH_FRAMES = 64  # read from one port before others have their turn
+GONE = {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
+
+
+class DelayLine:
+    """The process, as the lab sees it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def join(self, source: int, target: int, delay_s: float, jitter_s: float) -> None:
+        """Send what comes in at interface `source` out of `target`, that much later."""
+        process = self._running()
+        assert process.stdin and process.stdout
+        order = {"source": source, "target": target, "delay_s": delay_s, "jitter_s": jitter_s}
+        try:
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline().strip()
+        except OSError as error:
+            answer = str(error)
+        if answer != "ok":
+            raise PillarboxError(
+                f"a cable with a delay could not be made ({answer or 'its process ended'}): look "
+                "at the messages above, or use links without delay"
+            )
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C at the prompt is not meant for it
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+    def stop(self) -> None:
+        """End the process; the next cable starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()  # closes its input, which ends it
+
+
+class Direction:
+    """One direction of a cable: the frames under way, oldest first."""
+
+    def __init__(self, source: socket.socket, target: socket.socket) -> None:
+        self.source, self.target = source, target
+        self.delay_s = self.jitter_s = 0.0
+        self.frames: deque[tuple[float, bytes]] = deque()
+        self.held_bytes = 0
+        self.last_due = 0.0
+
+    def take(self, frame: bytes, now: float) -> None:
+        """Hold a frame until its time; frames never overtake one another."""
+        if self.held_bytes + len(frame) > MOST_HELD_BYTES:
+            return
+        jitter = random.uniform(-self.jitter_s, self.jitter_s) if self.jitter_s else 0.0
+        self.last_due = max(self.last_due, now + self.delay_s + jitter)
+        self.frames.append((self.last_due, frame))
+        self.held_bytes += len(frame)
+
+    def release(self, now: float) -> float:
+        """Send what is due; return when the next frame is."""
+        frames = self.frames
+        while frames:
+            due, frame = frames[0]
+            if due > now:
+                return due
+            frames.popleft()
+            self.held_bytes -= len(frame)
+            try:
+                self.target.send(frame)
+            except OSError as error:
+                # A full queue drops the frame, and so does a cable that was cut.
+                if error.errno not in GONE | {errno.ENOBUFS, errno.EAGAIN}:
+                    raise
+        return float("inf")
+
+
+class Element:
+    """What the process does: wait for frames, orders and the next time that is due."""
+
+    def __init__(self) -> None:
+        self.ports: dict[int, socket.socket] = {}
+        self.directions: dict[int, Direction] = {}  # by the descriptor they are read from
+        self.poll = select.epoll()
+        self.poll.register(sys.stdin.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Work until standard input ends."""
+        # A timer may otherwise be 50 us late.
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        next_due = float("inf")
+        while True:
+            wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())
+            # epoll counts in milliseconds, select in microseconds: so the one waits for the other.
+            select.select([self.poll], [], [], wait_s)
+            for descriptor, _ in self.poll.poll(0):
+                if descriptor in self.directions:
+                    self._read(descriptor)
+                elif not self._obey():
+                    return
+            now = time.monotonic()
+            next_due = min(
+                (
+                    direction.release(now)
+                    for direction in self.directions.values()
+                    if direction.frames
+                ),
+                default=float("inf"),
+            )
+
+    def _read(self, descriptor: int) -> None:
+        direction = self.directions[descriptor]
+        try:
+            for _ in range(BATCH_FRAMES):
+                direction.take(direction.source.recv(MOST_FRAME), time.monotonic())
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            # Reading the error has cleared it; a cable that is mended goes on. One that is gone
+            # stays silent.
+
+    def _obey(self) -> bool:
+        line = sys.stdin.readline()
+        if not line:
+            return False
+        order: dict[str, Any] = json.loads(line)
+        try:
+            source, target = self._port(order["source"]), self._port(order["target"])
+        except OSError as error:
+            answer = str(error)
+        else:
+            direction = self.directions.get(source.fileno())
+            if direction is None:
+                direction = self.directions[source.fileno()] = Direction(source, target)
+                self.poll.register(source.fileno(), select.EPOLLIN)
+            direction.delay_s, direction.jitter_s = order["delay_s"], order["jitter_s"]
+            answer = "ok"
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()
+        return True
+
+    def _port(self, index: int) -> socket.socket:
+        if index not in self.ports:
+            port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
+                port.setsockopt(SOL_PACKET, option, 1)
+            for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+                port.setsockopt(socket.SOL_SOCKET, option, MOST_HELD_BYTES)
+            _bind(port, index)
+            self.ports[index] = port
+        return self.ports[index]
+
+
+def _bind(port: socket.socket, index: int) -> None:
+    """Bind to an interface by its index: Python knows only names, which may change."""
+    address = struct.pack(
+        "=HHiHBB8s", socket.AF_PACKET, socket.htons(ETH_P_ALL), index, 0, 0, 0, b""
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.bind(port.fileno(), address, len(address)):
+        code = ctypes.get_errno()
+        raise OSError(code, f"interface {index}: {os.strerror(code)}")
+
+
+if __name__ == "__main__":
+    Element().run()

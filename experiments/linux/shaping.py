@@ -1,0 +1,246 @@
+"""The rate, queue, delay and loss of a cable, as a switch's port would have them.
+
+Rate is the kernel's HTB at both ends, behind a drop-tail queue. HTB it has to be: TBF cuts the
+super-packets of modern TCP apart and drops those of headers it does not know. The queue holds 100
+packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
+10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, and so
+is the burst; where that is much (from 150 Mbit/s on), the queue holds eight super-packets.
+
+Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
+in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
+cable that stands for one of 1 Gbit/s, where it is 1 ms. Behind it they would come too late, and a
+busy network would take itself for a broken one. A queue with a delay of netem's has no such band.
+
+Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
+program (see `bpf`), which every kernel has.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.linux import bpf, netlink
+from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
+from experiments.linux.namespaces import Namespace
+from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
+from topos.base.errors import PillarboxError, require
+
+RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+IFLA_GSO_MAX_SIZE = 41
+ROOT = 0xFFFFFFFF
+HTB_HANDLE, DATA_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: and 10:
+HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
+CONTROL_SHARE = 0.1  # of the rate is theirs before they have to borrow; what they leave, data has
+LINKLAYER_ETHERNET = 1
+QUEUE_PACKETS = 100
+FRAME_BYTES = 1514
+LEAST_SUPER_PACKETS = 8  # that a queue has room for
+MOST_RATE_MBIT = 1e6
+UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
+LEAST_SUPER_PACKET, MOST_SUPER_PACKET = 3000, 65536  # bytes: two segments, the kernel's limit
+UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class Delay(NamedTuple):
+    """How long a frame is under way, give or take; never reordered."""
+
+    delay_s: float
+    jitter_s: float = 0.0
+
+
+def seconds(value: str | float, what: str) -> float:
+    """Return a time written as Mininet writes it: ``5ms``, ``100us``, ``1s``.
+
+    >>> seconds("5ms", "delay")
+    0.005
+    """
+    digits = str(value).rstrip("msu")
+    unit = str(value)[len(digits) :]
+    try:
+        return float(digits) * UNITS_S[unit]
+    except (ValueError, KeyError):
+        raise PillarboxError(
+            f"{value!r} is no {what} of a link: write a number and its unit, such as 5ms or 100us"
+        ) from None
+
+
+def checked_delay(delay: str | float | None, jitter: str | float | None) -> Delay | None:
+    """Return the delay of a link, None where it has none."""
+    if not delay and not jitter:
+        return None
+    both = Delay(seconds(delay, "delay") if delay else 0.0, seconds(jitter or "0s", "jitter"))
+    require(
+        0 <= both.jitter_s <= both.delay_s <= 60,
+        f"a link's delay is at most 60s and its jitter no more than its delay, not {delay} and "
+        f"{jitter}",
+    )
+    return both
+
+
+def super_packet_bytes(rate_mbit: float | None) -> int:
+    """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
+
+    >>> super_packet_bytes(10), super_packet_bytes(100), super_packet_bytes(None)
+    (3000, 12500, 65536)
+    """
+    if rate_mbit is None:
+        return MOST_SUPER_PACKET
+    return min(MOST_SUPER_PACKET, max(LEAST_SUPER_PACKET, int(rate_mbit * 125)))
+
+
+def bound_super_packets(index: int, size: int) -> Message:
+    """Return the request that bounds what TCP hands to an interface at once.
+
+    It is for the interface that programs send by. A port below that would cut apart what is larger,
+    and cannot where it has a header that Linux does not know.
+    """
+    body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, size)
+    return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
+
+
+def limited(
+    index: int,
+    rate_mbit: float | None,
+    delay: Delay | None,
+    queue_packets: int | None = None,
+    frame_bytes: int = FRAME_BYTES,
+) -> list[Message]:
+    """Return the requests that give an interface a rate, a queue of its own, and netem's delay.
+
+    The queue is for that many packets of `frame_bytes`.
+
+
+    The rate counts Ethernet frames with their 14-byte headers: TCP's goodput over packets of 1500
+    bytes is 95.6 % of it.
+    """
+    packets = QUEUE_PACKETS if queue_packets is None else int(queue_packets)
+    require(packets >= 1, f"a link's queue holds at least one packet, not {queue_packets}")
+    if rate_mbit is None:
+        return [_delayed(index, ROOT, delay, packets, UNLIMITED_MBIT)] if delay else []
+    require(
+        0 < rate_mbit <= MOST_RATE_MBIT,
+        f"a link's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
+    )
+    deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
+    bytes_s = int(rate_mbit * 125_000)
+    size = super_packet_bytes(rate_mbit)
+    usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
+    rate = _one_class(index, usual, bytes_s, size, deed)
+    if delay:
+        return [*rate, _delayed(index, HTB_CLASS, delay, packets, rate_mbit)]
+    control_bytes_s = int(bytes_s * CONTROL_SHARE)
+    limit = struct.pack("=I", max(packets * frame_bytes, LEAST_SUPER_PACKETS * size))
+    share = (bytes_s - control_bytes_s, bytes_s)
+    return [
+        *rate,
+        _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed),
+        _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, priority=1),
+        _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, "bfifo", limit, deed),
+        bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
+    ]
+
+
+def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
+    """Return the requests that let an interface send at that rate and nothing else of it.
+
+    What it is behind it may catch up, up to so many bytes, at once.
+    """
+    return _one_class(index, HTB_CLASS, bytes_s, catch_up_bytes, f"pace interface {index}")
+
+
+def unlimited(index: int) -> list[Message]:
+    """Return the request that takes an interface's rate and delay away."""
+    deed = f"take the limits of interface {index} away"
+    return [Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), deed)]
+
+
+@functools.cache
+def kernel_has_netem() -> bool:
+    """Tell whether the kernel has netem, by trying it on an interface that nobody uses."""
+    namespace = Namespace()
+    try:
+        namespace.netlink.send(limited(1, None, Delay(1e-3)))
+    except netlink.NetlinkError:
+        return False
+    finally:
+        namespace.close()
+    return True
+
+
+def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: float) -> Message:
+    """Return the request for netem's queue, which holds what is under way and what waits."""
+    under_way = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
+    ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
+    data = struct.pack("=IIIIII", ticks, packets + under_way, 0, 0, 0, jitter_ticks)
+    deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
+    return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
+
+
+def _one_class(index: int, usual: int, bytes_s: int, size: int, deed: str) -> list[Message]:
+    """Return the requests for HTB with a class below its root; `usual` has what no filter finds."""
+    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
+    return [
+        _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _class(index, HTB_CLASS, HTB_HANDLE, (bytes_s, bytes_s), size, deed),
+    ]
+
+
+def _class(
+    index: int,
+    handle: int,
+    parent: int,
+    rates_bytes_s: tuple[int, int],
+    size: int,
+    deed: str,
+    priority: int = 0,
+) -> Message:
+    """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
+
+    Bursts and turns are of one super-packet.
+    """
+    rate, most = rates_bytes_s
+    burst = _ticks(size / most)
+    limits = _rate_spec(rate) + _rate_spec(most)
+    limits += struct.pack("=IIIII", _ticks(size / rate), burst, size, 0, priority)
+    options = attribute(TCA_HTB_PARMS, limits)
+    options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
+    options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", most))
+    return _new(RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
+
+
+@functools.cache
+def _finds_control() -> int:
+    """Load the program of `bpf.is_control`, for as long as this process lives."""
+    return bpf.load(bpf.is_control())
+
+
+def _new(
+    request: int, index: int, handle: int, parent: int, kind: str, options: bytes, deed: str
+) -> Message:
+    body = _tc(index, handle, parent) + text(TCA_KIND, kind) + attribute(TCA_OPTIONS, options)
+    return Message(request, NLM_F_CREATE | NLM_F_EXCL, body, deed)
+
+
+def _tc(index: int, handle: int, parent: int) -> bytes:
+    return struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
+
+
+def _rate_spec(bytes_s: int) -> bytes:
+    """Return the kernel's tc_ratespec; rates beyond its 32 bits stand in an attribute of theirs."""
+    return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, -1, 0, min(bytes_s, 0xFFFFFFFF))
+
+
+def _ticks(duration_s: float) -> int:
+    return round(duration_s * _ticks_per_s())
+
+
+@functools.cache
+def _ticks_per_s() -> float:
+    """Return how fast the kernel's packet scheduler counts."""
+    words = Path("/proc/net/psched").read_text().split()
+    tick_ns, unit_ns = int(words[0], 16), int(words[1], 16)
+    return 1e6 * tick_ns / unit_ns

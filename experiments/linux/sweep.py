@@ -1,0 +1,309 @@
+"""Labs without a sandbox: what each has made is on record, so that a dead one can be swept away.
+
+A lab that needs the machine's own network cannot be in a sandbox (see `sandbox`). It then makes
+itself a *run*: a folder ``/run/pillarbox/<slot>`` of its own, with a record that it keeps locked.
+Everything it makes bears the slot's number and nothing else does:
+
+- its links in the machine's namespace are in device group ``FIRST_GROUP + slot``;
+- its processes are in a cgroup of that number, which they do not leave by themselves;
+- its hosts' namespaces have no names and vanish with its processes.
+
+The kernel releases the lock when the lab's own process dies, however it dies: a record that can be
+locked is of a dead run. A small process that waits for just that then sweeps it; should it have
+been killed too, `sweep` does (``pillarbox clean``). Sweeping ends the run's processes, deletes its
+links and removes the folder. It never goes by the name of anything and never touches a run whose
+lock is held.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from experiments.linux import netlink
+from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
+from topos.base.errors import PillarboxError, require
+
+RUNS = Path("/run/pillarbox")
+SLOTS = range(1, 1000)  # 0 is for networks that are made without a run
+RECORD = "record.json"
+CGROUP = "pillarbox-"
+TIME_LIMIT_S = 10.0
+# Of cgroups version 1, hierarchies that limit nothing by themselves.
+VERSION_1 = ("freezer", "pids")
+
+# The records of this process's own runs, by slot: closing one, as a look at it from here would,
+# gives up its lock.
+_mine: dict[int, IO[str]] = {}
+
+
+class Leftover(NamedTuple):
+    """What a dead run left, in numbers."""
+
+    slot: int
+    command: str
+    processes: int
+    links: int
+
+    def __str__(self) -> str:
+        return f"run {self.slot} ({self.command}): {self.processes} processes, {self.links} links"
+
+
+class Run:
+    """A lab on record, from `begin` to `end`."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.folder = RUNS / str(slot)
+        self._home: Path | None = None
+        self._watcher = 0
+
+    @classmethod
+    def begin(cls) -> Run:
+        """Put this process, and all it will start and make, on record."""
+        require(os.geteuid() == 0, "a network that runs needs root: use sudo")
+        RUNS.mkdir(mode=0o700, exist_ok=True)
+        for slot in SLOTS:
+            record = _claimed(slot)
+            if record is not None:
+                _mine[slot] = record
+                json.dump({"command": " ".join(sys.argv), "pid": os.getpid()}, record)
+                record.flush()
+                run = cls(slot)
+                run._watcher = _watch(slot)
+                run._move_in()
+                use_slot(slot)
+                return run
+        raise PillarboxError(
+            f"{len(SLOTS)} labs are running or were left behind: pillarbox clean removes dead ones"
+        )
+
+    def _move_in(self) -> None:
+        hierarchy = _hierarchy()
+        if hierarchy is not None:
+            self._home = hierarchy.current
+            group = hierarchy.group(self.slot)
+            if group.is_dir():
+                _empty(group, self.slot)
+            else:
+                group.mkdir()
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def end(self) -> None:
+        """End the run's other processes, delete its links and take it off the record."""
+        if self._home is not None:
+            (self._home / "cgroup.procs").write_text(str(os.getpid()))
+        os.kill(self._watcher, signal.SIGKILL)
+        os.waitpid(self._watcher, 0)
+        _remove(self.slot)
+        _mine.pop(self.slot).close()
+
+
+def _watch(slot: int) -> int:
+    """Start the process that sweeps the run when its owner has died; return its id."""
+    watcher = os.fork()
+    if watcher:
+        return watcher
+    try:
+        os.setsid()
+        nowhere = os.open("/dev/null", os.O_RDWR)
+        for descriptor in range(3):  # whoever reads our output must not wait for this process
+            os.dup2(nowhere, descriptor)
+        with (RUNS / str(slot) / RECORD).open("a+") as record:
+            fcntl.lockf(record, fcntl.LOCK_EX)  # waits
+            if os.fstat(record.fileno()).st_nlink:
+                _remove(slot)
+    finally:
+        os._exit(0)
+
+
+@contextmanager
+def running() -> Iterator[Run]:
+    """Be on record for as long as a block runs."""
+    run = Run.begin()
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+def dead_runs() -> Iterator[tuple[int, IO[str]]]:
+    """Yield the slot of each run whose process is dead, and its record, which is then locked."""
+    for slot in _recorded():
+        record = _locked(RUNS / str(slot)) if slot not in _mine else None
+        if record is not None:
+            yield slot, record
+
+
+def living_runs() -> list[int]:
+    """Return the slots of the runs whose locks are held."""
+    dead = []
+    for slot, record in dead_runs():
+        record.close()
+        dead.append(slot)
+    return [slot for slot in _recorded() if slot not in dead]
+
+
+def _recorded() -> list[int]:
+    return sorted(int(folder.name) for folder in RUNS.glob("*") if folder.name.isdecimal())
+
+
+def sweep(*, remove: bool = True) -> list[Leftover]:
+    """Return what dead runs left behind, and remove it."""
+    found = []
+    for slot, record in dead_runs():
+        with record:
+            hierarchy = _hierarchy()
+            processes = _processes(hierarchy.group(slot)) if hierarchy else []
+            found.append(Leftover(slot, _command(record), len(processes), len(_links(slot))))
+            if remove:
+                _remove(slot)
+    return found
+
+
+def unexplained() -> list[str]:
+    """Return what bears a run's mark though there is no record of the run: after a sweep, nothing.
+
+    It tells only of what can be told from anybody else's.
+    """
+    recorded = _recorded()
+    strays = [
+        f"link {link.name}"
+        for link in fabric().netlink.links()
+        if link.group - FIRST_GROUP in SLOTS and link.group - FIRST_GROUP not in recorded
+    ]
+    hierarchy = _hierarchy()
+    if hierarchy is not None and RUNS.is_dir():
+        all_groups = hierarchy.top.glob(hierarchy.group("*").name)
+        groups = set(all_groups) - {hierarchy.group(slot) for slot in recorded}
+        strays += [f"cgroup {group}" for group in sorted(groups)]
+    return strays
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def _claimed(slot: int) -> IO[str] | None:
+    """Return the locked record of a slot that nobody had, or None."""
+    folder = RUNS / str(slot)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return None
+    return _locked(folder)
+
+
+def _locked(folder: Path) -> IO[str] | None:
+    """Return a run's record, locked, or None where its lock is held or it is gone.
+
+    A lock of this kind belongs to the process: what it forks does not hold it.
+    """
+    try:
+        record = (folder / RECORD).open("a+")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.lockf(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        record.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return None
+        raise
+    if not os.fstat(record.fileno()).st_nlink:  # swept between the two
+        record.close()
+        return None
+    return record
+
+
+def _command(record: IO[str]) -> str:
+    record.seek(0)
+    try:
+        return str(json.load(record)["command"])
+    except (ValueError, KeyError, TypeError):  # killed before it was written
+        return "killed while it began"
+
+
+# -- what a run has ----------------------------------------------------------------------------
+
+
+class Hierarchy(NamedTuple):
+    """A tree of cgroups: where it is mounted, and where in it this process is."""
+
+    top: Path
+    current: Path
+
+    def group(self, slot: int | str) -> Path:
+        """Return where a run's cgroup is, or would be.
+
+        Cgroups are the machine's, /run may be a container's own: the name tells which /run's.
+        """
+        folder = RUNS.stat()
+        return self.top / f"{CGROUP}{folder.st_dev:x}.{folder.st_ino:x}-{slot}"
+
+
+def _hierarchy() -> Hierarchy | None:
+    """Return the tree that runs are kept in, None on a machine that has none."""
+    tops = {}
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            tops[""] = Path(place)
+        elif kind == "cgroup":
+            tops |= {name: Path(place) for name in options.split(",") if name in VERSION_1}
+    for name in ("", *VERSION_1):
+        if name in tops and os.access(tops[name], os.W_OK):
+            for line in Path("/proc/self/cgroup").read_text().splitlines():
+                _, controllers, path = line.split(":", 2)
+                if name in controllers.split(","):
+                    return Hierarchy(tops[name], tops[name] / path.lstrip("/"))
+    return None
+
+
+def _links(slot: int) -> list[netlink.Link]:
+    return [link for link in fabric().netlink.links() if link.group == FIRST_GROUP + slot]
+
+
+def _processes(group: Path) -> list[int]:
+    try:
+        return [int(line) for line in (group / "cgroup.procs").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _remove(slot: int) -> None:
+    """End what is in the run's cgroup, then delete its links, then its folder."""
+    hierarchy = _hierarchy()
+    group = hierarchy.group(slot) if hierarchy else None
+    if group is not None and group.is_dir():
+        _empty(group, slot)
+        group.rmdir()
+    fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
+    shutil.rmtree(RUNS / str(slot), ignore_errors=True)
+
+
+def _empty(group: Path, slot: int) -> None:
+    deadline = time.monotonic() + TIME_LIMIT_S
+    all_at_once = group / "cgroup.kill"  # version 2, Linux 5.14
+    while processes := _processes(group):
+        if all_at_once.exists():
+            all_at_once.write_text("1")
+        else:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        require(
+            time.monotonic() < deadline,
+            f"processes {processes} of run {slot} do not die within {TIME_LIMIT_S:g} s: look at "
+            "what they wait for (ps -o pid,stat,wchan,args)",
+        )
+        time.sleep(0.01)

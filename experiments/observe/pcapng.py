@@ -1,0 +1,136 @@
+"""The pcapng file format, as far as captures of several ports need it.
+
+A file is a row of blocks: one for the section, with a comment, one for each interface, one for
+each frame (Internet-Draft draft-ietf-opsawg-pcapng). Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from topos.base.errors import PillarboxError
+
+SECTION, INTERFACE, FRAME = 0x0A0D0D0A, 1, 6
+BYTE_ORDER = 0x1A2B3C4D
+ETHERNET = 1
+END_OF_OPTIONS, COMMENT, NAME, RESOLUTION, FLAGS = 0, 1, 2, 9, 2
+NANOSECONDS = 9
+INCOMING, OUTGOING = 1, 2  # in the lowest bits of a frame's flags
+_BLOCK = struct.Struct("<II")
+_FRAME = struct.Struct("<IIIII")  # interface, time (high, low), lengths captured and on the wire
+
+
+class Interface(NamedTuple):
+    """Where frames were captured."""
+
+    name: str
+    longest: int  # bytes kept of a frame
+
+
+class Captured(NamedTuple):
+    """A frame of a capture."""
+
+    interface: str
+    at_ns: int
+    data: bytes
+    length: int  # on the wire
+    outgoing: bool
+
+
+class Writer:
+    """Writes a capture, frame by frame."""
+
+    def __init__(self, file: BinaryIO, interfaces: Iterable[Interface], comment: str = "") -> None:
+        self._file = file
+        body = struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1)
+        self._block(SECTION, body + _options((COMMENT, comment.encode()) if comment else ()))
+        for interface in interfaces:
+            body = struct.pack("<HHI", ETHERNET, 0, interface.longest)
+            named = _options((NAME, interface.name.encode()), (RESOLUTION, bytes([NANOSECONDS])))
+            self._block(INTERFACE, body + named)
+
+    def write(
+        self, interface: int, at_ns: int, data: bytes, *, outgoing: bool, length: int = 0
+    ) -> None:
+        """Add a frame, of which `data` may be the beginning."""
+        head = _FRAME.pack(
+            interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), max(length, len(data))
+        )
+        flags = struct.pack("<I", OUTGOING if outgoing else INCOMING)
+        self._block(FRAME, head + _padded(data) + _options((FLAGS, flags)))
+
+    def _block(self, kind: int, body: bytes) -> None:
+        size = 12 + len(body)
+        self._file.write(_BLOCK.pack(kind, size) + body + struct.pack("<I", size))
+
+
+class Reader:
+    """Reads what `Writer` writes; iterating gives the frames.
+
+    Attributes
+    ----------
+    comment : str
+        The section's.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._blocks = _blocks(file)
+        kind, body = next(self._blocks, (0, b""))
+        if kind != SECTION or len(body) < 16:
+            raise PillarboxError("this is no pcapng file: make one with pillarbox capture")
+        self.comment = dict(_read_options(body[16:])).get(COMMENT, b"").decode(errors="replace")
+        self._names: list[str] = []
+
+    def __iter__(self) -> Iterator[Captured]:
+        for kind, body in self._blocks:
+            if kind == INTERFACE:
+                options = dict(_read_options(body[8:]))
+                self._names.append(options.get(NAME, b"").decode(errors="replace"))
+            elif kind == FRAME and len(body) >= _FRAME.size:
+                yield self._frame(body)
+
+    def _frame(self, body: bytes) -> Captured:
+        interface, high, low, kept, length = _FRAME.unpack_from(body)
+        data = body[_FRAME.size : _FRAME.size + kept]
+        if interface >= len(self._names) or len(data) < kept:
+            raise PillarboxError("the capture is damaged: capture anew")
+        options = dict(_read_options(body[_FRAME.size + kept + -kept % 4 :]))
+        flags = int.from_bytes(options.get(FLAGS, b""), "little")
+        return Captured(
+            self._names[interface], high << 32 | low, data, length, flags & 3 == OUTGOING
+        )
+
+
+def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield kind and body of each block; a last one that is not whole was still being written."""
+    while len(head := file.read(_BLOCK.size)) == _BLOCK.size:
+        kind, size = _BLOCK.unpack(head)
+        body = file.read(max(0, size - 12))
+        if size < 12 or size % 4 or len(file.read(4)) < 4:
+            return
+        yield kind, body
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+def _options(*options: tuple[int, bytes] | tuple[()]) -> bytes:
+    written = b"".join(
+        struct.pack("<HH", option[0], len(option[1])) + _padded(option[1])
+        for option in options
+        if option
+    )
+    return written + bytes(4) if written else b""
+
+
+def _read_options(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack_from("<HH", data, at)
+        if code == END_OF_OPTIONS:
+            return
+        yield code, data[at + 4 : at + 4 + size]
+        at += 4 + size + -size % 4

@@ -1,0 +1,149 @@
+"""Captures what passes ports of a running lab, all of them into one file.
+
+Each port has a packet socket in its server's network namespace; frames bear the kernel's own
+moments, so that those of different ports can be put in order. What programs at the ports forward
+is seen as well, once when it comes in and once when it goes out.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import BinaryIO, NamedTuple
+
+from experiments.observe.pcapng import Interface, Writer
+from hosts.live.namespace import enter
+from hosts.wire.dcn import Protocol
+from hosts.wire.frame import ETH_DCN
+
+ETH_P_ALL = 3
+SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
+SOL_PACKET, PACKET_STATISTICS = 263, 6
+BUFFER_BYTES = 8 << 20
+BATCH = 256
+WAIT_S = 0.25
+_TIMESPEC = struct.Struct("@qq")
+_STATISTICS = struct.Struct("=II")  # frames that came, and that found no room
+_PROTOCOL_AT = 14 + 1  # behind Ethernet's header, in DCN's and BCube's
+
+
+class Tapped(NamedTuple):
+    """A port to capture at."""
+
+    title: str  # in the capture: who it belongs to
+    interface: str
+    namespace: int  # of its server, as an open file
+
+
+class Counts(NamedTuple):
+    """What became of the frames."""
+
+    written: int
+    missed: int  # they came faster than they could be written
+
+
+def capture(
+    ports: Sequence[Tapped],
+    file: BinaryIO,
+    *,
+    comment: str = "",
+    seconds: float | None = None,
+    frames: int | None = None,
+    longest: int = 65535,
+    heart_beats: bool = True,
+    begun: Callable[[], object] = lambda: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Counts:
+    """Capture at these ports until enough time is over, or frames are there, or it is stopped.
+
+    `begun` is called when nothing is missed any more; what came before the end is in the file.
+    """
+    writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
+    written = 0
+    end = None if seconds is None else time.monotonic() + seconds
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(_tap(port)) for port in ports]
+        poll = select.epoll()
+        stack.callback(poll.close)
+        for one in sockets:
+            poll.register(one.fileno(), select.EPOLLIN)
+        numbers = {one.fileno(): number for number, one in enumerate(sockets)}
+
+        taken = [0] * len(sockets)
+
+        def write(number: int) -> bool:
+            """Write some of what has come to a port; tell whether there was anything."""
+            nonlocal written
+            before = taken[number]
+            for at_ns, data, length, outgoing in _read(sockets[number], longest):
+                taken[number] += 1
+                if heart_beats or not _is_heart_beat(data):
+                    writer.write(number, at_ns, data, outgoing=outgoing, length=length)
+                    written += 1
+            return taken[number] > before
+
+        begun()
+        while not stopped() and (frames is None or written < frames):
+            left = WAIT_S if end is None else min(WAIT_S, end - time.monotonic())
+            if left <= 0:
+                break
+            for descriptor, _ in poll.poll(left):
+                write(numbers[descriptor])
+        missed = 0
+        for number, one in enumerate(sockets):
+            came, lost = _statistics(one)
+            missed += lost
+            while (frames is None or written < frames) and taken[number] < came - lost:
+                if not write(number):
+                    break
+    file.flush()
+    return Counts(written, missed)
+
+
+@contextmanager
+def _tap(port: Tapped) -> Iterator[socket.socket]:
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        enter(port.namespace)
+        # Bound in the first place: a socket for all ports would hear the others before.
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        made.bind((port.interface, ETH_P_ALL))
+    finally:
+        enter(home)
+        os.close(home)
+    with made:
+        yield made
+
+
+def _read(tap: socket.socket, longest: int) -> Iterator[tuple[int, bytes, int, bool]]:
+    """Yield moment, bytes, length on the wire and direction of the frames that are there."""
+    for _ in range(BATCH):
+        try:
+            data, notes, _, place = tap.recvmsg(65600, 64)
+        except OSError:  # nothing more; or the port is down
+            return
+        at_ns = time.time_ns()
+        for level, kind, value in notes:
+            if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                seconds, rest = _TIMESPEC.unpack(value[: _TIMESPEC.size])
+                at_ns = seconds * 1_000_000_000 + rest
+        yield at_ns, data[:longest], len(data), place[2] == socket.PACKET_OUTGOING
+
+
+def _is_heart_beat(data: bytes) -> bool:
+    ours = data[12:14] == ETH_DCN.to_bytes(2, "big")
+    return ours and data[_PROTOCOL_AT : _PROTOCOL_AT + 1] == bytes([Protocol.HEART_BEAT])
+
+
+def _statistics(tap: socket.socket) -> tuple[int, int]:
+    """Return how many frames came to a socket so far, and how many of them it had no room for."""
+    told = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+    came, lost = _STATISTICS.unpack(told)
+    return came, lost

@@ -1,0 +1,210 @@
+"""The ways of packets, put together from a capture of many ports, and held against the routing.
+
+A packet is known by what relays do not change: its IP packet without TTL and checksum, whatever
+headers carry it. MAC addresses are arithmetic, so each frame says from which server to which it
+goes. In the order of their moments, the hops of one packet are its way.
+
+Super-packets that TCP hands to the kernel whole may be cut on the way, when they pass through
+Python: such a packet is seen in part only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from experiments.observe.pcapng import Captured
+from hosts.base.algorithms import algorithms, route
+from hosts.base.failures import Failures
+from hosts.wire import bcube
+from hosts.wire.bcube import BCubeHeader
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from hosts.wire.layout import WireError
+from topos.base.topology import Topology
+
+ETHERNET_BYTES = 14
+PORT_SHIFT = 32  # in a MAC address taken as a number: below it the node
+COMPUTED, PARALLEL = "as computed", "another of the disjoint paths"
+DIFFERS, PARTLY, LOST = "differs", "seen in part", "not seen to arrive"
+
+Hop = tuple[int, int]
+
+
+class Packet(NamedTuple):
+    """An applications' packet as one frame carries it."""
+
+    identity: bytes
+    source: int  # IPv4 addresses
+    destination: int
+
+
+@dataclass
+class Trail:
+    """What was seen of one packet."""
+
+    packet: Packet
+    # Hops in the order in which they were seen first. A port shows a hop once, and whoever captured
+    # at both its ends sees it twice.
+    sent: list[Hop] = field(default_factory=list)
+    arrived: list[Hop] = field(default_factory=list)
+
+    @property
+    def hops(self) -> list[Hop]:
+        """The packet's hops; of one that was seen at both ends, the sender's sight counts."""
+        extra = Counter(self.arrived) - Counter(self.sent)
+        found = list(self.sent)
+        for hop in self.arrived:  # where only the receiver's port was captured
+            if extra[hop]:
+                extra[hop] -= 1
+                found.append(hop)
+        return _chained(found)
+
+    @property
+    def servers(self) -> list[int]:
+        """The servers passed, as far as the hops follow one another."""
+        hops = self.hops
+        return [hops[0][0], *(peer for _, peer in hops)] if hops else []
+
+    @property
+    def whole(self) -> bool:
+        """Whether each hop begins where the one before it ended."""
+        return all(a[1] == b[0] for a, b in zip(self.hops, self.hops[1:], strict=False))
+
+
+class Row(NamedTuple):
+    """Packets from one server to another that went the same way."""
+
+    source: int
+    destination: int
+    servers: tuple[int, ...]
+    verdict: str
+    packets: int
+
+
+def trails(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Trail], Counter[str]]:
+    """Return the trails of a capture's packets, and what else was in it by kind."""
+    found: dict[bytes, Trail] = {}
+    others: Counter[str] = Counter()
+    for frame in sorted(frames, key=lambda one: one.at_ns):
+        hop = _hop(topology, frame.data)
+        try:
+            packet = _packet(frame.data)
+        except WireError as error:
+            others[f"refused: {error.reason}"] += 1
+            continue
+        if hop is None or isinstance(packet, str):
+            others[packet if isinstance(packet, str) else "of no server"] += 1
+            continue
+        trail = found.setdefault(packet.identity, Trail(packet))
+        (trail.sent if frame.outgoing else trail.arrived).append(hop)
+    return list(found.values()), others
+
+
+def judged(
+    topology: Topology, found: Iterable[Trail], routing: str, failures: Failures
+) -> list[Row]:
+    """Return the ways that packets took, each with what the routing says of it."""
+
+    @cache
+    def ways(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
+        both = (
+            route(topology, routing, source, destination, failures, several=several).paths
+            for several in (False, True)
+        )
+        usual, all_ = ([list(path.servers) for path in paths] for paths in both)
+        return usual, all_
+
+    counts: Counter[tuple[int, int, tuple[int, ...], str]] = Counter()
+    for trail in found:
+        ends = (_server(topology, trail.packet.source), _server(topology, trail.packet.destination))
+        servers = trail.servers
+        if not servers or None in ends:
+            continue
+        source, destination = int(ends[0] or 0), int(ends[1] or 0)
+        if not trail.whole or servers[0] != source:
+            verdict = PARTLY
+        elif servers[-1] != destination:
+            verdict = LOST
+        elif routing not in algorithms(topology):
+            verdict = ""
+        else:
+            usual, every = ways(source, destination)
+            verdict = COMPUTED if servers in usual else PARALLEL if servers in every else DIFFERS
+        counts[source, destination, tuple(servers), verdict] += 1
+    return [Row(*key, packets) for key, packets in sorted(counts.items())]
+
+
+def _chained(hops: list[Hop]) -> list[Hop]:
+    """Return hops in an order in which each begins where the last ended, where there is one.
+
+    Ports of different servers may show a hop's receipt and the next sending in either order.
+    """
+    left = list(hops)
+    chained: list[Hop] = []
+    while left:
+        at = chained[-1][1] if chained else _first(left)
+        following = next((hop for hop in left if hop[0] == at), left[0])
+        left.remove(following)
+        chained.append(following)
+    return chained
+
+
+def _first(hops: list[Hop]) -> int:
+    """Return the server that sends and did not receive before, else that of the first hop."""
+    receivers = Counter(peer for _, peer in hops)
+    senders = Counter(server for server, _ in hops)
+    origins = (server for server, _ in hops if senders[server] > receivers[server])
+    return next(origins, hops[0][0])
+
+
+def _hop(topology: Topology, frame: bytes) -> Hop | None:
+    """Return from which server to which a frame goes."""
+    ends = []
+    for octets in (frame[6:12], frame[:6]):
+        number = int.from_bytes(octets, "big")
+        node, port = number % (1 << PORT_SHIFT), number >> PORT_SHIFT & 0xFF
+        if node >= topology.servers or topology.mac_number(node, port) != number:
+            return None
+        ends.append(node)
+    return ends[0], ends[1]
+
+
+def _packet(frame: bytes) -> Packet | str:
+    """Return the applications' packet in a frame, or what kind of frame it is instead."""
+    kind, data = int.from_bytes(frame[12:14], "big"), frame[ETHERNET_BYTES:]
+    if kind == ETH_DCN:
+        parse = BCubeHeader.parse if data[:1] >= bytes([bcube.VERSION << 4]) else DcnHeader.parse
+        header, data = parse(data)
+        if header.protocol != Protocol.IPV4:
+            return _message(header.protocol)
+    elif kind != ETH_IP:
+        return f"ethertype 0x{kind:04x}"
+    inner, body = Ipv4Header.parse(data)
+    if inner.protocol == IP_IN_IP:
+        data = body
+        inner, body = Ipv4Header.parse(data)
+    if inner.protocol in set(Protocol):
+        return _message(inner.protocol)
+    return Packet(inner._replace(ttl=0).pack(body), inner.source, inner.destination)
+
+
+def _message(protocol: int) -> str:
+    return next((one.name.lower().replace("_", " ") for one in Protocol if one == protocol), "?")
+
+
+def _server(topology: Topology, ipv4: int) -> int | None:
+    server: int = topology.server_of_ipv4(ipv4)
+    return server if 0 <= server < topology.servers and topology.ipv4(server) == ipv4 else None
+
+
+def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a line for each row."""
+    for row in rows:
+        way = " ".join(map(topology.address, row.servers))
+        ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
+        yield f"{row.packets:>8}  {ends:<20} {way:<40} {row.verdict}".rstrip()

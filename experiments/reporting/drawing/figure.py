@@ -1,0 +1,334 @@
+"""The picture of a network: what its `layout` says, in matplotlib's shapes.
+
+Every length is in units of the layout until the very end: the axes fill the figure, and one unit
+is `inches` long in both directions. So sizes of text can be compared with those of nodes before
+anything is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, FancyBboxPatch, Patch, PathPatch, Rectangle
+from matplotlib.path import Path as Curve
+from matplotlib.textpath import text_to_path
+
+from experiments.reporting.drawing.curves import Obstacles, control_points
+from topos.base.layout import Disc, Layout, Point
+from topos.base.topology import Cable, Topology
+
+# Okabe and Ito's colours, which the colour-blind tell apart; yellow left out, too pale for lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
+STYLES = ("solid", "dashed", "dashdot", "dotted")
+Dashes = Literal["solid"] | tuple[float, Sequence[float]]
+DASHES: dict[str, Dashes] = {
+    "solid": "solid",
+    "dashed": (0, (5, 2)),
+    "dashdot": (0, (6, 1.5, 1.2, 1.5)),
+    "dotted": (0, (1.5, 1.5)),
+}
+INK, PAPER, FRAME, FRAME_EDGE = "#222222", "#FFFFFF", "#F4F4F1", "#C9C9C2"
+SERVER_FILL, SWITCH_FILL = "#FFFFFF", "#FFE9B8"
+
+SERVER_RADIUS = 0.41
+SWITCH_HEIGHT = 0.72
+MARGIN = 0.9  # around everything
+INCHES = 0.42  # of a unit, in a drawing that is not too wide
+MOST_INCHES = 42.0
+POINTS = 72.0  # to the inch
+LABEL, NOTE, CAPTION = 8.5, 9.5, 11.0  # largest sizes of text, in points
+SMALLEST = 2.2  # size below which a label is left out
+
+
+class Sample(NamedTuple):
+    """An entry of the legend: what a cable of that look means."""
+
+    text: str
+    colour: str
+    style: Dashes = "solid"
+    width: float = 1.4
+
+
+def topology_figure(
+    topology: Topology,
+    *,
+    title: bool = True,
+    width_of: Callable[[Cable], float] | None = None,
+    colour_of: Callable[[Cable], str] | None = None,
+    legend: Sequence[Sample] | None = None,
+) -> Figure:
+    """Return the network's picture, for a file or for a report to add to.
+
+    Parameters
+    ----------
+    title : bool
+        Whether the network's name and counts stand above it.
+    width_of, colour_of : callable, optional
+        Give a cable's width in points and its colour, such as by its load; by default all are
+        equally wide and coloured by level, as the legend then says.
+    legend : sequence of Sample, optional
+        What the legend says instead.
+    """
+    picture = Picture(topology)
+    picture.draw_frames()
+    for cable in topology.links():
+        picture.draw_cable(
+            cable,
+            width_of(cable) if width_of else 1.1,
+            colour_of(cable) if colour_of else COLOURS[cable.level % len(COLOURS)],
+        )
+    picture.draw_nodes()
+    if title:
+        picture.draw_title()
+    if legend is not None:
+        picture.draw_legend(legend)
+    elif colour_of is None:
+        picture.draw_legend(picture.level_samples())
+    return picture.finished()
+
+
+def text_width(text: str, size: float) -> float:
+    """Return how wide the text is, in points."""
+    font = FontProperties(size=size)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+@dataclass
+class Picture:
+    """A figure in the making."""
+
+    topology: Topology
+    layout: Layout = field(init=False)
+    places: list[tuple[int, Point]] = field(init=False)  # every drawn node, repeated ones last
+
+    def __post_init__(self) -> None:
+        topology = self.topology
+        self.layout = layout = topology.layout()
+        self.places = [*sorted(layout.positions.items()), *sorted(layout.repeated.items())]
+        centres = [point for _, point in self.places]
+        self.levels: set[int] = set()
+        corners = self._corners(centres)
+        self.low, self.high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
+        self.inches = min(INCHES, MOST_INCHES / float((self.high - self.low).max()))
+        # What stands around a large drawing is to be read when the whole is looked at.
+        sides = (self.high - self.low) * self.inches
+        self.magnified = float(np.clip(sides.max() / 14, 1.0, 2.4))
+        self.switch_widths = self._switch_widths()
+        self.obstacles = self._obstacles(centres)
+        self.figure = Figure()
+        self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set_axis_off()
+
+    def _corners(self, centres: list[Point]) -> np.ndarray:
+        """Return points between which everything lies."""
+        points = [*centres]
+        for (x, y), text in self.layout.notes:
+            half = 0.13 * len(text)
+            points += [(x - half, y), (x + half, y)]
+        for frame in self.layout.frames:
+            if isinstance(frame, Disc):
+                x, y = frame.centre
+                points += [(x - frame.radius, y - frame.radius)]
+                points += [(x + frame.radius, y + frame.radius)]
+        return np.array(points)
+
+    def units(self, points: float) -> float:
+        """Return a length in points as one in the layout's units."""
+        return points / POINTS / self.inches
+
+    def is_server(self, node: int) -> bool:
+        """Tell servers from switches."""
+        return node < self.topology.servers
+
+    def _switch_widths(self) -> dict[int, float]:
+        """Return each switch's width: that of its label, where its row leaves so much room."""
+        rows: dict[float, list[tuple[float, int]]] = {}
+        for node, (x, y) in self.places:
+            rows.setdefault(round(y, 3), []).append((x, node))
+        widths = {}
+        for row in rows.values():
+            row.sort()
+            for i, (x, node) in enumerate(row):
+                if self.is_server(node):
+                    continue
+                sides = [row[j] for j in (i - 1, i + 1) if 0 <= j < len(row)]
+                rooms = [
+                    2 * (abs(x - side) - SERVER_RADIUS) if self.is_server(other) else abs(x - side)
+                    for side, other in sides
+                ]
+                label = self.topology.switch_label(node - self.topology.servers)
+                wish = max(0.9, self.units(text_width(label, LABEL)) + 0.35)
+                widths[node] = max(min([wish, *(0.82 * room for room in rooms)]), 0.3)
+        return widths
+
+    def _obstacles(self, centres: list[Point]) -> Obstacles:
+        """Return all nodes, in the order of `places`, then the notes."""
+        halves, radii = [], []
+        for node, _ in self.places:
+            server = self.is_server(node)
+            halves.append((0, 0) if server else (self.switch_widths[node] / 2, SWITCH_HEIGHT / 2))
+            radii.append(SERVER_RADIUS if server else 0.0)
+        for point, text in self.layout.notes:
+            centres = [*centres, point]
+            halves.append((self.units(text_width(text, NOTE)) / 2, self.units(NOTE) / 2))
+            radii.append(0.0)
+        edge = 0.3  # of the margin, which stays free
+        return Obstacles(
+            np.array(centres),
+            np.array(halves, float),
+            np.array(radii),
+            self.low + edge,
+            self.high - edge,
+        )
+
+    # -- shapes --------------------------------------------------------------------------------
+
+    def draw_frames(self) -> None:
+        """Draw the frames, outer ones first as the layout has them, and the notes."""
+        for frame in self.layout.frames:
+            if isinstance(frame, Disc):
+                shape: Patch = Circle(frame.centre, frame.radius)
+            else:
+                points = np.array([self.layout.positions[node] for node in frame.nodes])
+                (x, y), (right, top) = points.min(axis=0) - 0.62, points.max(axis=0) + 0.62
+                shape = FancyBboxPatch(
+                    (x, y), right - x, top - y, boxstyle="round,pad=0,rounding_size=0.3"
+                )
+            shape.set(facecolor=FRAME, edgecolor=FRAME_EDGE, linewidth=0.7, zorder=0)
+            self.axes.add_patch(shape)
+        for point, text in self.layout.notes:
+            self.axes.text(*point, text, size=NOTE, color=INK, ha="center", va="center", zorder=5)
+
+    def draw_cable(self, cable: Cable, width: float, colour: str) -> None:
+        """Draw one cable as one path, whose identifier in an SVG names both interfaces."""
+        topology, layout = self.topology, self.layout
+        self.levels.add(int(cable.level))
+        ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
+        start, end = (self.places[place][1] for place in ends)
+        controls = control_points(self.obstacles, ends)
+        if controls is None:
+            curve = Curve([start, end])
+        else:
+            curve = Curve([start, *controls, end], [Curve.MOVETO, *[Curve.CURVE4] * 3])
+        interfaces = (
+            topology.interface(cable.a, cable.a_port),
+            topology.interface(cable.b, cable.b_port),
+        )
+        style = cable_style(layout, cable.level)
+        patch = PathPatch(
+            curve, fill=False, edgecolor=colour, linewidth=width, linestyle=style, zorder=2
+        )
+        patch.set_gid("cable-" + "-".join(interfaces))
+        self.axes.add_patch(patch)
+
+    def _place(self, node: int, far: int) -> int:
+        """Return where among the places the cable from `far` meets the node."""
+        if (node, far) in self.layout.wrapped:
+            return len(self.layout.positions) + sorted(self.layout.repeated).index(node)
+        return node
+
+    def draw_nodes(self) -> None:
+        """Draw servers and switches with their labels."""
+        for i, (node, (x, y)) in enumerate(self.places):
+            again = "again-" if i >= len(self.layout.positions) else ""
+            if self.is_server(node):
+                shape: Patch = Circle((x, y), SERVER_RADIUS, facecolor=SERVER_FILL)
+                label = self.layout.labels.get(node) or self.topology.address(node)
+                room = 2 * SERVER_RADIUS * 0.84
+            else:
+                width = self.switch_widths[node]
+                corner = (x - width / 2, y - SWITCH_HEIGHT / 2)
+                shape = Rectangle(corner, width, SWITCH_HEIGHT, facecolor=SWITCH_FILL)
+                label = self.topology.switch_label(node - self.topology.servers)
+                room = width * 0.9
+            shape.set(edgecolor=INK, linewidth=0.8, zorder=3)
+            if again:
+                shape.set(linestyle=(0, (2, 1.5)))
+            name = again + self.topology.node_name(node)
+            shape.set_gid(name)
+            self.axes.add_patch(shape)
+            size = min(LABEL, LABEL * room / self.units(text_width(label, LABEL)))
+            size = min(size, 0.8 * SWITCH_HEIGHT * self.inches * POINTS)
+            if size >= SMALLEST:
+                text = self.axes.text(x, y, label, size=size, color=INK, zorder=4)
+                text.set(ha="center", va="center_baseline", gid=f"label-{name}")
+
+    # -- what stands around --------------------------------------------------------------------
+
+    def draw_title(self) -> None:
+        """Write the network's name, spec and counts above it."""
+        topology = self.topology
+        counts = [
+            f"{count} {noun if count != 1 else one}"
+            for count, noun, one in (
+                (topology.servers, "servers", "server"),
+                (topology.switches, "switches", "switch"),
+                (topology.cables, "cables", "cable"),
+            )
+        ]
+        self._above(", ".join(counts), (CAPTION - 2) * self.magnified, "normal")
+        self._above(f"{topology.title}  {topology.spec}", CAPTION * self.magnified, "bold")
+
+    def _above(self, text: str, size: float, weight: str) -> None:
+        """Write a centred line above all there is, and make room for it."""
+        height = self.units(1.5 * size)
+        x, y = (self.low[0] + self.high[0]) / 2, self.high[1] + height / 2 - 0.3
+        self.axes.text(x, y, text, size=size, weight=weight, color=INK, ha="center", va="center")
+        self.high[1] += height
+        self._widen(1.15 * text_width(text, size))
+
+    def _widen(self, points: float) -> None:
+        """Make the picture at least so wide."""
+        missing = self.units(points) + 2 * 0.4 - (self.high[0] - self.low[0])
+        if missing > 0:
+            self.low[0] -= missing / 2
+            self.high[0] += missing / 2
+
+    def level_samples(self) -> list[Sample]:
+        """Return what the cables' colours and styles mean where they are drawn by level."""
+        names = self.layout.level_names
+        return [
+            Sample(
+                names[level] if level < len(names) else f"level {level}",
+                COLOURS[level % len(COLOURS)],
+                cable_style(self.layout, level),
+            )
+            for level in sorted(self.levels)
+        ]
+
+    def draw_legend(self, samples: Sequence[Sample]) -> None:
+        """Say below what the looks of cables mean."""
+        size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # points
+        widths = [line + 5 + text_width(sample.text, size) + gap for sample in samples]
+        x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
+        y = self.low[1] - 0.1 * self.magnified
+        for (text, colour, style, thick), width in zip(samples, widths, strict=True):
+            ends = [x, x + self.units(line)]
+            look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": thick}
+            self.axes.add_line(Line2D(ends, [y, y], **look))
+            self.axes.text(x + self.units(line + 5), y, text, size=size, color=INK, va="center")
+            x += self.units(width)
+        self.low[1] = y - self.units(1.2 * size)
+        self._widen(sum(widths))
+
+    def finished(self) -> Figure:
+        """Return the figure, with the size that its contents ask for."""
+        width, height = (self.high - self.low).tolist()
+        self.figure.set_size_inches(width * self.inches, height * self.inches)
+        self.figure.set_facecolor(PAPER)
+        self.axes.set_xlim(self.low[0], self.high[0])
+        self.axes.set_ylim(self.low[1], self.high[1])
+        return self.figure
+
+
+def cable_style(layout: Layout, level: int) -> Dashes:
+    """Return matplotlib's line style for the cables of a level."""
+    styles = layout.styles or STYLES
+    return DASHES[styles[level % len(styles)]]

@@ -1,0 +1,1 @@
+"""Guo 2009's figures and tables."""

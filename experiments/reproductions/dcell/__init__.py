@@ -1,0 +1,1 @@
+"""Guo 2008's figures and tables."""

@@ -1,0 +1,167 @@
+"""Guo 2008, Theorem 5: how all-to-all traffic spreads over the levels of a DCell's links.
+
+Every server sends one flow to every other by DCellRouting. The theorem: a link of level i has fewer
+than 2^(k-i) t_k flows. Level 0 are the links between servers and mini-switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.links import link_count
+from experiments.analysis.fluid.rates import link_loads
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.paths import routes
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction, Settings
+from experiments.reproductions.shared.sweep import swept
+from topos.base.spec import parse
+from topos.dcell import DCell
+
+ABOUT = "flows on the links of each level under all-to-all traffic (Guo 2008, Theorem 5)"
+LIVE = False
+
+# By how many servers send to all others; all of them where it says 0.
+NETWORKS = {"dcell,4,2": 0, "dcell,6,2": 0, "dcell,2,3": 0, "dcell,4,3": 16, "dcell,6,3": 4}
+QUICK_NETWORKS = {"dcell,4,2": 0, "dcell,2,2": 0, "dcell,3,3": 4}
+FLOWS = 1 << 18  # handled at once
+
+
+class Task(NamedTuple):
+    """One network."""
+
+    network: str
+    senders: int
+    seed: int
+
+
+class Found(NamedTuple):
+    """Flows on the links of each level: least, mean and most."""
+
+    least: list[float]
+    mean: list[float]
+    most: list[float]
+
+
+def reproduce(settings: Settings) -> Reproduction:
+    """Count the flows of all networks."""
+    networks = QUICK_NETWORKS if settings.quick else NETWORKS
+    tasks = [Task(network, count, settings.seed) for network, count in networks.items()]
+    points: list[Point] = []
+    rows: list[Point] = []
+    for task, found in zip(tasks, swept(settings, measure, tasks), strict=True):
+        dcell = _dcell(task.network)
+        points += _relative(dcell, Found(*found))
+        rows += _rows(dcell, Found(*found))
+    failed = [row for row in rows if row.ours is None or row.paper is None or row.ours >= row.paper]
+    return Reproduction(
+        name="dcell-theorem5",
+        title="All-to-all traffic by level of links",
+        x_label="level of the link",
+        y_label="flows on a link, for each server",
+        points=tuple(points),
+        rows=tuple(rows),
+        verdict=DIFFERS if failed else AGREES,
+        reasons=tuple(
+            f"{row.series}, {row.x}: ours is {row.ours:g}, not less than the paper's {row.paper:g}."
+            for row in failed
+        ),
+        notes=_notes(networks, settings),
+        log_y=True,
+    )
+
+
+def measure(task: Task) -> Found:
+    """Send from every server, or from some, to all others."""
+    dcell = _dcell(task.network)
+    return _of_some(dcell, task.senders, task.seed) if task.senders else _of_all(dcell)
+
+
+def _of_all(dcell: DCell) -> Found:
+    """Count the flows on every link."""
+    loads = numpy.zeros(link_count(dcell))
+    for sources, destinations in _blocks(dcell, numpy.arange(dcell.servers)):
+        loads += link_loads(routes(dcell, "dcell", sources, destinations), None, len(loads))
+    # A server's port is the level of its link. From the switches lead links of level 0.
+    of_servers, of_switches = numpy.split(loads, [dcell.servers * dcell.ports])
+    levels = list(of_servers.reshape(-1, dcell.ports).T)
+    levels[0] = numpy.concatenate([levels[0], of_switches])
+    return Found(
+        *([float(f(level)) for level in levels] for f in (numpy.min, numpy.mean, numpy.max))
+    )
+
+
+def _of_some(dcell: DCell, senders: int, seed: int) -> Found:
+    """Return the mean alone: what one sender's flows take, since it has a link of each level."""
+    random = numpy.random.default_rng(seed)
+    taken = numpy.zeros(dcell.ports)
+    for ends in _blocks(dcell, random.choice(dcell.servers, senders, replace=False)):
+        links = routes(dcell, "dcell", *ends).links
+        of_servers = links[links < dcell.servers * dcell.ports]
+        taken += numpy.bincount(of_servers % dcell.ports, minlength=dcell.ports)
+    mean = (taken / senders).tolist()
+    return Found(mean, mean, mean)
+
+
+def _blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield flows from these servers to all others, some at a time."""
+    every = numpy.arange(dcell.servers)
+    at_once = max(1, FLOWS // dcell.servers)
+    for first in range(0, len(senders), at_once):
+        some = senders[first : first + at_once]
+        sources, destinations = numpy.repeat(some, len(every)), numpy.tile(every, len(some))
+        different = sources != destinations
+        ends = sources[different], destinations[different]
+        for start in range(0, len(ends[0]), FLOWS):
+            part = slice(start, start + FLOWS)
+            yield ends[0][part], ends[1][part]
+
+
+def _dcell(spec: str) -> DCell:
+    found = parse(spec)
+    assert isinstance(found, DCell)
+    return found
+
+
+def _bound(dcell: DCell, level: int) -> int:
+    """Return the theorem's, of t_k servers."""
+    return dcell.servers * 2 ** (dcell.k - level)
+
+
+def _relative(dcell: DCell, found: Found) -> list[Point]:
+    """Return the curve of one network, as flows for each server."""
+    return [
+        Point(
+            dcell.spec,
+            level,
+            found.mean[level] / dcell.servers,
+            _bound(dcell, level) / dcell.servers,
+            found.least[level] / dcell.servers,
+            found.most[level] / dcell.servers,
+        )
+        for level in range(dcell.ports)
+    ]
+
+
+def _rows(dcell: DCell, found: Found) -> list[Point]:
+    """Return the flows on the fullest link of each level, and how far levels are apart."""
+    rows = [
+        Point(dcell.spec, f"level {level}", most, _bound(dcell, level))
+        for level, most in enumerate(found.most)
+    ]
+    ratio = max(found.most) / min(found.least)
+    return [*rows, Point(dcell.spec, "fullest over emptiest", ratio, 2**dcell.k)]
+
+
+def _notes(networks: dict[str, int], settings: Settings) -> tuple[str, ...]:
+    whole = [spec for spec, senders in networks.items() if not senders]
+    some = [f"{spec} ({senders})" for spec, senders in networks.items() if senders]
+    return (
+        f"In {', '.join(whole)} every flow is counted on every link, and the fullest link of each "
+        f"level is told. In {', '.join(some)} so many random servers send, seed {settings.seed}: "
+        "what their flows take of a level is the mean load of its links.",
+        "The paper's numbers are bounds, and ours have to be less. fullest over emptiest: of all "
+        "links, where the paper names 2^k as the largest difference between levels.",
+    )

@@ -1,0 +1,1 @@
+"""Liao 2012's figures and tables."""

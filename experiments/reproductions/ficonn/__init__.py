@@ -1,0 +1,1 @@
+"""Li 2009's figures and tables."""

@@ -1,0 +1,228 @@
+"""No paper's figure, but what three papers say: routing that adapts to traffic settles.
+
+- Guo 2009, 4.3: flows that arrive at the same time may choose the same path, and all choose another
+  when their timers expire, for ever; a small random part in the timers avoids that.
+- Liao 2012, 4.5.2: a source probes its paths and puts each flow on the one with the most bandwidth.
+- Li 2009, section V: TAR has a steady state. (By how much it beats TOR: ficonn-fig8.)
+
+In all three networks one group of servers begins to send to another at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.rates import max_min
+from experiments.analysis.simulator import around
+from experiments.analysis.simulator.adapting import Times, adapting
+from experiments.analysis.simulator.failures import draw
+from experiments.analysis.simulator.hops import Ints
+from experiments.reporting.reproduced.result import Point, Reproduction, Settings
+from experiments.reproductions.shared.sampled import Claim, by_series, point, verdict
+from experiments.reproductions.shared.sweep import swept
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+ABOUT = "routing that adapts to traffic, round by round, in three networks (no paper's)"
+LIVE = False
+
+DPILLAR, BCUBE, FICONN = "DPillar", "BCube", "FiConn"
+# Of each its spec, the routing that adapts, and its single paths.
+NETWORKS = {
+    DPILLAR: ("dpillar,8,4", "mp-aware", "sp-cw"),
+    BCUBE: ("bcube,10,2", "bsr", "bcube"),
+    FICONN: ("ficonn,10,2", "tar", "tor"),
+}
+QUICK_NETWORKS = {
+    DPILLAR: ("dpillar,8,3", "mp-aware", "sp-cw"),
+    BCUBE: ("bcube,6,2", "bsr", "bcube"),
+    FICONN: ("ficonn,6,2", "tar", "tor"),
+}
+GROUPS = 16  # of as many servers in a row; all of one send to all of another
+ROUNDS, QUICK_ROUNDS, RUNS = 20, 12, 5
+FAILED = 0.05  # of the servers
+PLAIN, WITHOUT, FAILING = "", ", no random part", f", {FAILED:.0%} of servers failed"
+CASES = {
+    DPILLAR: (PLAIN, WITHOUT, FAILING),
+    BCUBE: (PLAIN, WITHOUT, FAILING),
+    FICONN: (PLAIN, FAILING),  # its probes follow one another
+}
+SETTLED = 0.01  # of the flows, that still move in a round
+LAST, STEADY = 5, 0.05  # rounds at the end, and by what share the throughput may change in them
+
+
+class Task(NamedTuple):
+    """One run."""
+
+    network: str
+    routing: str
+    single: str
+    case: str
+    rounds: int
+    seed: int
+    run: int
+
+
+class Found(NamedTuple):
+    """After each round: throughput by that of single paths, and the share of flows that moved."""
+
+    throughput: list[float]
+    moved: list[float]
+    cut_off: float  # share of the flows that have no path in the end
+
+
+def measure(task: Task) -> Found:
+    """Let a group of servers send to another one, and look after each round."""
+    network = parse(task.network)
+    random = numpy.random.default_rng([task.seed, task.run])
+    broken = draw(network, random, servers=FAILED if task.case == FAILING else 0.0)
+    works = broken.works(network)
+    sources, destinations = burst(network, random)
+    alive = ~(broken.servers[sources] | broken.servers[destinations])
+    ends = sources[alive], destinations[alive]
+    single = _total(network, around.routes(network, task.single, *ends, works, random))
+    times = Times(at_once=True, random_part=task.case != WITHOUT)
+    flows = adapting(network, task.routing, *ends, random, works, times)
+    found = Found([], [], 0.0)
+    before = _rows(flows.routes())
+    for _ in range(task.rounds):
+        flows.probe()
+        now = flows.routes()
+        found.throughput.append(_total(network, now) / single)
+        rows = _rows(now, before.shape[1])
+        before = numpy.pad(before, ((0, 0), (0, rows.shape[1] - before.shape[1])))
+        found.moved.append(float((rows != before).any(axis=1).mean()))
+        before = rows
+    return found._replace(cut_off=float((numpy.diff(now.starts) == 0).mean()))
+
+
+def burst(network: Topology, random: numpy.random.Generator) -> tuple[Ints, Ints]:
+    """Return a flow from every server of one group to every one of another."""
+    size = network.servers // GROUPS
+    first, second = random.choice(GROUPS, 2, replace=False) * size
+    members = numpy.arange(size)
+    return numpy.repeat(first + members, size), numpy.tile(second + members, size)
+
+
+def _total(network: Topology, routes: Routes) -> float:
+    return float(numpy.nansum(max_min(routes, 1.0, link_count(network))))
+
+
+def _rows(routes: Routes, least: int = 0) -> Ints:
+    """Return the links of each flow as a row, 0 behind them; each link's number is one more."""
+    counts = numpy.diff(routes.starts)
+    rows = numpy.zeros((routes.flows, max(least, int(counts.max(initial=0)))), numpy.int64)
+    rows[numpy.arange(rows.shape[1]) < counts[:, None]] = routes.links + 1
+    return rows
+
+
+def reproduce(settings: Settings) -> Reproduction:
+    """Let flows of all three networks adapt."""
+    networks = QUICK_NETWORKS if settings.quick else NETWORKS
+    rounds = QUICK_ROUNDS if settings.quick else ROUNDS
+    count = settings.repeats or (2 if settings.quick else RUNS)
+    series = [(name, case) for name in networks for case in CASES[name]]
+    tasks = [
+        Task(*networks[name], case, rounds, settings.seed, run)
+        for name, case in series
+        for run in range(count)
+    ]
+    done = [Found(*one) for one in swept(settings, measure, tasks)]
+    runs = {
+        f"{name}{case}": done[i * count : (i + 1) * count] for i, (name, case) in enumerate(series)
+    }
+    claims = _claims(runs, rounds)
+    word, reasons = verdict(claims)
+    rows = (*(claim.row for claim in claims), *_others(runs, rounds))
+    return Reproduction(
+        name="adaptation",
+        title="A burst, and routing that adapts to it",
+        x_label="rounds of probes",
+        y_label="throughput, by that of single paths",
+        points=tuple(by_series(_curves(runs, rounds))),
+        rows=rows,
+        verdict=word,
+        reasons=(*reasons, *_reasons(runs, rounds)),
+        notes=_notes(networks, settings, count),
+        log_y=True,
+    )
+
+
+def _curves(runs: dict[str, list[Found]], rounds: int) -> list[Point]:
+    return [
+        point(name, i + 1, [run.throughput[i] for run in found])
+        for name, found in runs.items()
+        if not name.endswith(FAILING)
+        for i in range(rounds)
+    ]
+
+
+def _moved(
+    runs: dict[str, list[Found]], name: str, rounds: int, paper: float | None = None
+) -> Point:
+    values = [run.moved[-1] for run in runs[name]]
+    return point(f"{name}: flows that move, share", f"round {rounds}", values, paper)
+
+
+def _claims(runs: dict[str, list[Found]], rounds: int) -> list[Claim]:
+    """Return what the papers say; none has a number, and 0 is what its words come to."""
+    changes = [run.throughput[-1] / run.throughput[-1 - LAST] - 1 for run in runs[FICONN]]
+    change = f"{FICONN}: change of the throughput, share"
+    return [
+        *(Claim(_moved(runs, name, rounds, 0.0), SETTLED) for name in (BCUBE, DPILLAR)),
+        Claim(point(change, f"last {LAST} rounds", changes, 0.0), STEADY),
+    ]
+
+
+def _others(runs: dict[str, list[Found]], rounds: int) -> list[Point]:
+    """Return how each of them ends."""
+    told = []
+    for name, found in runs.items():
+        values = [run.throughput[-1] for run in found]
+        told.append(point(f"{name}: throughput", f"round {rounds}", values))
+        if name not in (BCUBE, DPILLAR):  # which are claims
+            told.append(_moved(runs, name, rounds))
+        if name.endswith(FAILING):
+            cut_off = [run.cut_off for run in found]
+            told.append(point(f"{name}: flows cut off, share", f"round {rounds}", cut_off))
+    return told
+
+
+def _reasons(runs: dict[str, list[Found]], rounds: int) -> list[str]:
+    def moved(name: str) -> str:
+        return f"{_moved(runs, name, rounds).ours or 0.0:.1%}"
+
+    def throughput(name: str) -> float:
+        return float(numpy.mean([run.throughput[-1] for run in runs[name]]))
+
+    return [
+        *(
+            f"{name}: without the random part {moved(name + WITHOUT)} of the flows still move in "
+            f"the last round, and the throughput is {throughput(name + WITHOUT):.2f} times that of "
+            f"single paths; with it, {moved(name)} and {throughput(name):.2f}."
+            for name in (BCUBE, DPILLAR)
+        ),
+        f"{FICONN}: the throughput is steady, and yet {moved(FICONN)} of the flows take another "
+        "path in the last round: each probe that bypasses a link draws a third FiConn anew.",
+    ]
+
+
+def _notes(
+    networks: dict[str, tuple[str, str, str]], settings: Settings, count: int
+) -> tuple[str, ...]:
+    told = [
+        f"{name}: {spec} ({parse(spec).servers} servers), {routing} beside {single}"
+        for name, (spec, routing, single) in networks.items()
+    ]
+    return (
+        "; ".join(told) + ".",
+        f"All servers of one group, a {GROUPS}th in a row, send to all of another from the same "
+        f"moment on. Mean of {count} draws and its 95 % confidence interval, seed {settings.seed}. "
+        "Max-min fair rates over the paths after each round, beside those over the single paths.",
+        "The timers are the papers': 10 s and up to 2 s at random between probes, counters read "
+        "each second (analysis/simulator/probing.py). TAR's probes go one after the other, and "
+        "see numbers of flows (experiments/analysis/simulator/tar.py).",
+    )

@@ -1,0 +1,60 @@
+"""What the figures of all-to-all traffic share: one volume from every server to every other.
+
+The servers run the papers' timers, as in the papers' testbeds. Nothing fails here, and fast timers
+would take a server for dead that a busy processor only let wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared import live
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+TIMEOUT_S = 150.0
+# What one flow carries, as seconds of a cable's time.
+SECONDS, QUICK_SECONDS = 0.3, 0.06
+
+
+def measured(
+    settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
+) -> tuple[Run, live.Scale]:
+    """Run systems all-to-all, in turns; return the records, and the scale to the paper's volume."""
+    systems = live.with_rate(settings, [replace(one, timers="paper") for one in systems])
+    rate_mbit = systems[0].rate_mbit or 0.0
+    seconds = QUICK_SECONDS if settings.quick else SECONDS
+    volume_bytes = int(seconds * rate_mbit * 125_000)
+    experiment = Experiment(
+        name=name,
+        about=about,
+        systems=systems,
+        # Two processes of iperf3 for each flow would take the processors from the network.
+        workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
+        repeats=settings.repeats or (1 if settings.quick else 2),
+        seed=settings.seed,
+    )
+    done = live.run(settings, experiment)
+    return done, live.Scale.to_paper(rate_mbit, volume_bytes, papers_bytes)
+
+
+def completion(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
+    """Return when the last flow had ended."""
+    trials = done.of(system).trials
+    ideal = live.ideal_of(trials.ideal_s)
+    return live.spread(
+        system, "completion, s", trials.completion_s, factor=scale.time, paper=paper, ideal=ideal
+    )
+
+
+def maximum(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
+    """Return the largest total throughput, of a twentieth of the time."""
+    curve = live.curves(done.of(system), scale, [system], points=20)
+    most = max((point.ours or 0.0 for point in curve), default=None)
+    return Point(system, "maximum, Gbit/s", most, paper)

@@ -1,0 +1,189 @@
+"""What the live figures share: an experiment run and kept, and its values as the paper's would be.
+
+The papers' cables carry 1 Gbit/s, and their flows gigabytes. A lab's carry what the machine can
+emulate faithfully; so its rates are multiplied, and its volumes too, and a completion time becomes
+what it would be with the paper's volume at the paper's rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.trials.plans.experiment import Experiment, System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    import pandas
+
+    from experiments.trials.runs.records import Run
+
+PAPERS_MBIT = 1000.0
+MOST_POINTS = 40  # of a curve
+NEAR = 0.1  # of the paper's value: agrees
+
+
+class Scale(NamedTuple):
+    """From a lab's values to those at the paper's rate, and with the paper's volume."""
+
+    rate: float  # by which ours is multiplied
+    time: float = 1.0
+
+    @classmethod
+    def to_paper(cls, rate_mbit: float, volume_bytes: float, papers_bytes: float) -> Scale:
+        """Return the scale for cables of that rate and flows of that volume.
+
+        >>> Scale.to_paper(rate_mbit=10.0, volume_bytes=1e6, papers_bytes=1e9)
+        Scale(rate=100.0, time=10.0)
+        """
+        rate = PAPERS_MBIT / rate_mbit
+        return cls(rate, papers_bytes / volume_bytes / rate)
+
+
+def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
+    """Return the systems at one rate: the given one, or the largest that all are faithful at."""
+    rate = settings.rate_mbit or min(_faithful_mbit(settings, system) for system in systems)
+    return tuple(replace(system, rate_mbit=rate) for system in systems)
+
+
+def _faithful_mbit(settings: Settings, system: System) -> float:
+    from experiments.emulation.lab import LabSettings
+    from experiments.trials.trust.calibration import calibrated_rate
+
+    how = LabSettings(system.routing, system.plane, system.timers, mtu=system.mtu)
+    return float(calibrated_rate(parse(system.network), how, settings.say))
+
+
+def run(settings: Settings, experiment: Experiment) -> Run:
+    """Run an experiment into a new folder of records; return what it measured."""
+    from rich.console import Console
+
+    from experiments.reporting.live import Live
+    from experiments.trials.plans.trials import blocks
+    from experiments.trials.runs.run import new_name
+    from experiments.trials.runs.run import run as run_all
+
+    trials = sum(len(block) for block in blocks(experiment))
+    with Live(trials, experiment.name, Console(stderr=True)) as live:
+        return run_all(experiment, settings.folder / new_name(experiment), live=live)
+
+
+# -- from records to points ----------------------------------------------------------------------
+
+
+def curves(
+    done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
+) -> Iterable[Point]:
+    """Yield each system's total throughput over time, the mean of its trials, in Gbit/s."""
+    from experiments.reporting.series import goodput_over_time
+
+    for system in systems or done.systems:
+        intervals = done.of(system).intervals
+        if intervals.empty:
+            continue
+        bin_s = max(float(intervals.end_s.max()) / points, 1e-3)
+        found = goodput_over_time(intervals, bin_s)
+        trials = found.trial.nunique()
+        for at_s, bps in (found.groupby("at_s").goodput_bps.sum() / trials).items():
+            yield Point(system, float(at_s) * scale.time, float(bps) * scale.rate / 1e9)
+
+
+def spread(
+    series: str,
+    x: str | float,
+    values: pandas.Series,
+    *,
+    factor: float = 1.0,
+    paper: float | None = None,
+    ideal: float | None = None,
+) -> Point:
+    """Return the mean of several trials as a point, and their least and largest."""
+    known = values.dropna().astype(float) * factor
+    ideal = None if ideal is None else ideal * factor
+    if known.empty:
+        return Point(series, x, None, paper, ideal=ideal)
+    low, high = (float(known.min()), float(known.max())) if len(known) > 1 else (None, None)
+    return Point(series, x, float(known.mean()), paper, low, high, ideal)
+
+
+def ideal_of(values: pandas.Series) -> float | None:
+    """Return the ideal of a system's trials, which is the same for all of them; None for none."""
+    known = values.dropna()
+    return None if known.empty else float(known.iloc[0])
+
+
+def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
+    """Return how much sooner one system is done than another, pair by pair of trials."""
+    table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
+    ideals = [ideal_of(done.of(system).trials.ideal_s) for system in (fast, slow)]
+    ideal = ideals[1] / ideals[0] if ideals[0] and ideals[1] else None
+    times = table.reindex(columns=[fast, slow])
+    return spread(
+        f"{slow} / {fast}", "completion", times[slow] / times[fast], paper=paper, ideal=ideal
+    )
+
+
+# -- what to think of it -------------------------------------------------------------------------
+
+
+def verdict_of(rows: Iterable[Point], near: float = NEAR) -> str:
+    """Tell whether ours is near the paper wherever it gives a number.
+
+    >>> verdict_of([Point("a", 1, ours=95.0, paper=100.0)])
+    'agrees'
+    >>> verdict_of([Point("a", 1, ours=50.0, paper=100.0)])
+    'differs'
+    """
+    return AGREES if all(_is_near(row, near) for row in rows if row.paper) else DIFFERS
+
+
+def _is_near(row: Point, near: float) -> bool:
+    assert row.paper
+    return row.ours is not None and abs(row.ours / row.paper - 1) <= near
+
+
+def against_ideal(rows: Iterable[Point]) -> list[str]:
+    """Return, for rows that differ from the paper, how near to the ideal both are.
+
+    >>> against_ideal([Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)])
+    ["DCell, completion, s: ours is 0.50 times the paper's; of what the routed paths can do ours
+    reaches 0.96, the paper's 0.48"]
+    """
+    told = []
+    for row in rows:
+        if row.paper and row.ours and not _is_near(row, NEAR):
+            sentence = (
+                f"{row.series}, {row.x}: ours is {row.ours / row.paper:.2f} times the paper's"
+            )
+            if row.ideal:
+                ours, papers = (_reached(value, row.ideal) for value in (row.ours, row.paper))
+                sentence += (
+                    f"; of what the routed paths can do ours reaches {ours:.2f}, "
+                    f"the paper's {papers:.2f}"
+                )
+            told.append(sentence)
+    return told
+
+
+def _reached(value: float, ideal: float) -> float:
+    """Return a value's share of its ideal, whichever of times and rates they are."""
+    return min(value / ideal, ideal / value)
+
+
+def notes(done: Run, scale: Scale) -> list[str]:
+    """Return how it was measured, and which trials cannot be believed."""
+    plan = done.manifest["plan"]
+    rate = plan["systems"][0]["rate_mbit"]
+    scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
+    scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
+    told = [
+        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.told)} trials{scaled}. "
+        f"Records: {done.folder}"
+    ]
+    for one in done.told:
+        if not one["valid"]:
+            why = one["reason"] or one["verdict"]["reasons"][0]
+            told.append(f"Trial {one['trial']} of {one['system']} is not valid: {why}")
+    return told

@@ -1,0 +1,1 @@
+"""Experiments from plan to records: what is to run, the runs, and whether to believe them."""

@@ -1,0 +1,17 @@
+"""One group of servers sends to another, all pairs at once."""
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+
+EXPERIMENT = Experiment(
+    name="burst",
+    about="one group of servers to another, in four networks and a tree",
+    systems=(
+        System("dcell,4,1", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1", timers="paper", rate_mbit=30.0),
+        System("dpillar,4,2", timers="paper", rate_mbit=30.0),
+        System("ficonn,4,1", timers="paper", rate_mbit=30.0),
+        System("tree,4,4", timers="paper", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="burst", duration_s=5.0),
+)

@@ -1,0 +1,14 @@
+"""DCell against the two-level tree (Guo 2008, section 7.3 and Fig. 12)."""
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+
+EXPERIMENT = Experiment(
+    name="dcell-tree",
+    about="DCell against a tree, all-to-all: at least 1.96 times as fast",
+    systems=(
+        System("dcell,4,1", timers="paper", rate_mbit=30.0),
+        System("tree,4,5", timers="paper", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="all-to-all", volume_bytes=1_000_000, tool="generator"),
+)

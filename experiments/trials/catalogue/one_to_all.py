@@ -1,0 +1,14 @@
+"""A file from one server to all others (Guo 2009, section 3.5)."""
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+
+EXPERIMENT = Experiment(
+    name="one-to-all",
+    about="a file from one server to all others, by spanning trees, against a pipeline over a tree",
+    systems=(
+        System("bcube,4,1", "bcube", timers="paper", rate_mbit=30.0),
+        System("tree,4,4", timers="paper", rate_mbit=30.0),
+    ),
+    workload=Workload(pattern="one-to-all", volume_bytes=40_000_000, options={"distribute": True}),
+)

@@ -1,0 +1,20 @@
+"""All four networks, the tree and the fat-tree under the same all-to-all."""
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+
+EXPERIMENT = Experiment(
+    name="six-networks",
+    about="the four networks, a tree and a fat-tree, every server to every other",
+    systems=(
+        System("dcell,4,1", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1", timers="paper", rate_mbit=30.0),
+        System("dpillar,4,2", timers="paper", rate_mbit=30.0),
+        System("ficonn,4,1", timers="paper", rate_mbit=30.0),
+        System("tree,4,4", timers="paper", rate_mbit=30.0),
+        System("fattree,4", timers="paper", rate_mbit=30.0),
+    ),
+    workload=Workload(
+        pattern="all-to-all", volume_bytes=600_000, tool="generator", timeout_s=900.0
+    ),
+)

@@ -1,0 +1,139 @@
+"""Experiments by name, from the catalogue or from a file of the user's.
+
+A file of trials/catalogue, or FILE.py, defines EXPERIMENT. FILE.toml has the fields of
+`experiments.trials.plans.experiment` as its keys; docs/experiments.md shows both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import experiments.trials.catalogue
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.overrides import overridden
+from experiments.trials.plans.values import made, plain
+from hosts.base.load import told_of
+from topos.base.errors import PillarboxError, require
+
+CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates faithfully
+
+
+def names() -> list[str]:
+    """Return the names of the catalogue's experiments (``all_to_all.py`` is ``all-to-all``)."""
+    modules = pkgutil.iter_modules(experiments.trials.catalogue.__path__)
+    return sorted(module.name.replace("_", "-") for module in modules if module.name[0] != "_")
+
+
+def load(
+    text: str,
+    changes: Sequence[str] = (),
+    calibrated_mbit: Callable[[System], float] | None = None,
+) -> Experiment:
+    """Return an experiment by its name in the catalogue, or from FILE.py or FILE.toml.
+
+    Parameters
+    ----------
+    text : str
+        The name or the file.
+    changes : sequence of str
+        Overrides, as ``systems.0.routing=bsr`` (see `overrides`).
+    calibrated_mbit : callable
+        Returns the rate of a system that asks for a ``calibrated`` one. Systems of one experiment
+        get the same: the lowest.
+    """
+    return experiment_of(overridden(_values(text), changes), calibrated_mbit)
+
+
+def experiment_of(
+    values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
+) -> Experiment:
+    """Return the experiment that plain data describe."""
+    asking = [one for one in values.get("systems", ()) if _is_calibrated(one)]
+    if asking:
+        require(calibrated_mbit is not None, "a calibrated rate needs root: use sudo")
+        assert calibrated_mbit is not None
+        systems = [
+            made(System, {**one, "rate_mbit": None}, f"systems.{number}")
+            for number, one in enumerate(asking)
+        ]
+        rate_mbit = min(map(calibrated_mbit, systems))
+        for one in asking:
+            one["rate_mbit"] = rate_mbit
+    found: Experiment = made(Experiment, values, "")
+    return found
+
+
+def _is_calibrated(system: Any) -> bool:
+    return isinstance(system, dict) and system.get("rate_mbit") == CALIBRATED
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return an experiment as plain data that may be changed."""
+    if text.endswith(".toml"):
+        return _from_toml(Path(text))
+    found: dict[str, Any] = plain(_from_python(Path(text)) if text.endswith(".py") else _own(text))
+    return found
+
+
+def _own(name: str) -> Experiment:
+    """Return an experiment of the catalogue."""
+    known = names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise PillarboxError(f"there is no experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
+    module = importlib.import_module(f"experiments.trials.catalogue.{name.replace('-', '_')}")
+    found: Experiment = module.EXPERIMENT
+    return found
+
+
+def _from_toml(file: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        with file.open("rb") as opened:
+            values = tomllib.load(opened)
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PillarboxError(f"{file} is no TOML: {error}") from None
+    values.setdefault("name", file.stem)
+    values.setdefault("about", "")
+    return dict(values)
+
+
+def _from_python(file: Path) -> Experiment:
+    """Run a user's own file; root runs nobody else's."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    require(stat.S_ISREG(status.st_mode), f"{file} is no file")
+    if os.geteuid() == 0:
+        caller = os.environ.get("SUDO_UID", "")
+        trusted = {0, int(caller)} if caller.isdecimal() else {0}
+        require(
+            status.st_uid in trusted and not status.st_mode & stat.S_IWOTH,
+            f"{file} is not run as root: it must be your own file, which nobody else may write",
+        )
+    spec = importlib.util.spec_from_file_location(f"experiment_{file.stem}", file)
+    require(spec is not None and spec.loader is not None, f"{file} is no Python file")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with told_of(file):
+        spec.loader.exec_module(module)
+    found = getattr(module, "EXPERIMENT", None)
+    require(isinstance(found, Experiment), f"{file} must define EXPERIMENT, an Experiment")
+    assert isinstance(found, Experiment)
+    return found

@@ -1,0 +1,128 @@
+"""Dataclasses to and from plain data, such as a TOML file or JSON holds; errors name the key.
+
+>>> from experiments.trials.plans.experiment import FaultAt
+>>> made(FaultAt, {"kind": "cut", "what": ["0.3", "4.0"], "at_s": 2}, "faults.0")
+FaultAt(kind='cut', what=('0.3', '4.0'), at_s=2.0, until_s=None)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from topos.base.errors import PillarboxError, require
+
+NOTHING = ("none", "")  # how a command line writes None
+UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
+
+
+def plain(value: Any) -> Any:
+    """Return a dataclass as dicts, lists, numbers and texts."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(one) for one in value]
+    return value
+
+
+def made(kind: Any, value: Any, place: str) -> Any:
+    """Return a value of that type made of plain data.
+
+    Raises PillarboxError, which names the place, for unknown keys and values of other types. A text
+    is read as the type wants it, so that a command line need not say what is a number.
+    """
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, value, place)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _one_of(inner, value, place)
+    if origin is tuple:
+        if isinstance(value, str):
+            value = value.split(",")
+        require(isinstance(value, (list, tuple)), f"{place} is a list, not {_shown(value)}")
+        return tuple(made(inner[0], one, f"{place}.{at}") for at, one in enumerate(value))
+    if kind is Any:
+        return value
+    if origin is not None:  # the options of a routing or a pattern
+        require(isinstance(value, Mapping), f"{place} is a table, not {_shown(value)}")
+        return dict(value)
+    return _simple(kind, value, place)
+
+
+def fields_of(kind: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name."""
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in dataclasses.fields(kind)}
+
+
+def _dataclass(kind: Any, value: Any, place: str) -> Any:
+    where = f"{place}." if place else ""
+    require(isinstance(value, Mapping), f"{place or 'it'} is a table, not {_shown(value)}")
+    known = fields_of(kind)
+    for key in value:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, 1)
+            hint = f"did you mean {where}{close[0]}?" if close else f"there are {', '.join(known)}"
+            raise PillarboxError(f"there is no {where}{key}: {hint}")
+    for one in dataclasses.fields(kind):
+        optional = (
+            one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+        )
+        require(optional or one.name in value, f"{where}{one.name} is missing")
+    return kind(**{key: made(known[key], one, f"{where}{key}") for key, one in value.items()})
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
+    """Make the first of several types that fits; of several dataclasses, that with these keys."""
+    optional = type(None) in kinds
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    if optional and (value is None or (isinstance(value, str) and value.lower() in NOTHING)):
+        return None
+    if len(kinds) == 1:
+        return made(kinds[0], value, place)
+    if isinstance(value, Mapping):
+        kinds = tuple(sorted(kinds, key=lambda kind: -len(fields_of(kind).keys() & value.keys())))
+    return made(kinds[0], value, place)
+
+
+def _simple(kind: Any, value: Any, place: str) -> Any:
+    """Return a text, a whole number, or a number."""
+    if kind is str:
+        require(isinstance(value, str), f"{place} is a text, not {_shown(value)}")
+        return value
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    require(math.isfinite(number), f"{place} is a number, not {_shown(value)}")
+    if kind is int:
+        require(number.is_integer(), f"{place} is a whole number, not {_shown(value)}")
+        return int(value) if isinstance(value, int) else int(number)
+    return number
+
+
+def guessed(name: str, text: str) -> Any:
+    """Return what a text of the command line means for an option whose type nobody knows.
+
+    ``0.3`` is a server, unless the option's name ends in a unit.
+
+    >>> guessed("flows", "4"), guessed("source", "0.3"), guessed("jitter_s", "0.3")
+    (4, '0.3', 0.3)
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    is_address = isinstance(found, float) and not name.endswith(UNITS)
+    return text if is_address else found
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and value else repr(value)

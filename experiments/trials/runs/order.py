@@ -1,0 +1,54 @@
+"""What a trial's process is told to do, and what it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from experiments.traffic.flows import Flow, FlowResult
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import FaultAt
+from experiments.trials.plans.trials import Trial
+
+if TYPE_CHECKING:
+    from experiments.trials.trust.readings import Readings
+
+SETUP_S = (
+    90.0  # before the barrier and after the end: a lab of a thousand servers comes up and goes
+)
+SETUP_S_PER_SERVER = 0.1
+
+
+@dataclass(frozen=True)
+class Order:
+    """One trial: what is to run, whom with, and what is to fail meanwhile."""
+
+    trial: Trial
+    workload: Workload
+    flows: tuple[Flow, ...]
+    faults: tuple[FaultAt, ...]
+    servers: int
+
+    @property
+    def limit_s(self) -> float:
+        """How long all of it may take, from the first process on."""
+        return SETUP_S + SETUP_S_PER_SERVER * self.servers + self.workload.timeout_s
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a trial saw."""
+
+    routing: str
+    plane: str
+    tool: str
+    tool_versions: dict[str, Any]
+    began: dict[str, Any]  # the barrier, by both clocks
+    results: tuple[FlowResult, ...]
+    # Addresses of servers, of each flow and of its acknowledgements; empty where nobody can tell.
+    paths: tuple[tuple[str, ...], ...]
+    back: tuple[tuple[str, ...], ...]
+    events: tuple[dict[str, Any], ...]
+    readings: Readings
+    lab: dict[str, Any]
+    log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event

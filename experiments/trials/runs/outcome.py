@@ -1,0 +1,187 @@
+"""What a trial saw, as records: each flow beside its ideal, the verdict, and the trial's totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
+from experiments.trials.plans.trials import Trial
+from experiments.trials.runs.faulting import killed_by
+from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.paths import paths_of
+from experiments.trials.runs.recovery import recovery
+from experiments.trials.runs.statistics import jain, spread
+from experiments.trials.trust.verdict import judge
+from hosts.base.path import Path
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.analysis.fluid.ideal import Ideal
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trial's records: what trial.json says, and the rows of each table."""
+
+    told: Row
+    tables: Mapping[str, Sequence[Row]]
+    log: tuple[str, ...] = ()
+
+
+def failed(trial: Trial, reason: str) -> Outcome:
+    """Return the records of a trial that came to no end."""
+    return Outcome({**_beginning(trial), "valid": False, "status": FAILED, "reason": reason}, {})
+
+
+def outcome(order: Order, found: Measured) -> Outcome:
+    """Return the records of a trial that came to its end."""
+    topology = parse(order.trial.system.network)
+    pairs = [(result.flow.source, result.flow.destination) for result in found.results]
+    paths = paths_of(topology, found.routing, pairs, found.paths)
+    ideal = ideal_of(order, found, topology, paths)
+    totals = totals_of(order, found, ideal)
+    # With faults on the way nobody knows what was possible, and hops wait for one another.
+    greedy = not order.faults and not order.workload.options.get("distribute")
+    comparable = ideal is not None and greedy
+    verdict = judge(
+        found.readings,
+        totals["ideal_bps"] if comparable else None,
+        totals["goodput_bps"] if comparable else None,
+    )
+    told = {
+        **_beginning(order.trial),
+        "valid": verdict.valid,
+        "status": COMPLETED,
+        "reason": "",
+        **totals,
+        "verdict": verdict.as_json(),
+        "readings": found.readings.as_json(),
+        "routing": found.routing,
+        "plane": found.plane,
+        "tool": {"name": found.tool, **found.tool_versions},
+        "began": found.began,
+    }
+    tables = {
+        "flows": _flow_rows(topology, found, paths, ideal),
+        "intervals": [
+            {"flow": result.flow.number, **interval._asdict()}
+            for result in found.results
+            for interval in result.intervals
+        ],
+        "links": found.readings.links,
+        "events": recovery(found.events, found.results, partial(killed_by, topology)),
+    }
+    return Outcome(told, tables, found.log)
+
+
+def ideal_of(
+    order: Order, found: Measured, topology: Topology, paths: Sequence[Path | None]
+) -> Ideal | None:
+    """Return what the flows could do at best; None where nobody can tell.
+
+    That is without a rate of the cables, and with a routing of the user's own, whose headers nobody
+    knows. The hops of a file that is passed on count as if none had to wait for another.
+    """
+    system = order.trial.system
+    if system.rate_mbit is None or found.routing.endswith(".py"):
+        return None
+    from experiments.analysis.fluid.ideal import ideal
+
+    flows = [result.flow for result in found.results]
+    back = [(flow.destination, flow.source) for flow in flows]
+    return ideal(
+        topology,
+        found.routing,
+        flows,
+        system.rate_mbit * 1e6,
+        system.mtu,
+        paths=paths,
+        ack_paths=paths_of(topology, found.routing, back, found.back),
+    )
+
+
+def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
+    """Return the totals of a trial: columns of schema.TRIALS.
+
+    Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
+    a flow had none; its ideal likewise. Where every flow failed there is none.
+    """
+    results = found.results
+    whole = [result for result in results if result.status == COMPLETED]
+    delivered = sum(result.delivered_bytes for result in results)
+    ends = [result.end_s for result in whole if result.end_s is not None]
+    end_s = max(ends) if len(ends) == len(results) else found.readings.duration_s
+    ideal_s = ideal.completion_s if ideal else math.nan
+    if ideal is None:
+        ideal_bps = None
+    elif order.workload.volume_bytes is not None:
+        volume = sum(result.flow.volume_bytes or 0 for result in results)
+        ideal_bps = _number(volume * 8 / ideal_s)
+    else:
+        ideal_bps = _number(ideal.total_bps)
+    sent = [row["sent_bytes"] for row in found.readings.links if not row["from"].startswith("s")]
+    return {
+        "flows": len(results),
+        "failed_flows": len(results) - len(whole),
+        "goodput_bps": delivered * 8 / end_s if whole else None,
+        "completion_s": end_s if len(whole) == len(results) else None,
+        "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
+        "link_spread": _number(spread(sent)),
+        "ideal_bps": ideal_bps,
+        "ideal_s": _number(ideal_s),
+    }
+
+
+def _beginning(trial: Trial) -> Row:
+    return {
+        "trial": trial.number,
+        "system": trial.system.name,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+    }
+
+
+def _flow_rows(
+    topology: Topology, found: Measured, paths: Sequence[Path | None], ideal: Ideal | None
+) -> list[Row]:
+    rows = []
+    for at, (result, path) in enumerate(zip(found.results, paths, strict=True)):
+        row = _flow_row(topology, result)
+        row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
+        if ideal:
+            row["ideal_bps"] = _number(ideal.goodput_bps[at])
+            row["ideal_end_s"] = _number(ideal.end_s[at])
+        rows.append(row)
+    return rows
+
+
+def _flow_row(topology: Topology, result: FlowResult) -> Row:
+    flow = result.flow
+    return {
+        "flow": flow.number,
+        "source": topology.address(flow.source),
+        "destination": topology.address(flow.destination),
+        "tool": result.tool,
+        "status": result.status,
+        "reason": result.reason,
+        "start_s": flow.start_s,
+        "begin_s": result.begin_s,
+        "end_s": result.end_s,
+        "volume_bytes": flow.volume_bytes,
+        "delivered_bytes": result.delivered_bytes,
+        "goodput_bps": result.goodput_bps,
+        "retransmits": result.retransmits,
+        "tries": result.tries,
+    }
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as JSON can take it: one that is missing as None."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,114 @@
+"""The ways that flows took, as the servers' own tables tell at the end of a trial.
+
+Some routings send a flow by a way that was chosen for it when it began. Their servers say in
+their state which one that is, in one of three forms:
+
+- ``flows`` with the ``path`` of each, as addresses: source routes
+- ``destinations`` with several ``paths``, of which one is ``in use`` by all flows to there
+- ``entries`` with the ``next`` server of each flow: the way is followed from server to server
+
+Every other flow takes the way that the algorithm alone computes (`paths_of`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from experiments.analysis.fluid.ideal import static_paths
+from experiments.traffic.flows import Flow
+from hosts.base.path import Path, Step
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+TCP = 6
+Way = tuple[str, ...]  # addresses
+Ways = dict[tuple[str, str], list[Way]]  # by source and destination, oldest first
+
+
+def live_paths(lab: Lab, flows: Sequence[Flow]) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
+    """Return the way of each flow, and of its acknowledgements; empty where none was chosen."""
+    topology = lab.topology
+    if not lab.relays:
+        return ((),) * len(flows), ((),) * len(flows)
+    alive = [server for server in range(topology.servers) if server not in lab.dead]
+    chosen = chosen_ways({topology.address(server): lab.state(server) for server in alive})
+    ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
+    return _dealt(chosen, ends), _dealt(chosen, [(to, source) for source, to in ends])
+
+
+def _dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
+    """Return a way for each flow; several flows of a pair get its ways in turn."""
+    flows, seen, ways = Counter(pairs), Counter[tuple[str, str]](), []
+    for pair in pairs:
+        found = chosen.get(pair, [()])[-flows[pair] :]  # a tool's control connections come before
+        ways.append(found[seen[pair] % len(found)])
+        seen[pair] += 1
+    return tuple(ways)
+
+
+def chosen_ways(states: Mapping[str, Mapping[str, Any]]) -> Ways:
+    """Return the ways that servers say they have chosen, by the states of all servers."""
+    to_all: Ways = defaultdict(list)
+    of_flows: Ways = defaultdict(list)
+    next_of = {
+        (server, tuple(entry["flow"])): entry["next"]
+        for server, state in states.items()
+        for entry in state.get("entries", ())
+    }
+    for server, state in states.items():
+        for destination in state.get("destinations", ()):
+            used = [tuple(path["servers"]) for path in destination["paths"] if path["in use"]]
+            to_all[server, destination["server"]] += used
+        for flow in state.get("flows", ()):
+            way = _way_of(server, flow, next_of)
+            if way:
+                of_flows[way[0], way[-1]].append(way)
+    return {**to_all, **of_flows}
+
+
+def _way_of(
+    server: str, flow: Mapping[str, Any], next_of: Mapping[tuple[str, tuple[int, ...]], str | None]
+) -> Way:
+    """Return the way of one TCP flow of a server; empty for others, or where it breaks off."""
+    if "flow" in flow:
+        key, way = tuple(flow["flow"]), [server]
+        following = next_of.get((server, key))
+        while following is not None and following not in way:
+            way.append(following)
+            following = next_of.get((following, key))
+        is_whole = way[-1] == flow["destination"] and key[2] == TCP
+        return tuple(way) if is_whole else ()
+    told = flow.get("path") or ()
+    servers = told["servers"] if isinstance(told, Mapping) else told
+    return tuple(servers) if flow.get("protocol") == TCP else ()
+
+
+def paths_of(
+    topology: Topology, routing: str, pairs: Sequence[tuple[int, int]], ways: Sequence[Way]
+) -> list[Path | None]:
+    """Return the path of each flow: that which was chosen for it, else the computed one."""
+    own = routing.endswith(".py")  # of which nothing can be computed
+    computed: Sequence[Path | None] = [None] * len(pairs)
+    if not own:
+        computed = static_paths(topology, routing, pairs)
+    return [
+        path_of(topology, way) if way else known for way, known in zip(ways, computed, strict=True)
+    ]
+
+
+def path_of(topology: Topology, way: Sequence[str]) -> Path | None:
+    """Return a way as a path, by the first port that leads on; None where it breaks off."""
+    servers = [topology.server(address) for address in way]
+    steps = []
+    for server, peer in pairwise(servers):
+        ports = (port for port in range(topology.ports) if peer in topology.peers(server, port))
+        port = next(ports, None)
+        if port is None:
+            return None
+        steps.append(Step(port, peer))
+    return Path(servers[0], tuple(steps)) if servers else None

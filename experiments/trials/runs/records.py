@@ -1,0 +1,202 @@
+"""A run's records: written by the schema, and read again as pandas frames.
+
+>>> from experiments import load                                         # doctest: +SKIP
+>>> run = load("quick-20260301-101500-seed1")                            # doctest: +SKIP
+>>> run.valid().flows.groupby("system").goodput_bps.describe()          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from experiments.trials.runs import schema, store
+from topos.base.errors import PillarboxError, require
+
+MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
+
+
+def columns(table: str) -> dict[str, str]:
+    """Return the columns of a table, and their types."""
+    own = schema.TRIALS if table == TRIALS else schema.TABLES[table]
+    return {**schema.TRIAL, **own}
+
+
+def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Return rows as a frame with the table's columns and types.
+
+    Raises PillarboxError for what is no row of the table; a value that may be missing may be left
+    out.
+    """
+    wanted = columns(table)
+    rows = list(rows)
+    unknown = {name for row in rows for name in row if name not in wanted}
+    require(not unknown, f"the table {table} has no column {', '.join(sorted(unknown))}")
+    filled = {
+        name: pandas.Series([_present(row.get(name), kind) for row in rows], dtype="object")
+        for name, kind in wanted.items()
+    }
+    return typed(table, pandas.DataFrame(filled))
+
+
+def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a frame with the types of its table, however it was read."""
+    wanted = columns(table)
+    missing = [name for name in wanted if name not in found]
+    require(not missing, f"a table {table} without {', '.join(missing)} is none of this version")
+    try:
+        return found[list(wanted)].astype(wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PillarboxError(f"this is no table {table}: {error}") from None
+
+
+def _present(value: Any, kind: str) -> Any:
+    """Return a value, or how its column writes that there is none."""
+    if value is not None:
+        return value
+    return float("nan") if kind == "float64" else pandas.NA
+
+
+def write_trial(
+    folder: Path,
+    told: Mapping[str, Any],
+    tables: Mapping[str, Iterable[Mapping[str, Any]]],
+    texts: Mapping[str, str],
+) -> None:
+    """Write one trial: its folder appears when everything is in it.
+
+    Parameters
+    ----------
+    folder : Path
+        ``RUN/trials/0007``.
+    told : mapping
+        What trial.json says.
+    tables : mapping
+        Rows by table, without the columns of schema.TRIAL: those come from `told`.
+    texts : mapping
+        Further files by name; an empty one is left out.
+    """
+    common = {name: told[name] for name in schema.TRIAL}
+    frames = {
+        table: frame(table, ({**common, **row} for row in tables.get(table, ())))
+        for table in schema.TABLES
+    }
+    unfinished = store.new_folder(folder)
+    store.write_json(unfinished / TRIAL_FILE, told)
+    for name, text in texts.items():
+        if text:
+            (unfinished / name).write_text(text + "\n", encoding="utf-8")
+    for table, made in frames.items():
+        made.to_parquet(unfinished / f"{table}.parquet", index=False)
+    store.put_in_place(unfinished, folder)
+
+
+def write_combined(run: Run) -> None:
+    """Write the tables of all trials together, as Parquet and as CSV."""
+    for table in (TRIALS, *schema.TABLES):
+        found: pandas.DataFrame = getattr(run, table)
+        for suffix, write in (("parquet", found.to_parquet), ("csv", found.to_csv)):
+            store.write_by(run.folder / f"{table}.{suffix}", partial(write, index=False))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The records of a run.
+
+    `trials` has a row for each trial, `flows`, `intervals`, `links` and `events` as schema.py
+    says. They are read when they are first looked at.
+    """
+
+    folder: Path
+    manifest: dict[str, Any] = field(repr=False)
+    told: tuple[dict[str, Any], ...] = field(repr=False)  # trial.json of each trial, by number
+
+    def valid(self) -> Run:
+        """Return the run without the trials that are not valid by their verdict."""
+        return replace(self, told=tuple(one for one in self.told if one["valid"]))
+
+    def of(self, system: str) -> Run:
+        """Return the run without the trials of other systems."""
+        return replace(self, told=tuple(one for one in self.told if one["system"] == system))
+
+    @property
+    def systems(self) -> list[str]:
+        """The names of the systems, in the order of the plan."""
+        from experiments.trials.plans.catalogue import experiment_of
+
+        return [system.name for system in experiment_of(self.manifest["plan"]).systems]
+
+    @cached_property
+    def trials(self) -> pandas.DataFrame:
+        """Row by trial: what it says of itself, and its totals."""
+        wanted = columns(TRIALS)
+        return frame(TRIALS, ({name: one.get(name) for name in wanted} for one in self.told))
+
+    @cached_property
+    def flows(self) -> pandas.DataFrame:
+        """Row by flow."""
+        return self._table("flows")
+
+    @cached_property
+    def intervals(self) -> pandas.DataFrame:
+        """Row by flow and stretch of time."""
+        return self._table("intervals")
+
+    @cached_property
+    def links(self) -> pandas.DataFrame:
+        """Row by direction of each cable."""
+        return self._table("links")
+
+    @cached_property
+    def events(self) -> pandas.DataFrame:
+        """Row by fault and repair."""
+        return self._table("events")
+
+    def _table(self, table: str) -> pandas.DataFrame:
+        parts = [self._part(one["trial"], table) for one in self.told]
+        whole = [part for part in parts if len(part)]
+        return pandas.concat(whole, ignore_index=True) if whole else frame(table, ())
+
+    def _part(self, trial: int, table: str) -> pandas.DataFrame:
+        file = trial_folder(self.folder, trial) / f"{table}.parquet"
+        try:
+            return typed(table, pandas.read_parquet(file))
+        except OSError as error:
+            raise PillarboxError(f"{file} cannot be read: {error}") from None
+
+
+def trial_folder(run: Path, trial: int) -> Path:
+    """Return where a trial's records are."""
+    return run / "trials" / f"{trial:04d}"
+
+
+def finished_trials(run: Path) -> Sequence[int]:
+    """Return the numbers of the trials whose records are there."""
+    found = (run / "trials").glob(f"[0-9]*/{TRIAL_FILE}")
+    return sorted(int(file.parent.name) for file in found if file.parent.name.isdecimal())
+
+
+def load(path: Path | str) -> Run:
+    """Return a run's records, of all trials that are finished.
+
+    Raises PillarboxError where there is no run, or one of a newer version of the records.
+    """
+    folder = Path(path)
+    require(
+        (folder / MANIFEST).is_file(),
+        f"{folder} is no run: a run is a folder with a {MANIFEST}, as `pillarbox run` makes it",
+    )
+    manifest = store.read_json(folder / MANIFEST)
+    version = manifest.get("schema_version")
+    require(
+        isinstance(version, int) and version <= schema.VERSION,
+        f"{folder} has records of version {version}, newer than the {schema.VERSION} that this "
+        "Pillarbox reads: update it",
+    )
+    told = [store.read_json(trial_folder(folder, n) / TRIAL_FILE) for n in finished_trials(folder)]
+    return Run(folder, manifest, tuple(told))

@@ -1,0 +1,226 @@
+"""A run: the trials of an experiment, one after the other, into a folder of records.
+
+Each trial is on the disk, whole, before the next one begins. A run that was stopped or killed goes
+on where it was, with ``resume``: the same plan gives the same trials in the same order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from experiments.files import output_folder
+from experiments.traffic.flows import Flow
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment
+from experiments.trials.plans.trials import Trial, blocks
+from experiments.trials.plans.values import plain
+from experiments.trials.runs import records, store
+from experiments.trials.runs.manifest import manifest, moment
+from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.outcome import Outcome, failed, outcome
+from experiments.trials.runs.records import MANIFEST, Run
+from experiments.trials.runs.statistics import precise
+from experiments.trials.runs.summary import main_measure, totals_text, values, verdict_text
+from experiments.trials.runs.trial import Shown, TrialError, measure
+from hosts.base.load import router_for
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+Measure: TypeAlias = Callable[[Order, Shown, Path], Measured]
+
+
+def new_name(experiment: Experiment) -> Path:
+    """Return the folder of a run that begins now."""
+    now = datetime.now().astimezone()
+    return Path(f"{experiment.name}-{now:%Y%m%d-%H%M%S}-seed{experiment.seed}")
+
+
+def run(
+    experiment: Experiment,
+    folder: Path | None = None,
+    *,
+    live: Shown | None = None,
+    measure: Measure = measure,
+) -> Run:
+    """Run an experiment, or what is left of it; return its records.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What is run.
+    folder : Path, optional
+        Where the records go: a new folder, or one of a run of the same plan, which then goes on.
+    live : Live, optional
+        What shows how it goes (see experiments.reporting.live); nothing by default.
+    measure : callable, optional
+        What runs one trial.
+    """
+    orders_of(experiment)  # refuses what cannot be run, before anything is
+    folder = output_folder(folder or new_name(experiment))
+    store.settle(folder)
+    shown = live or Silence()
+    with _locked(folder):
+        told = _begin(experiment, folder)
+        for block in blocks(experiment):
+            done = records.load(folder)
+            if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
+                break
+            finished = {one["trial"] for one in done.told}
+            for trial in block:
+                if trial.number not in finished:
+                    _run_trial(order_of(experiment, trial), folder, told, shown, measure)
+        store.write_json(folder / MANIFEST, told | {"ended": moment()})
+        done = records.load(folder)
+        records.write_combined(done)
+    return done
+
+
+def orders_of(experiment: Experiment) -> list[Order]:
+    """Return the orders of the first block; raise PillarboxError for what cannot be run."""
+    return [order_of(experiment, trial) for trial in next(blocks(experiment))]
+
+
+def order_of(experiment: Experiment, trial: Trial) -> Order:
+    """Return what a trial is to do: its flows and its faults, by its seed."""
+    from experiments.trials.plans.faults import schedule
+
+    topology, workload = parse(trial.system.network), experiment.workload
+    routing = trial.system.routing
+    if routing and not routing.endswith(".py"):
+        router_for(topology, routing)  # refuses what there is not
+    faults = schedule(topology, experiment.faults, workload, trial.seed)
+    flows = _flows_of(topology, workload, trial.seed)
+    return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
+
+
+def _flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
+    """Return the flows of a workload; those of a file that is passed on are its hops."""
+    if not workload.options.get("distribute"):
+        from experiments.traffic.patterns import flows_of
+
+        return flows_of(topology, workload, seed)
+    from experiments.traffic.distribution import hops_of, plan_for
+
+    plan = plan_for(topology, workload, seed)
+    return [flow for _, flow in hops_of(plan, workload.volume_bytes or 0)]
+
+
+def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """Return the manifest: a new one, or that of the run which goes on."""
+    (folder / "trials").mkdir(exist_ok=True)
+    store.settle(folder / "trials")
+    if not (folder / MANIFEST).exists():
+        found = [one.name for one in folder.iterdir() if one.name != "trials"]
+        require(not found, f"{folder} is not empty, and no run: name another folder with --out")
+        told = manifest(experiment, ["pillarbox", *sys.argv[1:]])
+        store.write_json(folder / MANIFEST, told)
+        return told
+    told = records.load(folder).manifest
+    changed = changes(told["plan"], plain(experiment))
+    require(
+        not changed,
+        f"{folder} is a run of another plan ({'; '.join(changed)}): "
+        "run it as it was, or name another folder with --out",
+    )
+    told.setdefault("resumed", []).append(moment())
+    store.write_json(folder / MANIFEST, told)
+    return told
+
+
+def changes(before: Any, after: Any, name: str = "") -> list[str]:
+    """Return in words where plain data differ.
+
+    >>> changes({"seed": 1, "systems": [{"mtu": 1500}]}, {"seed": 2, "systems": [{"mtu": 9000}]})
+    ['seed was 1 and is 2', 'systems.0.mtu was 1500 and is 9000']
+    """
+    if isinstance(before, list) and isinstance(after, list):
+        before, after = dict(enumerate(before)), dict(enumerate(after))
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return [] if before == after else [f"{name} was {before} and is {after}"]
+    return [
+        change
+        for key in {**before, **after}
+        for change in changes(
+            before.get(key), after.get(key), f"{name}.{key}" if name else f"{key}"
+        )
+    ]
+
+
+def _is_precise(experiment: Experiment, done: Run) -> bool:
+    """Tell whether every system's interval is as narrow as is wanted."""
+    assert experiment.precision is not None
+    column = main_measure(experiment.workload.volume_bytes).column
+    return all(
+        precise(list(values(done, system.name, column).values()), experiment.precision)
+        for system in experiment.systems
+    )
+
+
+def _run_trial(
+    order: Order, folder: Path, told: dict[str, Any], live: Shown, measure: Measure
+) -> None:
+    """Run one trial, and write its records."""
+    trial = order.trial
+    topology = parse(trial.system.network)
+    name = f"{trial.system.name}, repeat {trial.repeat + 1}"
+    live.begin_trial(name, order.flows, number=trial.number + 1, address=topology.address)
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        log.touch()
+        try:
+            found = measure(order, live, log)
+            ended = outcome(order, found)
+            told["systems"].setdefault(trial.system.name, found.lab)
+        except TrialError as error:
+            ended = failed(trial, str(error))
+        printed = log.read_text(errors="replace")
+    _write(ended, records.trial_folder(folder, trial.number), printed)
+    store.write_json(folder / MANIFEST, told)
+    live.end_trial(verdict_text(ended.told), totals_text(ended.told))
+
+
+def _write(ended: Outcome, folder: Path, printed: str) -> None:
+    texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
+    records.write_trial(folder, ended.told, ended.tables, texts)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, so that nobody else runs the same trials."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PillarboxError(f"{folder} is being run already: wait for its end") from None
+        yield
+    finally:
+        os.close(held)
+
+
+class Silence:
+    """Shows nothing."""
+
+    def begin_trial(self, name: str, flows: Any, **more: Any) -> None:
+        """Begin a trial."""
+
+    def phase(self, text: str) -> None:
+        """Say what it is doing."""
+
+    def progress(self, now_s: float, progress: Any) -> None:
+        """Say how far its flows are."""
+
+    def event(self, text: str) -> None:
+        """Tell of a fault."""
+
+    def end_trial(self, verdict: str, summary: str = "") -> None:
+        """End it."""

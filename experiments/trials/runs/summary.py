@@ -1,0 +1,260 @@
+"""A run in short: each system's totals with their intervals, and the systems against the first.
+
+Only valid trials count. How many there are of how many stands beside, so that nobody takes two of
+ten for ten.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.traffic.flows import COMPLETED, FAILED
+from experiments.trials.runs.statistics import Comparison, Estimate, compare, estimate, paired
+from experiments.trials.trust import twice
+from experiments.units import three_figures
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+
+WIDTH = 96  # of a line of sentences, where the terminal is as wide
+MOST_DOUBTFUL = 12  # lines; the report has all
+INTERVALS = "Below each mean is where it lies with 95 % confidence."
+
+
+class Measure(NamedTuple):
+    """One of the totals of a trial: a column of schema.TRIALS."""
+
+    column: str
+    title: str
+    unit: str
+    scale: float  # from the column's unit to this one
+
+
+GOODPUT = Measure("goodput_bps", "goodput", "Mbit/s", 1e-6)
+COMPLETION = Measure("completion_s", "completion", "s", 1.0)
+MEASURES = (
+    GOODPUT,
+    COMPLETION,
+    Measure("of_ideal", "of ideal", "%", 100.0),
+    Measure("fairness", "fairness", "", 1.0),
+    Measure("link_spread", "link spread", "%", 100.0),
+)
+
+
+class Summary(NamedTuple):
+    """One system of a run."""
+
+    system: str
+    trials: int
+    valid: int
+    failed: int
+    failed_flows: int  # of the valid trials
+    estimates: dict[str, Estimate]  # by column, of the valid trials
+    against_first: Comparison | None  # as many times the plan's first system, by `main_measure`
+
+
+def summaries(run: Run) -> list[Summary]:
+    """Return a summary of every system, in the order of the plan."""
+    systems = run.systems
+    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    return [_summary(run, system, systems[0], main) for system in systems]
+
+
+def main_measure(volume_bytes: int | None) -> Measure:
+    """Return what systems are compared by: how soon all is done, or else how much they carry."""
+    return GOODPUT if volume_bytes is None else COMPLETION
+
+
+def values(run: Run, system: str, column: str) -> dict[int, float]:
+    """Return a total of a system's valid trials, by repeat."""
+    trials = run.of(system).valid().trials
+    trials = trials[trials.status == COMPLETED]
+    found = trials.goodput_bps / trials.ideal_bps if column == "of_ideal" else trials[column]
+    return paired(list(trials.repeat), [float(value) for value in found])
+
+
+def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
+    own = run.of(system)
+    trials = own.trials
+    against = None
+    if system != first:
+        against = compare(values(run, system, main.column), values(run, first, main.column))
+    return Summary(
+        system,
+        len(trials),
+        len(own.valid().told),
+        int((trials.status == FAILED).sum()),
+        int(own.valid().trials.failed_flows.sum()),
+        {
+            one.column: estimate(list(values(run, system, one.column).values()), least=0.0)
+            for one in MEASURES
+        },
+        against,
+    )
+
+
+def verdict_text(told: Mapping[str, Any]) -> str:
+    """Return what trial.json says of whether the trial can be believed, in a few words."""
+    if told["status"] == FAILED:
+        return f"failed: {told['reason']}"
+    if told["valid"]:
+        return "valid"
+    first, *others = told["verdict"]["reasons"]
+    return f"not valid: {first}" + (f" (and {len(others)} more)" if others else "")
+
+
+def totals_text(told: Mapping[str, Any]) -> str:
+    """Return what trial.json says of the totals, in a few words; nothing where there are none."""
+    if told["status"] == FAILED:
+        return ""
+    if told["goodput_bps"] is None:
+        return f"all {told['flows']} flows failed"
+    words = [f"{three_figures(told['goodput_bps'] / 1e6)} Mbit/s"]
+    if told["ideal_bps"]:
+        words.append(
+            f"{told['goodput_bps'] / told['ideal_bps']:.0%} of the ideal".replace("%", " %")
+        )
+    if told["failed_flows"]:
+        words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
+    elif told["ideal_s"]:
+        words.append(f"all done after {three_figures(told['completion_s'])} s")
+    return ", ".join(words)
+
+
+def doubtful(run: Run) -> list[str]:
+    """Return a line for each trial that failed or is not valid: what it saw, and what is wrong.
+
+    What is wrong is said once; a later trial names the one that had it before.
+    """
+    first = {
+        number: (numbers[0], reason)
+        for reason, numbers in doubts(run.told).items()
+        for number in numbers
+    }
+    lines = []
+    for one in run.told:
+        if not one["valid"]:
+            number = one["trial"] + 1
+            before, reason = first[number]
+            verdict = reason if before == number else f"as trial {before}"
+            words = (f"trial {number}, {one['system']}", totals_text(one), verdict)
+            lines.append(" · ".join(filter(None, words)))
+    return lines
+
+
+def doubts(told: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """Return why trials failed or are not valid, and which (from 1): each reason once.
+
+    Reasons that differ in figures alone are one; the first stands for all.
+    """
+    found: dict[str, tuple[str, list[int]]] = {}
+    for one in told:
+        if not one["valid"]:
+            verdict = verdict_text(one)
+            alike = re.sub(r"\d+(\.\d+)?", "#", verdict)
+            found.setdefault(alike, (verdict, []))[1].append(one["trial"] + 1)
+    return dict(found.values())
+
+
+def text_of(run: Run) -> str:
+    """Return the summaries as a table, and below it what is to be said of them."""
+    found = summaries(run)
+    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    shown = [
+        one
+        for one in MEASURES
+        if (main is COMPLETION or one is not COMPLETION)
+        and any(summary.estimates[one.column].repeats for summary in found)
+    ]
+    rows = [["system", "valid", *(one.title for one in shown)]]
+    rows += [["", "", *(one.unit for one in shown)]] if shown else []
+    for summary in found:
+        estimates = [value_and_interval(summary.estimates[one.column], one.scale) for one in shown]
+        rows.append(
+            [summary.system, f"{summary.valid}/{summary.trials}", *(e[0] for e in estimates)]
+        )
+        if any(interval for _, interval in estimates):
+            rows.append(["", "", *(interval for _, interval in estimates)])
+    several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
+    blocks = [
+        "\n".join([*table(rows), *([INTERVALS] if several else ())]),
+        sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
+        _doubts(doubtful(run)),
+    ]
+    return "\n\n".join(filter(None, blocks))
+
+
+def selves(run: Run) -> Iterator[str]:
+    """Yield what comes of comparing a system with itself, where the plan has one twice."""
+    plan = run.manifest["plan"]
+    main = main_measure(plan["workload"]["volume_bytes"])
+    for places in twice.twins(plan["systems"]):
+        first, second = (run.systems[place] for place in places)
+        yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
+
+
+def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
+    """Return an estimate as text: the value, and its interval where there is one.
+
+    >>> value_and_interval(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
+    ('95.2', '94.1-96.5')
+    >>> value_and_interval(Estimate(0.9941, float("nan"), float("nan"), 1))
+    ('0.994', '')
+    """
+    if not found.repeats:
+        return "-", ""
+    value, low, high = (three_figures(end * scale) for end in found[:3])
+    return value, "" if found.repeats < 2 else f"{low}-{high}"
+
+
+def _comparisons(found: list[Summary], main: Measure) -> list[str]:
+    """Return how the systems compare with the first."""
+    said = []
+    for one in found:
+        if one.against_first and one.against_first.ratio.repeats:
+            words = f"{one.system} against {found[0].system}, {main.title}"
+            said.append(f"{words}: {_ratio(one.against_first)}")
+    return said
+
+
+def _ratio(found: Comparison) -> str:
+    value, low, high = (three_figures(end) for end in found.ratio[:3])
+    if found.ratio.repeats < 2:
+        return f"{value} times, by one trial of each: more --repeats tell how sure that is"
+    doubt = "" if found.differs else ", which may be chance: no difference is shown"
+    return f"{value} times ({low}-{high}){doubt}"
+
+
+def _failures(found: list[Summary]) -> list[str]:
+    """Return how many flows failed in trials that count."""
+    failures = [f"{one.failed_flows} of {one.system}" for one in found if one.failed_flows]
+    return [f"failed flows: {'; '.join(failures)}"] if failures else []
+
+
+def _doubts(lines: list[str]) -> str:
+    more = len(lines) - MOST_DOUBTFUL
+    shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
+    return sentences(["These trials count in no mean:", *shown] if lines else ())
+
+
+def sentences(lines: Iterable[str]) -> str:
+    """Return each sentence as lines that fit the terminal, all but the first indented."""
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines, whose first column is to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.ljust(width) if at == 0 else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,120 @@
+"""One trial, from the outside: a process that is watched, and that cannot go on for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.traffic.flows import Flow, Progress
+from experiments.trials.runs.order import Measured, Order
+
+END_S = 10.0  # for a lab that is told to end
+
+
+class Shown(Protocol):
+    """What a run is shown by; `experiments.reporting.live.Live` is one."""
+
+    def begin_trial(
+        self,
+        name: str,
+        flows: Sequence[Flow],
+        *,
+        number: int | None = None,
+        address: Callable[[int], str] = str,
+    ) -> None:
+        """Begin a trial."""
+
+    def phase(self, text: str) -> None:
+        """Say what it is doing."""
+
+    def progress(self, now_s: float, progress: Sequence[Progress]) -> None:
+        """Say how far its flows are."""
+
+    def event(self, text: str) -> None:
+        """Tell of a fault."""
+
+    def end_trial(self, verdict: str, summary: str = "") -> None:
+        """End it."""
+
+
+class TrialError(Exception):
+    """A trial that did not come to its end; the text says why."""
+
+
+def measure(order: Order, live: Shown, log: Path) -> Measured:
+    """Run a trial in a process and sandbox of its own; what it prints goes to the log.
+
+    Raises TrialError where it comes to no end, and KeyboardInterrupt where it is stopped.
+    """
+    with _worker(log) as (process, connection):
+        connection.send(order)
+        return _heard(connection, process, live, time.monotonic() + order.limit_s, order.limit_s)
+
+
+@contextmanager
+def _worker(log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+    """Start a trial's process; afterwards nothing of it is left."""
+    ours, theirs = Pipe()
+    with log.open("wb") as printed, theirs:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "experiments.trials.runs.worker",
+                str(theirs.fileno()),
+                str(os.getpid()),
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    try:
+        with ours:
+            yield process, ours
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+    finally:
+        if process.poll() is None:
+            process.kill()  # and the kernel everything in its sandbox
+        process.wait()
+
+
+def _heard(
+    connection: Connection,
+    process: subprocess.Popen[bytes],
+    live: Shown,
+    deadline: float,
+    limit_s: float,
+) -> Measured:
+    """Show what the process tells until it has told everything."""
+    while True:
+        if not connection.poll(max(0.0, deadline - time.monotonic())):
+            raise TrialError(f"it did not end within {limit_s:.0f} s")
+        try:
+            what, *told = connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = process.wait(END_S)
+            raise TrialError(f"its process ended before its time, with code {code}") from None
+        if what == "measured":
+            found: Measured = told[0]
+            return found
+        if what == "failed":
+            raise TrialError(told[0])
+        if what == "stopped":
+            raise KeyboardInterrupt
+        shown: dict[str, Callable[..., Any]] = {
+            "phase": live.phase,
+            "progress": live.progress,
+            "event": live.event,
+        }
+        shown[what](*told)

@@ -1,0 +1,172 @@
+"""The process of one trial: a lab of its own, traffic, faults, and what was seen of them.
+
+It is a fresh process, because whoever runs the trials may have threads, and a process with threads
+is not to be forked. It dies with the one who started it, and with it everything in its sandbox.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from experiments.traffic.flows import Sending, Tool
+from experiments.trials.plans.trials import Trial
+from experiments.trials.runs.manifest import lab_facts, moment
+from experiments.trials.runs.order import Measured, Order
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab, LabSettings
+
+PR_SET_PDEATHSIG = 1
+LEAD_S = 0.3  # from the order to begin to the barrier
+LOOK_S = 0.05
+TELL_S = 0.25
+# The kernel moves packets in a thread of its own when there are many, and programs must not keep it
+# from that: a trial's are this much nicer than threads are by themselves.
+NICENESS = 10
+GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by itself
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Take the order from a connection, carry it out, and tell what came of it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the kernel was asked to watch
+        return
+    connection = Connection(descriptor)
+    order: Order = connection.recv()
+    try:
+        from experiments.emulation import registry
+        from experiments.linux import sandbox
+
+        place = registry.take_place()
+        sandbox.enter()
+        os.nice(NICENESS)
+        with ExitStack() as stack:
+            stack.callback(registry.leave, place)
+            told: tuple[str, Any] = ("measured", measured(order, connection, place.folder))
+    except PillarboxError as error:
+        told = ("failed", str(error))
+    except KeyboardInterrupt:
+        told = ("stopped", None)
+    except Exception as error:  # noqa: BLE001 - a trial that fails is told, not a crash
+        # A sentence for the record here, the rest for the trial's log.
+        sys.excepthook(*sys.exc_info())
+        told = ("failed", f"{type(error).__name__}: {error}")
+    connection.send(told)
+
+
+def measured(order: Order, connection: Any, folder: Path) -> Measured:
+    """Run one trial where we are; return what was seen."""
+    from experiments.emulation.lab import running
+    from experiments.traffic.tools import pinned_sysctls
+    from experiments.trials.runs.faulting import Faulting
+    from experiments.trials.runs.paths import live_paths
+    from experiments.trials.trust.watch import Watch
+
+    trial = order.trial
+    connection.send(("phase", "starting servers"))
+    with ExitStack() as stack:
+        topology, settings = parse(trial.system.network), settings_of(trial)
+        lab = stack.enter_context(running(topology, settings, folder))
+        connection.send(("phase", "servers find their neighbours"))
+        lab.wait_converged()
+        connection.send(("phase", "connecting"))
+        pinned_sysctls(lab)
+        facts = lab_facts(lab)
+        tool = stack.enter_context(closing(tool_of(lab, order)))
+        tool.prepare()
+        watch = stack.enter_context(Watch(lab))
+        told: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
+        faulting = Faulting(lab, order.faults, told.put)
+        began = moment()
+        at_s = began["monotonic_s"] = began["monotonic_s"] + LEAD_S
+        watch.begin(at_s)
+        faulting.begin(at_s)
+        tool.start(at_s)
+        connection.send(("phase", "sending"))
+        try:
+            _follow(tool, told, at_s, order.workload.timeout_s, connection)
+        finally:
+            readings = watch.end()
+            events = faulting.end()
+        results = tool.results()
+        paths, back = live_paths(lab, [result.flow for result in results])
+        return Measured(
+            routing=lab.routing,
+            plane=lab.plane,
+            tool=tool.name,
+            tool_versions=tool.versions(),
+            began=began,
+            results=tuple(results),
+            paths=paths,
+            back=back,
+            events=tuple(events),
+            readings=readings,
+            lab=facts,
+            log=tuple((folder / "events.jsonl").read_text().splitlines()),
+        )
+
+
+def settings_of(trial: Trial) -> LabSettings:
+    """Return how the trial's lab runs."""
+    from experiments.emulation.lab import LabSettings
+
+    system = trial.system
+    return LabSettings(
+        routing=system.routing,
+        plane=system.plane,
+        timers=system.timers,
+        rate_mbit=system.rate_mbit,
+        delay=system.delay,
+        loss=system.loss,
+        mtu=system.mtu,
+        seed=trial.seed,
+        options=dict(system.options),
+    )
+
+
+def tool_of(lab: Lab, order: Order) -> Tool:
+    """Return what sends the flows."""
+    workload = order.workload
+    sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
+    if workload.options.get("distribute"):
+        from experiments.traffic.distribution import tool
+
+        return tool(lab, workload, order.trial.seed, sending)
+    from experiments.traffic.tools import tool_for
+
+    return tool_for(workload.tool, lab, list(order.flows), sending)
+
+
+def _follow(
+    tool: Tool, events: SimpleQueue[str], at_s: float, timeout_s: float, connection: Any
+) -> None:
+    """Wait until all flows have ended, and say meanwhile how far they are."""
+    told_s = at_s
+    while not tool.ended():
+        now = time.monotonic()
+        require(
+            now < at_s + timeout_s + GRACE_S,
+            f"{tool.name} did not end within {timeout_s:g} s, nor by itself after that",
+        )
+        while not events.empty():
+            connection.send(("event", events.get()))
+        if now >= told_s:
+            connection.send(("progress", now - at_s, list(tool.progress())))
+            told_s = now + TELL_S
+        time.sleep(LOOK_S)
+    connection.send(("progress", time.monotonic() - at_s, list(tool.progress())))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,215 @@
+"""The largest rate of cables at which this machine emulates a network faithfully.
+
+Trials of greedy flows at rates of 1, 2, 3, 5, 7, 10, 20, 30 ... Mbit/s, each judged like any other
+trial (`verdict`): first in large steps until one is invalid, then in between. What is found has to
+be valid some times more, else the next smaller rate has to be.
+
+It is kept in the user's cache, for this network, routing, plane, kernel and machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.files import output_folder
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import LabSettings
+    from experiments.trials.trust.greedy import Tried
+
+SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
+START_MBIT = 10.0
+STRIDE = 2  # on the scale: each step is 2 to 2.5 times the last
+TRIES = 2  # at a rate, before it is given up: a machine may hiccup
+CONFIRMATIONS, HICCUPS = 3, 1  # valid trials at the rate that is found, and others in between
+FILE = "rates.json"
+
+Say = Callable[[str], object]
+
+
+def calibrated_rate(
+    topology: Topology,
+    settings: LabSettings,
+    say: Say = lambda _: None,
+    *,
+    again: bool = False,
+    cache: Path | None = None,
+) -> float:
+    """Return the largest faithful rate for a network on this machine, in Mbit/s.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    settings : LabSettings
+        How it runs; its rate means nothing here.
+    say : callable
+        Is told what is done, a line at a time.
+    again : bool
+        Measure even where the rate is known from before.
+    cache : Path, optional
+        Where rates are kept; the user's cache by default.
+    """
+    file = (cache or user_cache()) / FILE
+    key = known_as(topology, settings)
+    if key and not again:
+        known = _read(file).get(key)
+        if known:
+            say(f"{topology.spec}: {known:g} Mbit/s, as found before on this machine")
+            return float(known)
+    rate_mbit = largest(lambda rate: _tried(topology, settings, rate, say), say)
+    if key:
+        _keep(file, key, rate_mbit)
+    return rate_mbit
+
+
+def largest(try_at: Callable[[float], Tried], say: Say = lambda _: None) -> float:
+    """Return the largest rate of the scale at which trials are valid.
+
+    Parameters
+    ----------
+    try_at : callable
+        Runs a trial at a rate.
+    say : callable
+        Is told why a rate was given up.
+    """
+    reasons: tuple[str, ...] = ()
+
+    def good(at: int, tries: int = TRIES) -> bool:
+        nonlocal reasons
+        for _ in range(tries):
+            verdict = try_at(SCALE_MBIT[at]).verdict
+            if verdict.valid:
+                return True
+            reasons = verdict.reasons
+        return False
+
+    low, high = _bracket(good)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if good(middle) else (low, middle)
+    while low >= 0 and not _confirmed(partial(good, low, 1)):
+        say(f"{SCALE_MBIT[low]:g} Mbit/s is not valid again and again")
+        low -= 1
+    require(
+        low >= 0,
+        f"this machine cannot emulate this network faithfully at {SCALE_MBIT[0]:g} Mbit/s: "
+        f"{'; '.join(reasons)}; end what else runs on it, or choose a smaller network",
+    )
+    return SCALE_MBIT[low]
+
+
+def _confirmed(valid: Callable[[], bool]) -> bool:
+    """Tell whether trials are valid again and again, but for a hiccup."""
+    found = [0, 0]
+    while found[True] < CONFIRMATIONS and found[False] <= HICCUPS:
+        found[valid()] += 1
+    return found[True] == CONFIRMATIONS
+
+
+def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
+    """Return two places on the scale: one that is good, and one above it that is not.
+
+    They may be one below and one above the scale.
+    """
+    at = SCALE_MBIT.index(START_MBIT)
+    if good(at):
+        while at < len(SCALE_MBIT) - 1:
+            above = min(at + STRIDE, len(SCALE_MBIT) - 1)
+            if not good(above):
+                return at, above
+            at = above
+        return at, len(SCALE_MBIT)
+    while at > 0:
+        below = max(at - STRIDE, 0)
+        if good(below):
+            return below, at
+        at = below
+    return -1, 0
+
+
+def _tried(topology: Topology, settings: LabSettings, rate_mbit: float, say: Say) -> Tried:
+    from experiments.trials.plans.experiment import System
+    from experiments.trials.trust.greedy import tried
+
+    system = System(
+        network=topology.spec,
+        routing=settings.routing,
+        plane=settings.plane,
+        timers=settings.timers,
+        rate_mbit=rate_mbit,
+        delay=settings.delay,
+        loss=settings.loss,
+        mtu=settings.mtu,
+        options=settings.options,
+    )
+    found = tried(system)
+    if found.verdict.valid:
+        say(f"{rate_mbit:g} Mbit/s: valid, {found.goodput_bps / 1e6:.4g} Mbit/s of goodput")
+    else:
+        say(f"{rate_mbit:g} Mbit/s: not valid: {found.verdict.reasons[0]}")
+    return found
+
+
+# -- what is known from before -----------------------------------------------------------------
+
+
+def known_as(topology: Topology, settings: LabSettings) -> str:
+    """Return under which words a rate is kept; empty for a routing in a file, which may change."""
+    from experiments.emulation.lab import chosen_plane, usual_routing
+    from hosts.base.load import router_for
+
+    routing, plane = settings.routing or usual_routing(topology), settings.plane
+    if topology.ports > 1:  # else switches do the work
+        router_for(topology, routing)  # refuses what there is not, before anything runs
+        plane = chosen_plane(plane)
+    if routing.endswith(".py"):
+        return ""
+    words = [topology.spec, routing, plane, settings.timers, f"mtu {settings.mtu}"]
+    words += [f"{name} {value}" for name, value in sorted(settings.options.items())]
+    words += [f"{what} {value}" for what, value in _impairments(settings) if value]
+    machine = f"{platform.node()} {platform.release()} {os.cpu_count()} processors"
+    return ", ".join([*words, machine])
+
+
+def _impairments(settings: LabSettings) -> list[tuple[str, Any]]:
+    return [("delay", settings.delay), ("loss", settings.loss)]
+
+
+def user_cache() -> Path:
+    """Return the folder for what can be found again, of the user who called sudo."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if named.startswith("/"):
+        return Path(named, "pillarbox")
+    user = os.environ.get("SUDO_UID", "")
+    try:
+        home = pwd.getpwuid(int(user)).pw_dir if user.isdecimal() else str(Path.home())
+    except KeyError:  # a user whom nobody knows by name
+        home = str(Path.home())
+    return Path(home, ".cache", "pillarbox")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return what is known; what cannot be read is not."""
+    from experiments.trials.runs.store import read_json
+
+    try:
+        known = read_json(file)
+    except PillarboxError:
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _keep(file: Path, key: str, rate_mbit: float) -> None:
+    from experiments.trials.runs.store import write_json
+
+    output_folder(file.parent)
+    write_json(file, _read(file) | {key: rate_mbit})

@@ -1,0 +1,129 @@
+"""A canary: small packets between two processes, over a cable that the network has no part in.
+
+It tells how late programs are. How late the kernel is, `pacer` tells, whom it looks after.
+
+The cable is a pair of veth between two namespaces of its own, without a rate. What a packet waits
+for there is what every packet of the network waits for beside its queues: the kernel's soft
+interrupts, and a process's turn on a processor. A canary sent through the network would mostly tell
+how full the queues are, which is no fault: they should be full. Here there is none to be in, so a
+round trip that takes long says that the machine was late, and by how much.
+
+It counts from when the packet was due, not from when it was sent: whoever is kept from a processor
+sends late, and a fast answer does not make good for it. While nothing is sent nothing would be
+found wrong, so turns that were slept over count as well, each from when it was due ("coordinated
+omission", as Gil Tene calls the mistake). How late the timer was is also told by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+from experiments.linux import netlink
+from experiments.linux.namespaces import Namespace
+from experiments.trials.trust.pacer import Pacer
+from experiments.trials.trust.readings import Spread, spread
+from hosts.live.namespace import die_with_parent
+
+INTERVAL_S = 0.005
+ADDRESSES = "10.255.255.1", "10.255.255.2"
+PORT = 7  # echo
+NAME, INDEXES = "canary", (2, 3)  # the two must differ: see `netlink.cable`
+GATHER_S = 0.05  # how long the last packets may be under way at the end
+
+
+class Heard(NamedTuple):
+    """What a canary found out: of itself, of its timer, and of the kernel's (see `pacer`)."""
+
+    round_trip: Spread
+    lost: int
+    lateness: Spread
+    pacing: Spread
+    pacing_lost: int
+
+
+class Canary:
+    """Two processes and the cable between them; `sing` blocks until told to end."""
+
+    def __init__(self) -> None:
+        near, far = Namespace(), Namespace()
+        ends = [
+            netlink.End(NAME, index, place.descriptor)
+            for index, place in zip(INDEXES, (near, far), strict=True)
+        ]
+        near.netlink.send([netlink.cable(*ends, mtu=1500)])
+        sockets = []
+        for place, index, address in zip((near, far), INDEXES, ADDRESSES, strict=True):
+            up = netlink.change(index, up=True)
+            place.netlink.send([netlink.add_address(index, address, 24), up])
+            with place:
+                made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                made.bind((address, PORT))
+                sockets.append(made)
+        self._socket, echo = sockets
+        self._socket.connect((ADDRESSES[1], PORT))
+        self.echo = _start_echo(echo)
+        echo.close()
+        self._answer_once()
+        self._pacer = Pacer()
+        self._due: dict[int, list[float]] = {}  # of each packet under way: the turns it stands for
+        self._round_trips: list[float] = []
+        self._late: list[float] = []
+
+    def _answer_once(self) -> None:
+        """Send until something comes back: the cable is up, and addresses are resolved."""
+        for _ in range(100):
+            self._socket.send(bytes(8))
+            if select.select([self._socket], [], [], 0.05)[0]:
+                self._socket.recv(8)
+                return
+        raise OSError("the canary's own cable carries nothing")
+
+    def sing(self, begin_s: float, end: int) -> Heard:
+        """Send from a moment on until descriptor `end` can be read; return what was heard."""
+        due, number = begin_s, 1
+        while True:
+            wait = max(0.0, due - time.monotonic())
+            ready = select.select([self._socket.fileno(), end], [], [], wait)[0]
+            now = time.monotonic()
+            if self._socket.fileno() in ready:
+                self._hear(now)
+            if end in ready:
+                break
+            turns = []
+            while due <= now:
+                turns.append(due)
+                due += INTERVAL_S
+            if turns:
+                self._late += [now - turn for turn in turns]
+                self._due[number] = turns
+                self._socket.send(struct.pack("=Q", number))
+                number += 1
+                self._pacer.tend()
+        while self._due and select.select([self._socket], [], [], GATHER_S)[0]:
+            self._hear(time.monotonic())
+        paced = self._pacer.heard(begin_s, now - GATHER_S)
+        return Heard(spread(self._round_trips), len(self._due), spread(self._late), *paced)
+
+    def _hear(self, now: float) -> None:
+        number = struct.unpack("=Q", self._socket.recv(8))[0]
+        self._round_trips += [now - turn for turn in self._due.pop(number, [])]
+
+
+def _start_echo(listener: socket.socket) -> int:
+    """Start the process that sends every packet back; it dies with this one."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        die_with_parent(signal.SIGKILL)
+        while True:
+            data, sender = listener.recvfrom(64)
+            listener.sendto(data, sender)
+    finally:
+        os._exit(1)

@@ -1,0 +1,86 @@
+"""Short trials of greedy flows, for whoever asks how fast this machine can emulate a network.
+
+They are trials like any other, by the same runner, with the same verdict.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.trials import Trial
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.trust.verdict import Verdict
+
+MOST_ALL_TO_ALL = 40  # servers; beyond, each sends to one other, drawn at random
+DURATION_S = 2.0
+
+
+class Tried(NamedTuple):
+    """What a trial gave: its verdict, and the routing and plane that it used."""
+
+    verdict: Verdict
+    goodput_bps: float
+    routing: str = ""
+    plane: str = ""
+
+
+def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
+    """Return the workload: every server sends as much as it can, to every other where they are few.
+
+    >>> greedy("bcube,4,1").pattern, greedy("dcell,4,2").pattern
+    ('all-to-all', 'permutation')
+    """
+    few = parse(network).servers <= MOST_ALL_TO_ALL
+    return Workload(
+        "all-to-all" if few else "permutation",
+        duration_s=duration_s,
+        tool="generator",
+        timeout_s=duration_s + 20.0,
+    )
+
+
+def tried(
+    system: System,
+    duration_s: float = DURATION_S,
+    seed: int = 1,
+    beside: AbstractContextManager[object] | None = None,
+) -> Tried:
+    """Run one trial, in a process and sandbox of its own.
+
+    `beside` is entered before it and left after it. A trial that comes to no end is an invalid one.
+    """
+    from contextlib import nullcontext
+
+    from experiments.trials.runs.outcome import outcome
+    from experiments.trials.runs.run import Silence, order_of
+    from experiments.trials.runs.trial import TrialError, measure
+    from experiments.trials.trust.verdict import Verdict
+
+    experiment = Experiment("greedy", "", (system,), greedy(system.network, duration_s), seed=seed)
+    order = order_of(experiment, Trial(0, system, 0, seed))
+    with tempfile.TemporaryDirectory() as scratch, beside or nullcontext():
+        try:
+            found = measure(order, Silence(), Path(scratch) / "log")
+        except TrialError as error:
+            reason = f"the trial came to no end: {error}"
+            return Tried(Verdict(False, (reason,), (), {}), 0.0)
+    told = outcome(order, found).told
+    verdict = told["verdict"]
+    return Tried(
+        Verdict(
+            verdict["valid"],
+            tuple(verdict["reasons"]),
+            tuple(verdict["warnings"]),
+            verdict["figures"],
+        ),
+        told["goodput_bps"],
+        found.routing,
+        found.plane,
+    )

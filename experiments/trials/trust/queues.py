@@ -1,0 +1,162 @@
+"""Work conservation: whether a port that had packets waiting sent as fast as its rate allows.
+
+A shaped port is HTB over a queue. As long as packets wait in it, exactly rate x time leaves it; if
+less does, the machine was too busy to send in time, and every result that rests on that rate is
+wrong, however plausible it looks. Nobody has to know what the traffic was.
+
+The kernel tells of all queues of a namespace in one answer: bytes sent, bytes waiting, packets
+dropped. A port counts as backlogged from one look to a later one if packets waited at every look
+between. A few always do where TCP sends in bursts: so it takes more than two super-packets, at
+several looks in a row, and that for a good part of the time (see `Account`).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from experiments.linux.netlink import Netlink, attributes
+
+RTM_GETQDISC = 38
+TCA_STATS = 3
+HTB = b"htb\0"
+ALL_INTERFACES = struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)
+_TCMSG = struct.Struct("=BxHiIII")
+_STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
+
+LEAST_LOOKS = 4  # in a row, with packets waiting at each
+LEAST_STRETCH_S = 0.075
+LEAST_BACKLOGGED_S = 0.2  # altogether: below that a cable's ratio says little
+
+
+class Queue(NamedTuple):
+    """What the kernel tells of a shaped port."""
+
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    waiting_bytes: int
+
+
+def queues(kernel: Netlink) -> dict[int, Queue]:
+    """Return the shaped ports of a namespace, by the index of their interface."""
+    found = {}
+    for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
+        if payload[24:28] != HTB:  # the kind comes first, and most are others
+            continue
+        for kind, data in attributes(payload, _TCMSG.size):
+            if kind == TCA_STATS:
+                sent, packets, drops, _, _, _, _, waiting = _STATS.unpack_from(data)
+                index = _TCMSG.unpack_from(payload)[2]
+                found[index] = Queue(sent, packets, drops, waiting)
+    return found
+
+
+@dataclass
+class Account:
+    """What one port sent while packets waited.
+
+    Parameters
+    ----------
+    enough_bytes : int
+        So much must wait at a look for the port to be called backlogged.
+    """
+
+    enough_bytes: int
+    first: Queue | None = None
+    last: Queue | None = None
+    backlogged_s: float = 0.0
+    backlogged_bytes: int = 0
+    _since: tuple[float, int] | None = None  # moment and bytes sent where the stretch began
+    _until: tuple[float, int] = (0.0, 0)
+    _looks: int = 0
+
+    def look(self, now: float, queue: Queue) -> None:
+        """Take in what the kernel tells at a moment."""
+        self.first, self.last = self.first or queue, queue
+        if queue.waiting_bytes < self.enough_bytes:
+            self.close()
+            return
+        self._until = now, queue.sent_bytes
+        self._since = self._since or self._until
+        self._looks += 1
+
+    def close(self) -> None:
+        """End the stretch; one that is too short to tell is left out."""
+        if self._since and self._looks >= LEAST_LOOKS:
+            lasted_s = self._until[0] - self._since[0]
+            if lasted_s >= LEAST_STRETCH_S:
+                self.backlogged_s += lasted_s
+                self.backlogged_bytes += self._until[1] - self._since[1]
+        self._since, self._looks = None, 0
+
+
+class Counted(NamedTuple):
+    """A port's account, closed."""
+
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    backlogged_s: float
+    backlogged_bytes: int
+
+    def conserved(self, rate_bps: float) -> float | None:
+        """Return what was sent of what could have been; None if it was hardly ever backlogged."""
+        if self.backlogged_s < LEAST_BACKLOGGED_S:
+            return None
+        return self.backlogged_bytes * 8 / (rate_bps * self.backlogged_s)
+
+
+class Sampler:
+    """Looks at the ports of several namespaces.
+
+    Parameters
+    ----------
+    places : iterable of (Netlink, list of int)
+        Each namespace, and the interfaces that count in it.
+    enough_bytes : int
+        See `Account`.
+    """
+
+    def __init__(self, places: Iterable[tuple[Netlink, list[int]]], enough_bytes: int) -> None:
+        self._places = [
+            (kernel, {index: Account(enough_bytes) for index in indexes})
+            for kernel, indexes in places
+        ]
+        self.looks = 0
+
+    def look(self) -> None:
+        """Look at all of them once."""
+        for kernel, accounts in self._places:
+            before = time.monotonic()
+            found = queues(kernel)
+            now = (before + time.monotonic()) / 2
+            for index, account in accounts.items():
+                if index in found:
+                    account.look(now, found[index])
+        self.looks += 1
+
+    def counted(self) -> list[Counted | None]:
+        """Return the accounts in the order given; None for a port that is not shaped."""
+        counted: list[Counted | None] = []
+        for _, accounts in self._places:
+            for account in accounts.values():
+                account.close()
+                counted.append(_counted(account))
+        return counted
+
+
+def _counted(account: Account) -> Counted | None:
+    first, last = account.first, account.last
+    if first is None or last is None:
+        return None
+    return Counted(
+        last.sent_bytes - first.sent_bytes,
+        (last.sent_packets - first.sent_packets) & 0xFFFFFFFF,  # the kernel's are 32 bits wide
+        (last.drops - first.drops) & 0xFFFFFFFF,
+        account.backlogged_s,
+        account.backlogged_bytes,
+    )

@@ -1,0 +1,225 @@
+"""Watching a trial, as the one who runs it sees it.
+
+>>> with Watch(lab) as watch:                                           # doctest: +SKIP
+...     watch.begin(at_s)  # the barrier, before or when it comes
+...     readings = watch.end()  # when the last flow has ended
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.files import CHECKOUT
+from experiments.linux import shaping
+from experiments.trials.trust.queues import Counted
+from experiments.trials.trust.readings import Readings
+from experiments.trials.trust.strays import of_packets, since
+from experiments.trials.trust.watcher import Order, Seen
+from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+PROGRAM = "import sys; from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
+ANSWER_S, END_S = 20.0, 5.0
+QUIET_EVENTS = {"up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"}
+
+
+class _Direction(NamedTuple):
+    """One direction of a cable, and the interface that sends into it."""
+
+    node: int
+    port: int
+    peer: int
+    namespace: int
+    owner: str  # of the namespace; "" for the fabric
+    ifindex: int
+
+
+class _Forwarders(NamedTuple):
+    """What all forwarders together have counted."""
+
+    drops: Counter[str]
+    link_losses: int
+
+
+class Watch:
+    """What watches one trial on a running lab; made when the lab has converged.
+
+    Parameters
+    ----------
+    lab : Lab
+        The lab.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
+        self._before = self._forwarders()
+        self._begin_s = 0.0
+        self._channel, theirs = Pipe()
+        spaces = {one.namespace for one in self._directions}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno())],
+                pass_fds=[theirs.fileno(), *spaces],
+                cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        try:
+            self._tell(Order(self._places(), enough_bytes(lab)))
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def begin(self, at_s: float) -> None:
+        """Watch from that moment of CLOCK_MONOTONIC on."""
+        self._begin_s = at_s
+        self._tell(at_s)
+        self._answer()
+
+    def end(self) -> Readings:
+        """Watch no more; return what was seen."""
+        require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
+        self._tell(None)
+        seen: Seen = self._answer()
+        self.close()
+        rate_mbit = self._lab.settings.rate_mbit
+        rate_bps = None if rate_mbit is None else rate_mbit * 1e6
+        before, after = self._before, self._forwarders()
+        return Readings(
+            duration_s=seen.duration_s,
+            rate_bps=rate_bps,
+            base_rtt_s=base_rtt_s(self._lab),
+            links=self._rows(seen.ports, rate_bps, seen.duration_s),
+            samples=seen.samples,
+            interval_s=seen.interval_s,
+            round_trip=seen.heard.round_trip,
+            lost=seen.heard.lost,
+            lateness=seen.heard.lateness,
+            pacing=seen.heard.pacing,
+            pacing_lost=seen.heard.pacing_lost,
+            pressure=seen.busy.pressure,
+            steal=seen.busy.steal,
+            idle=seen.busy.idle,
+            foreign=seen.busy.foreign,
+            programs_forward=self._lab.plane == "python",
+            packets=sum(port.sent_packets for port in seen.ports if port),
+            strays=seen.strays | since(before.drops, after.drops),
+            faults=self._faults(),
+            link_losses=after.link_losses - before.link_losses,
+            watching=seen.watching,
+        )
+
+    def close(self) -> None:
+        """End the process, however far it came."""
+        self._channel.close()  # which ends it
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _places(self) -> list[tuple[int, str, list[int]]]:
+        places: dict[int, tuple[int, str, list[int]]] = {}
+        for one in self._directions:
+            place = places.setdefault(one.namespace, (one.namespace, one.owner, []))
+            place[2].append(one.ifindex)
+        return list(places.values())
+
+    def _rows(
+        self, ports: list[Counted | None], rate_bps: float | None, duration_s: float
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the table of links."""
+        rows = []
+        for one, port in zip(self._directions, ports, strict=True):
+            if port is None or rate_bps is None:
+                continue
+            rows.append(
+                {
+                    "from": self._lab.name(one.node),
+                    "to": self._lab.name(one.peer),
+                    "port": one.port,
+                    "rate_bps": rate_bps,
+                    "sent_bytes": port.sent_bytes,
+                    "dropped_packets": port.drops,
+                    "busy_share": min(1.0, port.sent_bytes * 8 / (rate_bps * duration_s)),
+                    "conserved": port.conserved(rate_bps),
+                }
+            )
+        return rows
+
+    def _forwarders(self) -> _Forwarders:
+        told = self._lab.status()
+        return _Forwarders(of_packets(told["drops"]), told["link_losses"])
+
+    def _faults(self) -> int:
+        """Return how many faults and repairs the lab wrote down meanwhile."""
+        with (self._lab.folder / "events.jsonl").open() as lines:
+            events = [json.loads(line) for line in lines]
+        return sum(
+            event["at_s"] >= self._begin_s and event["event"] not in QUIET_EVENTS
+            for event in events
+        )
+
+    def _tell(self, what: object) -> None:
+        with suppress(ConnectionError):  # its answer will be missing
+            self._channel.send(what)
+
+    def _answer(self) -> Any:
+        try:
+            if self._channel.poll(ANSWER_S):
+                return self._channel.recv()
+        except (EOFError, ConnectionError):
+            pass
+        raise PillarboxError(
+            "the process that watches the trial does not answer: this trial cannot be judged; look "
+            "at the messages above, or try a smaller network"
+        )
+
+
+def enough_bytes(lab: Lab) -> int:
+    """Return how much waits in a port that has more to send than it can.
+
+    More than two super-packets; netem's queue also holds what is only under way.
+    """
+    settings = lab.settings
+    waiting = 2 * shaping.super_packet_bytes(settings.rate_mbit)
+    if settings.delay and settings.rate_mbit and shaping.kernel_has_netem():
+        delay_s = shaping.seconds(settings.delay, "delay")
+        waiting += int(delay_s * settings.rate_mbit * 125_000)
+    return waiting
+
+
+def base_rtt_s(lab: Lab) -> float:
+    """Return how long a full packet takes to the nearest neighbour and back when all is idle."""
+    settings, topology = lab.settings, lab.topology
+    direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
+    delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
+    sending_s = shaping.FRAME_BYTES * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
+    return 2 * (1 if direct else 2) * (delay_s + sending_s)
+
+
+def _directions(lab: Lab) -> Iterator[_Direction]:
+    topology = lab.topology
+    for node in range(topology.nodes):
+        made = lab.net[topology.node_name(node)]
+        namespace = made.live_namespace().descriptor
+        owner = made.name if made.inNamespace else ""
+        for port, plug in topology.neighbours(node):
+            index = made.intfs[port].ifindex
+            yield _Direction(node, port, plug.node, namespace, owner, index)

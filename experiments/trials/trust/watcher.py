@@ -1,0 +1,180 @@
+"""The process that watches, started by `Watch`.
+
+It is a process of its own so that the watched traffic's interpreter lock does not blur what it
+sees, and so that its own cost can be told. A second one is the canary's, a third its echo. ::
+
+    Order(places, enough_bytes)  ->
+    <-  None                        it is ready
+    begin_s  ->                     by CLOCK_MONOTONIC
+    <-  None                        it will be
+    None  ->                        the end
+    <-  Seen(...)                   what `Watch.end` makes its Readings of
+
+It ends with the channel, and the other two end with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from experiments.linux.namespaces import fabric
+from experiments.linux.netlink import Netlink
+from experiments.trials.trust.canary import Canary, Heard
+from experiments.trials.trust.machine import Busyness, between, machine
+from experiments.trials.trust.queues import Counted, Sampler
+from experiments.trials.trust.strays import dropped, since
+from hosts.live.namespace import die_with_parent, enter
+
+SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
+MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
+LOOKS_TO_MEASURE = 3
+
+
+class Order(NamedTuple):
+    """What is to be watched."""
+
+    places: list[tuple[int, str, list[int]]]  # namespace, whose it is, interfaces that count
+    enough_bytes: int  # see `queues.Account`
+
+
+class Seen(NamedTuple):
+    """What was seen; `ports` are in the order of the interfaces that were to be watched."""
+
+    duration_s: float
+    samples: int
+    interval_s: float
+    ports: list[Counted | None]
+    busy: Busyness
+    heard: Heard
+    strays: dict[str, int]
+    watching: float
+
+
+class Watcher:
+    """Obeys the channel."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+        order: Order = channel.recv()
+        self._kernels: list[tuple[Netlink, str]] = []
+        self._places: list[tuple[Netlink, list[int]]] = []
+        for namespace, owner, indexes in order.places:
+            kernel = _netlink_in(namespace)
+            self._kernels.append((kernel, owner))
+            self._places.append((kernel, indexes))
+        self._enough_bytes = order.enough_bytes
+        self._canary = _Singer()
+        self.interval_s = self._affordable_interval()
+        channel.send(None)
+
+    def run(self) -> None:
+        """Watch once, from the moment that is told until the end is."""
+        begin_s: float = self._channel.recv()
+        drops = self._drops()  # of many interfaces: not when everything begins
+        self._canary.begin(begin_s)
+        self._channel.send(None)
+        self._channel.poll(max(0.0, begin_s - time.monotonic()))
+        sampler = Sampler(self._places, self._enough_bytes)
+        began, spent = machine(), time.process_time()
+        due = time.monotonic()
+        sampler.look()
+        while not self._channel.poll(max(0.0, due + self.interval_s - time.monotonic())):
+            due = max(due + self.interval_s, time.monotonic())
+            sampler.look()
+        self._channel.recv()
+        sampler.look()
+        ended = machine()
+        busy, duration_s = between(began, ended), ended.at_s - began.at_s
+        strays = self._drops()
+        strays["processors' own queues"] = busy.backlog_drops
+        self._channel.send(
+            Seen(
+                duration_s,
+                sampler.looks,
+                self.interval_s,
+                sampler.counted(),
+                busy,
+                self._canary.end(),
+                since(drops, strays),
+                (time.process_time() - spent) / duration_s,
+            )
+        )
+
+    def _affordable_interval(self) -> float:
+        """Return how often all queues can be looked at for the share of a processor allowed."""
+        trial = Sampler(self._places, self._enough_bytes)
+        trial.look()  # the first one also warms caches
+        before = time.process_time()
+        for _ in range(LOOKS_TO_MEASURE):
+            trial.look()
+        cost_s = (time.process_time() - before) / LOOKS_TO_MEASURE
+        return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, cost_s / MOST_WATCHING))
+
+    def _drops(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for kernel, owner in self._kernels:
+            found.update(dropped(kernel, owner))
+        return found
+
+
+class _Singer:
+    """The canary's process."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = Pipe()
+        if not os.fork():
+            try:
+                die_with_parent(signal.SIGKILL)
+                self._channel.close()
+                _sing(theirs)
+            finally:
+                sys.stderr.flush()
+                os._exit(1)
+        theirs.close()
+        self._channel.recv()  # that it is ready
+
+    def begin(self, begin_s: float) -> None:
+        self._channel.send(begin_s)
+
+    def end(self) -> Heard:
+        self._channel.send(None)
+        heard: Heard = self._channel.recv()
+        return heard
+
+
+def _sing(channel: Connection) -> None:
+    canary = Canary()
+    channel.send(None)
+    try:
+        channel.send(canary.sing(channel.recv(), channel.fileno()))
+    finally:
+        os.kill(canary.echo, signal.SIGKILL)
+        os._exit(0)
+
+
+def _netlink_in(namespace: int) -> Netlink:
+    """Return a socket to the kernel's netlink of a namespace, which is closed again."""
+    enter(namespace)
+    try:
+        return Netlink()
+    finally:
+        os.close(namespace)
+        enter(fabric().descriptor)
+
+
+def main(channel: int) -> None:
+    """Be the process, with that descriptor as the channel."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
+    gc.disable()
+    fabric()  # the namespace that it was started in
+    with suppress(EOFError, ConnectionError):  # whoever wanted this is gone
+        Watcher(Connection(channel)).run()

@@ -1,0 +1,179 @@
+"""Experiments by name, from files, and changed on the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans import catalogue
+from experiments.trials.plans.catalogue import experiment_of, load
+from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
+from experiments.trials.plans.overrides import overridden
+from experiments.trials.plans.values import made, plain
+from experiments.trials.runs.run import orders_of
+from topos.base.errors import PillarboxError
+
+EXPERIMENT = Experiment(
+    "mine",
+    "two networks",
+    (System("bcube,2,1", options={"paths": 2}), System("tree,2,2")),
+    Workload(duration_s=3.0),
+    (FaultAt("cut", ("0.0", "s0"), 1.0, 2.0), FaultRate("server", 6.0, 1.0)),
+    repeats=2,
+)
+TOML = """
+repeats = 2
+[[systems]]
+network = "bcube,4,1"
+rate_mbit = 30
+[[systems]]
+network = "tree,4,4"
+label = "a tree"
+[workload]
+pattern = "all-to-all"
+volume_bytes = 1000000
+[[faults]]
+kind = "cut"
+what = ["0.0", "s0"]
+at_s = 1
+[[faults]]
+kind = "server"
+per_minute = 6
+lasting_s = 2.5
+"""
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_experiment_of_the_catalogue_can_be_run(name):
+    found = load(name)
+    assert found.name == name
+    assert found.about
+    assert all(order.flows for order in orders_of(found))
+
+
+def test_plain_data_and_back_is_the_same():
+    assert made(Experiment, plain(EXPERIMENT), "") == EXPERIMENT
+
+
+def test_toml(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(TOML)
+    found = load(str(file))
+    assert found.name == "mine"
+    assert [system.name for system in found.systems] == ["bcube,4,1", "a tree"]
+    assert found.systems[0].rate_mbit == 30.0
+    assert found.faults == (
+        FaultAt("cut", ("0.0", "s0"), 1.0),
+        FaultRate("server", 6.0, 2.5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("rate_mbit = 30", "rate_mbits = 30", "no systems.0.rate_mbits: did you mean .*rate_mbit"),
+        ("rate_mbit = 30", 'rate_mbit = "x"', "systems.0.rate_mbit is a number, not x"),
+        ("repeats = 2", "repeats = 2.5", "repeats is a whole number, not 2.5"),
+        ("repeats = 2", "repeats = true", "repeats is a whole number|repeats is a number"),
+        ('network = "bcube,4,1"', "mtu = 1500", "systems.0.network is missing"),
+        ('kind = "cut"', 'kind = "cutt"', "there is no fault 'cutt'"),
+        ("at_s = 1", "at_ss = 1", "no faults.0.at_ss: did you mean faults.0.at_s"),
+        ('what = ["0.0", "s0"]', "what = 3", "faults.0.what is a list, not 3"),
+        ("[workload]", "[workloads]", "no workloads: did you mean workload"),
+        ("volume_bytes = 1000000", "", "either volume_bytes"),
+        ("repeats = 2", "repeats = ", "is no TOML"),
+        ("rate_mbit = 30", 'rate_mbit = "calibrated"', "a calibrated rate needs root"),
+    ],
+)
+def test_what_is_wrong_in_toml_is_named(tmp_path: Path, before: str, after: str, sentence: str):
+    file = tmp_path / "mine.toml"
+    file.write_text(TOML.replace(before, after))
+    with pytest.raises(PillarboxError, match=sentence):
+        load(str(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "look", "wanted"),
+    [
+        ("rate_mbit=30", lambda e: [s.rate_mbit for s in e.systems], [30.0, 30.0]),
+        ("rate_mbit=none", lambda e: e.systems[1].rate_mbit, None),
+        ("systems.0.routing=bsr", lambda e: [s.routing for s in e.systems], ["bsr", ""]),
+        ("systems.0.options.paths=4", lambda e: e.systems[0].options, {"paths": 4}),
+        ("workload.options.source=0.3", lambda e: e.workload.options, {"source": "0.3"}),
+        ("workload.options.jitter_s=0.3", lambda e: e.workload.options, {"jitter_s": 0.3}),
+        ("duration_s=9", lambda e: e.workload.duration_s, 9.0),
+        ("faults.0.what=0.1,s1", lambda e: e.faults[0].what, ("0.1", "s1")),
+        ("seed=7", lambda e: e.seed, 7),
+    ],
+)
+def test_changes(change, look, wanted):
+    assert look(experiment_of(overridden(plain(EXPERIMENT), [change]))) == wanted
+
+
+def test_a_volume_takes_the_place_of_a_duration():
+    found = experiment_of(overridden(plain(EXPERIMENT), ["workload.volume_bytes=1e6"]))
+    assert (found.workload.volume_bytes, found.workload.duration_s) == (1_000_000, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("rate", "write NAME=VALUE"),
+        ("rate_mbi=30", "there is no rate_mbi: did you mean rate_mbit"),
+        ("systems.7.plane=python", "numbered 0 to 1"),
+        ("options.paths=4", "write systems.0.options.paths or workload.options.paths"),
+        ("label=twice", "the same name"),
+        ("workload.pattern.x=1", "no table"),
+        ("repeats=0", "at least one repeat"),
+    ],
+)
+def test_changes_that_cannot_be(change: str, sentence: str):
+    with pytest.raises(PillarboxError, match=sentence):
+        experiment_of(overridden(plain(EXPERIMENT), [change]))
+
+
+def test_systems_that_ask_for_a_calibrated_rate_get_the_lowest():
+    rates = {"bcube,2,1": 50.0, "tree,2,2": 30.0}
+    values = overridden(plain(EXPERIMENT), ["rate_mbit=calibrated"])
+    found = experiment_of(values, lambda system: rates[system.network])
+    assert [system.rate_mbit for system in found.systems] == [30.0, 30.0]
+
+
+def test_python_file(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from experiments.trials.plans.experiment import *\n"
+        "EXPERIMENT = Experiment('mine', '', (System('bcube,2,1'),), Workload(duration_s=1.0))\n"
+    )
+    assert load(str(file), ["seed=3"]).seed == 3
+    file.write_text("EXPERIMENT = 3\n")
+    with pytest.raises(PillarboxError, match="must define EXPERIMENT"):
+        load(str(file))
+    file.write_text("1 / 0\n")
+    with pytest.raises(PillarboxError, match=r"ZeroDivisionError.*\(line 1\)"):
+        load(str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is careful with others' files")
+def test_root_runs_nobody_elses_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "mine.py"
+    file.write_text("raise SystemExit('it ran')\n")
+    monkeypatch.setenv("SUDO_UID", "1000")
+    os.chown(file, 1001, 1001)
+    with pytest.raises(PillarboxError, match="your own file"):
+        load(str(file))
+    os.chown(file, 1000, 1000)
+    file.chmod(0o666)
+    with pytest.raises(PillarboxError, match="your own file"):
+        load(str(file))
+
+
+def test_what_there_is_not():
+    with pytest.raises(PillarboxError, match="did you mean quick"):
+        load("quik")
+    for file in ("no.py", "no.toml"):
+        with pytest.raises(PillarboxError, match="No such file"):
+            load(file)

@@ -1,0 +1,137 @@
+"""Schedules of faults: drawn again from the same seed, and free of what cannot be undone."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import topos
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import FAULTS, FaultAt, FaultRate
+from experiments.trials.plans.faults import nodes_of, schedule
+from topos.base.errors import PillarboxError
+
+SPECS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,4", "fattree,4")
+RELAYING = SPECS[:4]
+TEN_S = Workload(duration_s=10.0)
+
+rates = st.builds(
+    FaultRate,
+    kind=st.sampled_from(FAULTS),
+    per_minute=st.floats(1.0, 600.0),
+    lasting_s=st.floats(0.01, 30.0),
+    from_s=st.floats(0.0, 5.0),
+    until_s=st.none() | st.floats(6.0, 12.0),
+)
+
+
+def broken(topology: topos.Topology, fault: FaultAt) -> set[object]:
+    """Return what a fault takes away, found without the module that is tested."""
+    nodes = [topology.node(text) for text in fault.what]
+    if "cut" in fault.kind:
+        return {frozenset(nodes)}
+    if fault.kind != "rack":
+        return set(nodes)
+    return set(nodes) | {
+        server
+        for server in range(topology.servers)
+        for _, plug in topology.neighbours(server)
+        if plug.node == nodes[0]
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SPECS), st.lists(rates, max_size=3), st.integers(0, 99))
+def test_whatever_is_drawn_can_be_done_and_undone(
+    spec: str, faults: list[FaultRate], seed: int
+) -> None:
+    topology = topos.parse(spec)
+    drawn = schedule(topology, faults, TEN_S, seed)
+    assert drawn == schedule(topology, faults, TEN_S, seed)
+    assert drawn == sorted(drawn, key=lambda fault: fault.at_s)
+    for fault in drawn:
+        nodes_of(topology, fault)  # refuses what is not there
+        assert fault.until_s is not None
+        assert fault.at_s < fault.until_s
+        assert fault.at_s <= 12.001
+    for a, b in combinations(drawn, 2):
+        if a.at_s < b.until_s and b.at_s < a.until_s:  # type: ignore[operator]
+            assert not broken(topology, a) & broken(topology, b)
+
+
+def test_networks_are_struck_at_the_same_moments() -> None:
+    rate = FaultRate("cut", per_minute=60.0, lasting_s=0.5)
+    moments = {
+        tuple(fault.at_s for fault in schedule(topos.parse(spec), [rate], TEN_S, 7))
+        for spec in RELAYING
+    }
+    assert len(moments) == 1
+    assert len(moments.pop()) > 3
+
+
+def test_another_seed_draws_others() -> None:
+    rate = FaultRate("server", per_minute=60.0, lasting_s=0.5)
+    first, second = (schedule(topos.parse("bcube,4,1"), [rate], TEN_S, seed) for seed in (1, 2))
+    assert first != second
+
+
+def test_a_rate_is_that_many_a_minute() -> None:
+    rate = FaultRate("cut", per_minute=120.0, lasting_s=0.001)
+    drawn = schedule(topos.parse("bcube,4,1"), [rate], Workload(duration_s=600.0), seed=3)
+    assert 1200 - 4 * 35 < len(drawn) < 1200 + 4 * 35  # four standard deviations
+
+
+def test_racks_are_drawn_where_servers_are() -> None:
+    tree = topos.parse("tree,4,4")
+    rate = FaultRate("rack", per_minute=600.0, lasting_s=0.01)
+    hit = {fault.what for fault in schedule(tree, [rate], TEN_S, 1)}
+    with_servers = {(tree.name(tree.server_plug(server, 0).node),) for server in range(16)}
+    assert hit == with_servers  # and not the root
+
+
+def test_names_are_written_as_people_know_them() -> None:
+    (fault,) = schedule(topos.parse("dcell,4,1"), [FaultAt("cut", ("h3", "h16"), 1.0)], TEN_S, 0)
+    assert fault == FaultAt("cut", ("0.3", "4.0"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        ([FaultAt("cut", ("0.3",), 1.0)], "is about the two ends of a cable, not 0.3"),
+        ([FaultAt("cut", ("0.0", "4.3"), 1.0)], "0.0's lead to 1.0, s0"),
+        ([FaultAt("server", ("s0",), 1.0)], "is about a server, which s0 is not"),
+        ([FaultAt("switch", ("0.1",), 1.0)], "is about a switch, which 0.1 is not"),
+        ([FaultAt("rack", ("s9",), 1.0)], "they are s0 to s4"),
+        ([FaultAt("server", ("9.0",), 1.0)], "the numbers go from 0 to 4"),
+        ([FaultAt("server", ("0.0",), -1.0)], "before the barrier"),
+        ([FaultAt("server", ("0.0",), 2.0, 2.0)], "not after its beginning"),
+        (
+            [FaultAt("rack", ("s0",), 1.0), FaultAt("server", ("0.2",), 2.0)],
+            "begins while the rack of s0 is in effect",
+        ),
+        ([FaultRate("cut", 0.0, 1.0)], "above 0 a minute"),
+        ([FaultRate("cut", 1.0, 0.0)], "last longer than 0 s"),
+        ([FaultRate("cut", 1.0, 1.0, from_s=20.0)], "nothing is between"),
+    ],
+)
+def test_what_cannot_be_is_refused(faults: list[FaultAt | FaultRate], sentence: str) -> None:
+    with pytest.raises(PillarboxError, match=sentence.replace(".", r"\.")):
+        schedule(topos.parse("dcell,4,1"), faults, TEN_S, 0)
+
+
+def test_faults_at_random_need_an_end() -> None:
+    with pytest.raises(PillarboxError, match="need until_s"):
+        schedule(
+            topos.parse("dcell,4,1"),
+            [FaultRate("cut", 1.0, 1.0)],
+            Workload(volume_bytes=1),
+            seed=0,
+        )
+
+
+def test_one_may_begin_where_another_ends() -> None:
+    twice = [FaultAt("server", ("0.1",), 1.0, 2.0), FaultAt("server", ("0.1",), 2.0)]
+    assert schedule(topos.parse("dcell,4,1"), twice, TEN_S, 0) == twice

@@ -1,0 +1,105 @@
+"""Faults of a trial in a live lab: done and undone in time, noticed, and each a row."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import topos
+from experiments.trials.plans.experiment import FaultAt
+from experiments.trials.runs.faulting import NEVER, Faulting, hops_through
+from experiments.trials.runs.schema import EVENTS
+from hosts.base.failures import parse_failures
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+
+def test_who_notices_a_switch_is_everybody_on_it() -> None:
+    bcube = topos.parse("bcube,4,1")
+    found = hops_through(bcube, parse_failures(bcube, ["switch:s0"]))
+    assert set(found) == set(bcube.peers(0, 0)) | {0}
+    assert all({step.port for step in steps} == {0} for steps in found.values())
+
+
+def test_the_dead_notice_nothing() -> None:
+    dcell = topos.parse("dcell,4,1")
+    found = hops_through(dcell, parse_failures(dcell, ["server:0.3"]))
+    assert {dcell.address(server) for server in found} == {"0.0", "0.1", "0.2", "4.0"}
+
+
+def _has_settled(lab: Lab) -> bool:
+    """Tell whether 3.1 misses its switch, and whose neighbours are back has them back."""
+    links = {name: lab.state(lab.server(name))["links"] for name in ("3.1", "0.0", "0.3")}
+    silent = all(not link["up"] for link in links["3.1"] if link["port"] == 0)
+    return silent and all(link["up"] for name in ("0.0", "0.3") for link in links[name])
+
+
+@pytest.mark.root
+def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
+    from experiments.emulation.lab import LabSettings, running
+
+    schedule = [
+        # What is undone too soon a busy machine does not notice.
+        FaultAt("cut", ("0.3", "4.0"), 0.1, 2.6),
+        FaultAt("server", ("1.0",), 0.2, 2.7),
+        FaultAt("server", ("1.0",), 0.3, 2.8),  # while it is dead
+        FaultAt("rack", ("s2",), 0.4),
+        FaultAt("silent cut", ("3.1", "s3"), 0.5),
+        FaultAt("switch", ("s3",), 60.0),
+    ]
+    said: list[str] = []
+    with running(topos.parse("dcell,4,1"), LabSettings(plane="python"), tmp_path) as lab:
+        lab.wait_converged()
+        faulting = Faulting(lab, schedule, said.append)
+        faulting.begin(time.monotonic() + 0.1)
+        deadline = time.monotonic() + 40
+        while len(said) < 7 or not _has_settled(lab):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+        lab_failures = lab.failures()
+        rows = faulting.end()
+        assert lab_failures.nodes == {lab.topology.servers + 2, *range(8, 12)}
+        assert not lab.failures().nodes
+        assert not lab.failures().links
+        lab.wait_converged()
+    assert all(set(row) == set(EVENTS) for row in rows)
+    told = [(row["event"], row["what"], row["reason"]) for row in rows]
+    dead = "server 1.0 is dead already"
+    assert told == [
+        ("cut", "0.3 4.0", ""),
+        ("kill", "1.0", ""),
+        ("kill", "1.0", dead),
+        ("rack", "s2", ""),
+        ("silent cut", "3.1 s3", ""),
+        ("healed", "0.3 4.0", ""),
+        ("revive", "1.0", ""),
+        ("switch", "s3", NEVER),
+    ]
+    for row, planned_s in zip(rows, (0.1, 0.2, 0.3, 0.4, 0.5, 2.6, 2.7, 60.0), strict=True):
+        assert row["at_s"] >= planned_s
+        assert (row["detected_s"] is None) == bool(row["reason"])
+        assert row["reason"] or row["detected_s"] >= 0
+
+
+@pytest.mark.root
+def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
+    from experiments.emulation.lab import LabSettings, running
+
+    schedule = [FaultAt("cut", ("0.1", "s0"), 0.1, 2.6), FaultAt("server", ("0.1",), 2.7, 2.8)]
+    said: list[str] = []
+    settings = LabSettings(plane="python", timers="paper")
+    with running(topos.parse("bcube,2,1"), settings, tmp_path) as lab:
+        lab.wait_converged()
+        faulting = Faulting(lab, schedule, said.append)
+        faulting.begin(time.monotonic())
+        deadline = time.monotonic() + 40
+        while len(said) < 4:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+        cut, *_ = faulting.end()
+    # The others would miss it after 5 s of silence; it sees its own cable before it is mended.
+    assert 0 <= cut["detected_s"] < 2.6

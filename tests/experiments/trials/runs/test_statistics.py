@@ -1,0 +1,93 @@
+"""Intervals that hold what they claim, comparisons that find what is there and nothing else."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.trials.runs.statistics import (
+    LEVEL,
+    compare,
+    compare_runs,
+    estimate,
+    jain,
+    paired,
+    precise,
+    spread,
+)
+
+TIMES = 200
+# Of so many trials, and 4 standard deviations below what is claimed.
+LEAST_HITS = LEVEL - 4 * (LEVEL * (1 - LEVEL) / TIMES) ** 0.5
+POSITIVE = st.floats(0.01, 1e6)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10])
+def test_intervals_hold_the_mean_as_often_as_they_claim(count: int):
+    draw = numpy.random.default_rng(count)
+    hits = 0
+    for seed in range(TIMES):
+        found = estimate(draw.normal(10.0, 1.0, count), seed=seed)
+        hits += found.low <= 10.0 <= found.high
+    assert hits / TIMES >= LEAST_HITS
+
+
+def test_more_repeats_are_more_precise_and_narrow():
+    draw = numpy.random.default_rng(1)
+    values = draw.normal(10.0, 1.0, 40)
+    widths = [estimate(values[:count]).width for count in (3, 10, 40)]
+    assert widths == sorted(widths, reverse=True)
+    assert precise(values, 0.1) and not precise(values[:3], 0.1)
+
+
+def test_one_value_has_no_interval_and_none_no_value():
+    assert estimate([5.0]).value == 5.0
+    assert not precise([5.0], 10.0)
+    assert numpy.isnan(estimate([]).value)
+    assert estimate([5.0, numpy.nan]).repeats == 1
+
+
+def test_the_same_seed_gives_the_same_interval():
+    assert estimate([1.0, 2.0, 4.0], seed=3) == estimate([1.0, 2.0, 4.0], seed=3)
+    assert estimate([1.0, 1.1, 9.0], numpy.median).value == 1.1
+    assert estimate([0.001, 0.1], least=0.0).low == 0.0
+
+
+def test_identical_systems_do_not_differ_more_often_than_is_claimed():
+    draw = numpy.random.default_rng(7)
+    wrong = 0
+    for seed in range(TIMES):
+        blocks = draw.normal(10.0, 3.0, 5).clip(1)  # the machine's mood, which both share
+        first, second = (blocks * draw.normal(1.0, 0.02, 5) for _ in range(2))
+        wrong += compare(dict(enumerate(first)), dict(enumerate(second)), seed).differs
+    assert wrong / TIMES <= 1 - LEAST_HITS
+
+
+def test_pairs_show_what_the_moods_of_the_machine_hide():
+    draw = numpy.random.default_rng(7)
+    blocks = draw.normal(10.0, 3.0, 6).clip(1)
+    first = blocks * draw.normal(1.1, 0.01, 6)
+    second = blocks * draw.normal(1.0, 0.01, 6)
+    found = compare(dict(enumerate(first)), dict(enumerate(second)))
+    assert found.differs and found.ratio.low < 1.1 < found.ratio.high
+    assert not compare_runs(first, second).differs
+    assert "1.1" in str(found)
+
+
+def test_only_whole_pairs_count():
+    found = compare({0: 10.0, 1: 20.0, 2: 5.0}, {0: 5.0, 1: 10.0, 7: 1.0})
+    assert found.ratio.value == pytest.approx(2.0) and found.ratio.repeats == 2
+    one = compare({0: 10.0}, {0: 5.0})
+    assert not one.differs and "nothing follows" in str(one)
+    assert not compare({}, {}).differs
+    assert paired([0, 1], [3.0, numpy.nan]) == {0: 3.0}
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=20), POSITIVE)
+def test_jain_and_spread_know_no_unit(values: list[float], unit: float):
+    scaled = [value * unit for value in values]
+    assert jain(scaled) == pytest.approx(jain(values))
+    assert spread(scaled) == pytest.approx(spread(values), abs=1e-9)
+    assert 1 / len(values) - 1e-9 <= jain(values) <= 1 + 1e-9

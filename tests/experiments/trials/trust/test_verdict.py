@@ -1,0 +1,124 @@
+"""The verdict on readings: what is believed, what is not, and in which words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiments.trials.trust import Readings, judge
+from experiments.trials.trust.readings import Spread
+
+BUSY = {"sent_bytes": 1, "dropped_packets": 0, "busy_share": 1.0, "rate_bps": 1e7}
+
+
+def links(*conserved: float | None) -> list[dict[str, Any]]:
+    return [{"from": "0.0", "to": "s0", "port": 0, "conserved": one, **BUSY} for one in conserved]
+
+
+GOOD = Readings(
+    duration_s=2.0,
+    rate_bps=1e7,
+    base_rtt_s=0.0024,
+    links=links(1.0, 0.999, None, 1.001),
+    samples=100,
+    interval_s=0.02,
+    round_trip=Spread(400, 0.0001, 0.0004, 0.002),
+    lost=0,
+    lateness=Spread(400, 0.0001, 0.0003, 0.002),
+    pacing=Spread(1000, 0.00001, 0.0002, 0.001),
+    pacing_lost=0,
+    pressure=0.05,
+    steal=0.0,
+    idle=0.6,
+    foreign=0.01,
+    programs_forward=True,
+    packets=100_000,
+)
+
+
+def test_good_readings_are_valid_without_a_word() -> None:
+    verdict = judge(GOOD, 1e8, 0.98e8)
+    assert (verdict.valid, verdict.reasons, verdict.warnings) == (True, (), ())
+    assert verdict.figures["conserved_median"] == 1.0
+    assert verdict.figures["backlogged_links"] == 3
+    assert json.loads(json.dumps(verdict.as_json()))["valid"] is True
+    assert json.loads(json.dumps(GOOD.as_json()))["round_trip"]["p99_s"] == 0.0004
+
+
+BAD = {
+    "the median sent too little": ({"links": links(*[0.94] * 9, 1.0)}, "sent only 0.940"),
+    "one cable in ten sent too little": ({"links": links(0.85, *[1.0] * 9)}, "10% of the cables"),
+    "the canary was slow": ({"round_trip": Spread(400, 1e-4, 0.0012, 0.02)}, "took 1.2 ms"),
+    "canaries were lost": ({"lost": 20}, "20 of 420 packets of the canary"),
+    "the kernel was late": (
+        {"pacing": Spread(1000, 1e-5, 0.0012, 0.02)},
+        "1.2 ms or more too late",
+    ),
+    "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
+    "no time was left over": ({"idle": 0.03}, "idle 3.0% of the time"),
+    "somebody else was at work": ({"foreign": 0.3}, "took 30% of the processors"),
+    "heart-beats came late": ({"link_losses": 2}, "for down, 2 times"),
+    "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
+    "there is no rate": ({"rate_bps": None, "links": []}, "have no rate"),
+    "it was short": ({"round_trip": Spread(30, 1e-4, 1e-4, 1e-4)}, "too short"),
+    "hardly anybody looked": ({"samples": 3}, "too short"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_signal_alone_makes_it_invalid(case: str) -> None:
+    changes, words = BAD[case]
+    verdict = judge(replace(GOOD, **changes))
+    assert not verdict.valid
+    assert len(verdict.reasons) == 1
+    assert words in verdict.reasons[0]
+
+
+def test_one_cable_in_fifty_may_have_sent_too_little() -> None:
+    assert judge(replace(GOOD, links=links(0.85, *[1.0] * 49))).valid
+
+
+def test_where_no_cable_is_backlogged_the_total_decides() -> None:
+    idle = replace(GOOD, links=links(None, None))
+    short = judge(idle, ideal_total_bps=1e9, achieved_bps=0.85e9)
+    assert not short.valid
+    assert "0.85 of the ideal" in short.reasons[0]
+    assert judge(idle, 1e9, 0.95e9).valid
+    unknown = judge(idle)
+    assert unknown.valid
+    assert "no cable was backlogged" in unknown.warnings[0]
+
+
+def test_with_faults_nobody_knows_the_ideal_and_packets_may_vanish() -> None:
+    faulty = replace(GOOD, links=links(None), faults=2, strays={"forwarders: no path": 5000})
+    verdict = judge(faulty, ideal_total_bps=1e9, achieved_bps=0.5e9)
+    assert verdict.valid
+    assert any("there were faults" in warning for warning in verdict.warnings)
+
+
+def test_a_slow_network_allows_the_canary_a_tenth_of_its_round_trip() -> None:
+    slow = replace(GOOD, base_rtt_s=0.080, round_trip=Spread(400, 1e-4, 0.007, 0.02))
+    assert judge(slow).valid
+    assert not judge(replace(slow, round_trip=Spread(400, 1e-4, 0.009, 0.02))).valid
+
+
+def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:
+    late = replace(GOOD, round_trip=Spread(400, 1e-4, 0.012, 0.02), programs_forward=False)
+    verdict = judge(late)
+    assert verdict.valid
+    assert "do not wait for them" in verdict.warnings[0]
+
+
+def test_with_faults_links_may_be_lost() -> None:
+    assert judge(replace(GOOD, link_losses=2, faults=1)).valid
+
+
+def test_a_busy_machine_is_worth_a_warning_each() -> None:
+    busy = replace(GOOD, pressure=0.4, steal=0.05, idle=0.07, lateness=Spread(400, 0, 0.004, 0.1))
+    verdict = judge(busy)
+    assert verdict.valid
+    assert len(verdict.warnings) == 4
+    assert not judge(replace(GOOD, pressure=None)).warnings  # a kernel that does not tell
