@@ -37,8 +37,8 @@ while True:
     net["h1"].popen("sleep 1000")
     net.stop()
 """
-SANDBOXED = BUILDER.format(begin="from experiments.emulation import sandbox; sandbox.enter()")
-RECORDED = BUILDER.format(begin="from experiments.emulation import sweep; sweep.Run.begin()")
+SANDBOXED = BUILDER.format(begin="from experiments.linux import sandbox; sandbox.enter()")
+RECORDED = BUILDER.format(begin="from experiments.linux import sweep; sweep.Run.begin()")
 EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
 
 

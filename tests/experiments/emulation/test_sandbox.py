@@ -18,7 +18,7 @@ from experiments.linux import sandbox
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[3]
-ENTER = "import os, signal, sys, time\nfrom experiments.emulation import sandbox\nsandbox.enter()\n"
+ENTER = "import os, signal, sys, time\nfrom experiments.linux import sandbox\nsandbox.enter()\n"
 
 
 def command(code: str) -> list[str]:
