@@ -115,14 +115,11 @@ def picture(graph: nx.DiGraph) -> Figure:
     return figure
 
 
-def main() -> None:
-    """Write the picture beside this file."""
-    # The salt and the missing date make the same code give the same bytes.
+def draw(path: Path) -> None:
+    """Write the picture; the same code gives the same bytes."""
     with mpl.rc_context({"svg.hashsalt": "pillarbox", "svg.fonttype": "none"}):
-        path = ROOT / "docs" / "architecture.svg"
         picture(rooms()).savefig(path, metadata={"Date": None})
-    print(path.relative_to(ROOT))
 
 
 if __name__ == "__main__":
-    main()
+    draw(ROOT / "docs" / "architecture.svg")

@@ -286,14 +286,25 @@ class Lab:
 
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each port of each server has sent."""
-        sent = {}
+        ports: dict[str, int] = {}
         for server in range(self.topology.servers):
-            with self.host(server).live_namespace():
-                lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
-            for line in lines:
-                name, _, numbers = line.partition(":")
-                if name.strip().startswith(f"h{server}-"):
-                    sent[name.strip()] = int(numbers.split()[8])
+            ports |= {name: counted[0] for name, counted in self._sent_by(server).items()}
+        return ports
+
+    def frames_sent(self, server: int) -> int:
+        """Return how many frames a server's ports have sent, as the kernel counts them."""
+        return sum(frames for _, frames in self._sent_by(server).values())
+
+    def _sent_by(self, server: int) -> dict[str, tuple[int, int]]:
+        """Return the bytes and the frames that each port of a server has sent."""
+        with self.host(server).live_namespace():
+            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+        sent = {}
+        for line in lines:
+            name, _, numbers = line.partition(":")
+            if name.strip().startswith(f"h{server}-"):
+                counters = numbers.split()
+                sent[name.strip()] = int(counters[8]), int(counters[9])
         return sent
 
     def state(self, server: int) -> dict[str, Any]:

@@ -73,7 +73,8 @@ class Busy:
 
     def _now(self) -> tuple[float, float, int]:
         """Return the moment, the processor time and the frames sent so far."""
-        sent = self._lab.state(self._server)["counters"].get("frames out", 0)
+        # The kernel's count: the router's own lacks what the plane repeats without asking it.
+        sent = self._lab.frames_sent(self._server)
         return time.monotonic(), int(self._told.read_text().split()[0]) * 1e-9, sent
 
 

@@ -335,3 +335,24 @@ def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     back = of(found, dcell_fig11.FAST, f"back: {dcell_fig11.SHARE}").ours
     assert back is not None
     assert back > 0
+
+
+FAR = 100.0  # times the paper's value: no reading of a paper is that far off, a miscount is
+
+
+def far_off(found: Reproduction) -> list[str]:
+    """Return the rows whose value is out of all proportion to the paper's."""
+    both = [(row, row.ours, row.paper) for row in found.rows if row.ours and row.paper]
+    return [row.series for row, ours, paper in both if not 1 / FAR < ours / paper < FAR]
+
+
+def test_a_miscount_is_far_off() -> None:
+    counted = dpillar_fig7.Measured(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
+    short = counted._replace(packet_bytes=dpillar_fig7.SHORT_BYTES)
+    assert far_off(dpillar_fig7.reproduced([counted, short], 20.0))
+
+
+@pytest.mark.root
+def test_a_relays_packets_are_counted_whichever_plane_sends_them(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rate_mbit=4.0, quick=True, say=lambda _: None)
+    assert far_off(dpillar_fig7.reproduce(settings)) == []
