@@ -172,10 +172,11 @@ def _spent(lab: Lab, server: int) -> tuple[float, int]:
 
 @contextmanager
 def _lab(topology: Topology, plane: str) -> Iterator[Lab]:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     # Fast timers would take processors that are busy, as they are to be here, for dead servers.
-    settings = LabSettings(ROUTING, plane, timers="paper", rate_mbit=None)
+    settings = LabSettings(routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
     with (
         tempfile.TemporaryDirectory() as folder,
         running(topology, settings, Path(folder)) as lab,

@@ -123,10 +123,13 @@ def measured(
     from experiments.linux import sandbox
 
     sandbox.enter()
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     topology = parse(spec)
-    settings = LabSettings(_routing(topology, faults), plane, timers, RATE_MBIT)
+    settings = LabSettings(
+        routing=_routing(topology, faults), plane=plane, timers=timers, rate_mbit=RATE_MBIT
+    )
     found: dict[str, list[Turn]] = {fault: [] for fault in faults}
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -73,8 +73,9 @@ def measured(spec: str, plane: str, idle_s: float) -> Row:
     from experiments.linux import sandbox
 
     sandbox.enter()
-    from experiments.emulation.lab import Lab, LabSettings
+    from experiments.emulation.lab import Lab
     from hosts.base.timers import timers_for
+    from hosts.live.settings import LabSettings
 
     topology = parse(spec)
     before_mib = kernel_mib()

@@ -87,7 +87,8 @@ def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
     from experiments.linux import sandbox
 
     sandbox.enter()
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     with tempfile.TemporaryDirectory() as folder:
         settings = LabSettings(routing=routing, plane=plane)

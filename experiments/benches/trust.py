@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
 from hosts.live.namespace import die_with_parent
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.trials.trust.greedy import Tried
@@ -68,10 +67,10 @@ def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) 
 
 
 def _calibrated(network: str) -> float:
-    from experiments.emulation.lab import LabSettings
+    from experiments.trials.plans.experiment import System
     from experiments.trials.trust.calibration import calibrated_rate
 
-    return calibrated_rate(parse(network), LabSettings(), again=True)
+    return calibrated_rate(System(network), again=True)
 
 
 def _row(

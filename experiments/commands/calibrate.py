@@ -33,13 +33,11 @@ def command(
     sudo ./pillarbox calibrate dcell,4,1 --plane python --again
     """
     require(os.geteuid() == 0, "a calibration needs root: use sudo")
-    from experiments.emulation.lab import LabSettings
+    from experiments.trials.plans.experiment import System
     from experiments.trials.trust.calibration import calibrated_rate
 
-    settings = LabSettings(routing=routing, plane=plane, timers=timers)
     rate_mbit = calibrated_rate(
-        topology,
-        settings,
+        System(topology.spec, routing=routing, plane=plane, timers=timers),
         say=lambda line: None if quiet else click.echo(line, err=True),
         again=again,
     )

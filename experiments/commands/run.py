@@ -102,14 +102,9 @@ def _experiment(
 
 def _calibrated(system: System) -> float:
     """Return the largest rate that this machine emulates faithfully for a system."""
-    from experiments.emulation.lab import LabSettings
     from experiments.trials.trust.calibration import calibrated_rate
-    from topos.base.spec import parse
 
-    settings = LabSettings(
-        routing=system.routing, plane=system.plane, timers=system.timers, mtu=system.mtu
-    )
-    return calibrated_rate(parse(system.network), settings, lambda line: click.echo(line, err=True))
+    return calibrated_rate(system, lambda line: click.echo(line, err=True))
 
 
 def _list() -> None:

@@ -63,10 +63,11 @@ def command(
     place = registry.take_place()
     if not no_sandbox:
         sandbox.enter()
-    from experiments.emulation.lab import Lab, LabSettings
+    from experiments.emulation.lab import Lab
     from experiments.emulation.prompt import Prompt
     from experiments.emulation.service import Service
     from experiments.linux.sweep import Run
+    from hosts.live.settings import LabSettings
 
     settings = LabSettings(
         routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
@@ -76,14 +77,13 @@ def command(
         delay=delay,
         loss=loss,
         mtu=mtu,
-        seed=seed,
     )
     with ExitStack() as stack:
         stack.callback(registry.leave, place)
         if no_sandbox:
             run = Run.begin()
             stack.callback(run.end)
-        lab = stack.enter_context(Lab(topology, settings, place.folder))
+        lab = stack.enter_context(Lab(topology, settings, place.folder, seed))
         service = Service(lab)
         stack.callback(service.close)
         _wait_converged(lab)

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.files import CHECKOUT
 from hosts.live.control import ask
+from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -32,19 +32,6 @@ NURSERY_ENDED = (
 )
 
 
-@dataclass(frozen=True)
-class Routing:
-    """How all servers of a lab route."""
-
-    name: str
-    plane: str = "auto"
-    timers: str = "fast"
-    rate_bps: float = 1e9  # of a port, as far as routers have to know
-    mtu: int = 1500
-    seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)  # of the router
-
-
 class Forwarders:
     """One forwarder for each server, in the namespaces given.
 
@@ -52,8 +39,10 @@ class Forwarders:
     ----------
     topology : Topology
         The network.
-    routing : Routing
-        What each forwarder is told.
+    settings : LabSettings
+        How each forwarder runs; routing and plane are chosen.
+    seed : int
+        Of what routers draw at random.
     folder : Path
         Where logs and control sockets are; nobody else may look into it.
     namespace_of : callable of int to int
@@ -67,12 +56,13 @@ class Forwarders:
     def __init__(
         self,
         topology: Topology,
-        routing: Routing,
+        settings: LabSettings,
+        seed: int,
         folder: Path,
         namespace_of: Callable[[int], int],
         told: Callable[[int | None, str, dict[str, Any]], None],
     ) -> None:
-        self.topology, self.routing, self.folder = topology, routing, folder
+        self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
         self._namespace_of, self._told = namespace_of, told
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
@@ -112,14 +102,13 @@ class Forwarders:
         with self._news:
             self.pids.pop(server, None)
             self._ready.discard(server)
-        routing = asdict(self.routing)
         request = {
             "server": server,
             "network": self.topology.spec,
             "log": str(self.log(server)),
             "control": str(self.control(server)),
-            "routing": routing.pop("name"),
-            **routing,
+            "seed": self.seed,
+            "settings": self.settings.plain(),
         }
         try:
             socket.send_fds(

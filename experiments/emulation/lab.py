@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from experiments.emulation import switching, tracing
 from experiments.emulation.faults import Fault, Faults
-from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders, Routing
+from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.ovs import OpenVSwitch
@@ -35,26 +35,12 @@ from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
 from hosts.base.path import Step
 from hosts.live import bpf
+from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 CONVERGED_S = 30.0
 DROPPED = "drop "  # what the kernel program's counters of drops begin with
-
-
-@dataclass(frozen=True)
-class LabSettings:
-    """What a lab is made of, beside its network."""
-
-    routing: str = ""  # the network's usual one
-    plane: str = "auto"
-    timers: str = "fast"
-    rate_mbit: float | None = 100.0  # of every cable; None for as fast as the machine can
-    delay: str | None = None
-    loss: float | None = None
-    mtu: int = 1500
-    seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)  # of the router
 
 
 class Lab:
@@ -68,10 +54,14 @@ class Lab:
         How it runs.
     folder : Path
         The lab's own folder.
+    seed : int
+        Of what routers draw at random.
     """
 
-    def __init__(self, topology: Topology, settings: LabSettings, folder: Path) -> None:
-        self.topology, self.settings, self.folder = topology, settings, folder
+    def __init__(
+        self, topology: Topology, settings: LabSettings, folder: Path, seed: int = 0
+    ) -> None:
+        self.topology, self.settings, self.folder, self.seed = topology, settings, folder, seed
         self.routing = settings.routing or usual_routing(topology)
         self.relays = topology.ports > 1
         self.switches = None if self.relays else self._switches()
@@ -97,25 +87,18 @@ class Lab:
         self.dead: set[int] = set()
 
     def _switches(self) -> Routers | OpenVSwitch | None:
-        settings = self.settings
         return switching.switches_of(
-            self.topology, settings.plane, self.routing, settings.seed, self.folder
+            self.topology, self.settings.plane, self.routing, self.seed, self.folder
         )
 
     def _forwarders(self) -> Forwarders:
-        settings = self.settings
-        rate_bps = (settings.rate_mbit or 10_000) * 1e6
-        routing = Routing(
-            self.routing,
-            self.plane,
-            settings.timers,
-            rate_bps,
-            settings.mtu,
-            settings.seed,
-            settings.options,
-        )
         return Forwarders(
-            self.topology, routing, self.folder, self.namespace_of, self._forwarder_told
+            self.topology,
+            replace(self.settings, routing=self.routing, plane=self.plane),
+            self.seed,
+            self.folder,
+            self.namespace_of,
+            self._forwarder_told,
         )
 
     def __enter__(self) -> Lab:
@@ -410,8 +393,10 @@ def usual_routing(topology: Topology) -> str:
 
 
 @contextmanager
-def running(topology: Topology, settings: LabSettings, folder: Path) -> Iterator[Lab]:
+def running(
+    topology: Topology, settings: LabSettings, folder: Path, seed: int = 0
+) -> Iterator[Lab]:
     """Run a lab as long as the block lasts."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with Lab(topology, settings, folder) as lab:
+    with Lab(topology, settings, folder, seed) as lab:
         yield lab

@@ -25,6 +25,7 @@ from experiments.grading.child import Child, Keeper, Stopped
 from experiments.grading.engine import Mark, Report, Sheet, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
+from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -162,7 +163,7 @@ def add_live(report: Report, source: str) -> None:
 
 def _run(sheet: Sheet, source: str, folder: Path) -> int:
     """Run the live checks; their marks go to a file, since this is another process."""
-    from experiments.emulation.lab import Lab, LabSettings
+    from experiments.emulation.lab import Lab
 
     lab: Any = sheet.lab
     router = folder / "router.py"

@@ -52,10 +52,13 @@ def systems(found: Found) -> Table:
     planned = found.plan.systems if found.plan else ()
     always = ("network", "routing", "plane", "timers", "rate_mbit")
     used = [
-        one.name
-        for one in fields(System)
-        if one.name in always
-        or (one.name != "label" and any(getattr(p, one.name) != _usual(one) for p in planned))
+        *always,
+        *(
+            one.name
+            for one in fields(System)
+            if one.name not in (*always, "label")
+            and any(getattr(system, one.name) != _usual(one) for system in planned)
+        ),
     ]
     labs = found.manifest.get("systems") or {}
     rows = []

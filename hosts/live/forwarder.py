@@ -17,7 +17,6 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
 from hosts.live.namespace import Interfaces
 from hosts.live.python_table import PythonTable
+from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame
 from hosts.wire.marks import serial_of
 from topos.base.topology import Topology
@@ -45,18 +45,10 @@ OBSERVE_S = 0.1
 TRACES = 512
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a forwarder needs to know beside its router."""
-
-    mtu: int = 1500
-    plane: str = "python"  # or "ebpf"
-
-
 class Forwarder:
     """The loop of one server; it runs in the server's network namespace."""
 
-    def __init__(self, topology: Topology, router: Router, settings: Settings) -> None:
+    def __init__(self, topology: Topology, router: Router, settings: LabSettings) -> None:
         self.topology, self.router = topology, router
         self.server = router.server
         self.drops: Counter[str] = Counter()  # what the data plane itself had to drop
@@ -82,7 +74,7 @@ class Forwarder:
 
     # -- setting up ------------------------------------------------------------------------------
 
-    def _configure(self, settings: Settings) -> None:
+    def _configure(self, settings: LabSettings) -> None:
         address = self.topology.ipv4(self.server)
         self._interfaces.set_mtu(APPLICATION_INTERFACE, settings.mtu)
         self._interfaces.set_address(APPLICATION_INTERFACE, address, self.topology.ip_prefix_length)

@@ -7,7 +7,7 @@ becomes of each. It ends with whoever started it, and all forwarders with it.
 Messages are JSON, one to a datagram, with the file descriptor of the server's network namespace
 beside it::
 
-    {"server": 3, "network": "dcell,4,1", "routing": "dfr", ...}  ->
+    {"server": 3, "network": "dcell,4,1", "settings": {"routing": "dfr", ...}, ...}  ->
     <-  {"server": 3, "pid": 4711, "event": "started"}
     <-  {"server": 3, "pid": 4711, "event": "ready"}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
@@ -32,8 +32,9 @@ from typing import Any
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
 from hosts.live.control import ControlSocket
-from hosts.live.forwarder import Forwarder, Settings
+from hosts.live.forwarder import Forwarder
 from hosts.live.namespace import die_with_parent, enter
+from hosts.live.settings import LabSettings
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
@@ -63,21 +64,22 @@ def serve(channel: socket.socket) -> None:
             request = json.loads(data)
             name = request["network"]
             network = networks.get(name) or networks.setdefault(name, parse(name))
-            _import_for(request, network)
+            settings = LabSettings(**request["settings"])
+            _import_for(settings, network)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                _become(request, network, descriptors[0], channel)
+                _become(request, settings, network, descriptors[0], channel)
             os.close(descriptors[0])
             servers[pid] = request["server"]
             _tell(channel, server=request["server"], pid=pid, event="started")
 
 
-def _import_for(request: dict[str, Any], network: Any) -> None:
+def _import_for(settings: LabSettings, network: Any) -> None:
     """Import what such servers share; a file of the user's is read anew for each."""
-    if not request["routing"].endswith(".py"):
-        router_for(network, request["routing"])
-    if request["plane"] == "ebpf":
+    if not settings.routing.endswith(".py"):
+        router_for(network, settings.routing)
+    if settings.plane == "ebpf":
         import_module("hosts.live.decisions")
 
 
@@ -95,7 +97,11 @@ def _tell(channel: socket.socket, **message: Any) -> None:
 
 
 def _become(
-    request: dict[str, Any], network: Any, namespace_fd: int, channel: socket.socket
+    request: dict[str, Any],
+    settings: LabSettings,
+    network: Any,
+    namespace_fd: int,
+    channel: socket.socket,
 ) -> None:
     """Be the forwarder of one server; never return."""
     try:
@@ -105,7 +111,7 @@ def _become(
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(namespace_fd)
-        forwarder = _forwarder(request, network)
+        forwarder = _forwarder(request, settings, network)
         _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
         forwarder.run()
     finally:
@@ -115,17 +121,17 @@ def _become(
         os._exit(1)
 
 
-def _forwarder(request: dict[str, Any], network: Any) -> Forwarder:
-    router = router_for(network, request["routing"])(
+def _forwarder(request: dict[str, Any], settings: LabSettings, network: Any) -> Forwarder:
+    router = router_for(network, settings.routing)(
         network,
         request["server"],
-        timers=timers_for(network, request["timers"], CPUS),
+        timers=timers_for(network, settings.timers, CPUS),
         seed=request["seed"],
-        rate_bps=request["rate_bps"],
+        rate_bps=settings.rate_bps,
         now=time.monotonic(),
-        **request.get("options", {}),
+        **settings.options,
     )
-    forwarder = Forwarder(network, router, Settings(mtu=request["mtu"], plane=request["plane"]))
+    forwarder = Forwarder(network, router, settings)
     ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
     return forwarder
 

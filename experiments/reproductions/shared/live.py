@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
 from experiments.trials.plans.experiment import Experiment, System
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     import pandas
@@ -49,11 +48,9 @@ def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ..
 
 
 def _faithful_mbit(settings: Settings, system: System) -> float:
-    from experiments.emulation.lab import LabSettings
     from experiments.trials.trust.calibration import calibrated_rate
 
-    how = LabSettings(system.routing, system.plane, system.timers, mtu=system.mtu)
-    return float(calibrated_rate(parse(system.network), how, settings.say))
+    return float(calibrated_rate(system, settings.say))
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:

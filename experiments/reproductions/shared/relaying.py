@@ -37,10 +37,11 @@ def lab_of(network: str, routing: str, rate_mbit: float, mtu: int) -> Iterator[L
     from experiments.linux import sandbox
 
     sandbox.enter()
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
     from topos.base.spec import parse
 
-    settings = LabSettings(routing, PLANE, rate_mbit=rate_mbit, mtu=mtu)
+    settings = LabSettings(routing=routing, plane=PLANE, rate_mbit=rate_mbit, mtu=mtu)
     with (
         tempfile.TemporaryDirectory() as folder,
         running(parse(network), settings, Path(folder)) as lab,

@@ -7,7 +7,7 @@ EXPERIMENT = Experiment(
     name="one-to-all",
     about="a file from one server to all others, by spanning trees, against a pipeline over a tree",
     systems=(
-        System("bcube,4,1", "bcube", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1", routing="bcube", timers="paper", rate_mbit=30.0),
         System("tree,4,4", timers="paper", rate_mbit=30.0),
     ),
     workload=Workload(pattern="one-to-all", volume_bytes=40_000_000, options={"distribute": True}),

@@ -6,32 +6,23 @@ flows and the same faults at the same moments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from experiments.traffic.workload import Workload
+from hosts.live.settings import LabSettings
 from topos.base.errors import require
 
 FAULTS = ("cut", "silent cut", "server", "switch", "rack")
 
 
 @dataclass(frozen=True)
-class System:
-    """One of the things that are compared: a network and how it runs (see LabSettings).
+class System(LabSettings):
+    """One of the things that are compared: a network, and how it runs.
 
-    `rate_mbit` is that of every cable; None for as fast as the machine can, which cannot be judged.
+    What runs without a `rate_mbit` cannot be judged.
     """
 
     network: str
-    routing: str = ""  # the network's usual one
-    plane: str = "auto"
-    timers: str = "fast"
-    rate_mbit: float | None = 100.0
-    delay: str | None = None
-    loss: float | None = None
-    mtu: int = 1500
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the router
     label: str = ""
 
     @property

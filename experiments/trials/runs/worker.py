@@ -18,14 +18,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import Sending, Tool
-from experiments.trials.plans.trials import Trial
 from experiments.trials.runs.manifest import lab_facts, moment
 from experiments.trials.runs.order import Measured, Order
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.emulation.lab import Lab, LabSettings
+    from experiments.emulation.lab import Lab
 
 PR_SET_PDEATHSIG = 1
 LEAD_S = 0.3  # from the order to begin to the barrier
@@ -76,8 +75,8 @@ def measured(order: Order, connection: Any, folder: Path) -> Measured:
     trial = order.trial
     connection.send(("phase", "starting servers"))
     with ExitStack() as stack:
-        topology, settings = parse(trial.system.network), settings_of(trial)
-        lab = stack.enter_context(running(topology, settings, folder))
+        topology = parse(trial.system.network)
+        lab = stack.enter_context(running(topology, trial.system, folder, trial.seed))
         connection.send(("phase", "servers find their neighbours"))
         lab.wait_converged()
         connection.send(("phase", "connecting"))
@@ -115,24 +114,6 @@ def measured(order: Order, connection: Any, folder: Path) -> Measured:
             lab=facts,
             log=tuple((folder / "events.jsonl").read_text().splitlines()),
         )
-
-
-def settings_of(trial: Trial) -> LabSettings:
-    """Return how the trial's lab runs."""
-    from experiments.emulation.lab import LabSettings
-
-    system = trial.system
-    return LabSettings(
-        routing=system.routing,
-        plane=system.plane,
-        timers=system.timers,
-        rate_mbit=system.rate_mbit,
-        delay=system.delay,
-        loss=system.loss,
-        mtu=system.mtu,
-        seed=trial.seed,
-        options=dict(system.options),
-    )
 
 
 def tool_of(lab: Lab, order: Order) -> Tool:

@@ -13,16 +13,17 @@ import os
 import platform
 import pwd
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.files import output_folder
 from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.emulation.lab import LabSettings
+    from experiments.trials.plans.experiment import System
     from experiments.trials.trust.greedy import Tried
 
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
@@ -36,21 +37,18 @@ Say = Callable[[str], object]
 
 
 def calibrated_rate(
-    topology: Topology,
-    settings: LabSettings,
+    system: System,
     say: Say = lambda _: None,
     *,
     again: bool = False,
     cache: Path | None = None,
 ) -> float:
-    """Return the largest faithful rate for a network on this machine, in Mbit/s.
+    """Return the largest faithful rate for a system on this machine, in Mbit/s.
 
     Parameters
     ----------
-    topology : Topology
-        The network.
-    settings : LabSettings
-        How it runs; its rate means nothing here.
+    system : System
+        The network, and how it runs; its rate means nothing here.
     say : callable
         Is told what is done, a line at a time.
     again : bool
@@ -59,13 +57,13 @@ def calibrated_rate(
         Where rates are kept; the user's cache by default.
     """
     file = (cache or user_cache()) / FILE
-    key = known_as(topology, settings)
+    key = known_as(system)
     if key and not again:
         known = _read(file).get(key)
         if known:
-            say(f"{topology.spec}: {known:g} Mbit/s, as found before on this machine")
+            say(f"{system.network}: {known:g} Mbit/s, as found before on this machine")
             return float(known)
-    rate_mbit = largest(lambda rate: _tried(topology, settings, rate, say), say)
+    rate_mbit = largest(lambda rate: _tried(replace(system, rate_mbit=rate), say), say)
     if key:
         _keep(file, key, rate_mbit)
     return rate_mbit
@@ -136,52 +134,38 @@ def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
     return -1, 0
 
 
-def _tried(topology: Topology, settings: LabSettings, rate_mbit: float, say: Say) -> Tried:
-    from experiments.trials.plans.experiment import System
+def _tried(system: System, say: Say) -> Tried:
     from experiments.trials.trust.greedy import tried
 
-    system = System(
-        network=topology.spec,
-        routing=settings.routing,
-        plane=settings.plane,
-        timers=settings.timers,
-        rate_mbit=rate_mbit,
-        delay=settings.delay,
-        loss=settings.loss,
-        mtu=settings.mtu,
-        options=settings.options,
-    )
     found = tried(system)
     if found.verdict.valid:
-        say(f"{rate_mbit:g} Mbit/s: valid, {found.goodput_bps / 1e6:.4g} Mbit/s of goodput")
+        say(f"{system.rate_mbit:g} Mbit/s: valid, {found.goodput_bps / 1e6:.4g} Mbit/s of goodput")
     else:
-        say(f"{rate_mbit:g} Mbit/s: not valid: {found.verdict.reasons[0]}")
+        say(f"{system.rate_mbit:g} Mbit/s: not valid: {found.verdict.reasons[0]}")
     return found
 
 
 # -- what is known from before -----------------------------------------------------------------
 
 
-def known_as(topology: Topology, settings: LabSettings) -> str:
+def known_as(system: System) -> str:
     """Return under which words a rate is kept; empty for a routing in a file, which may change."""
     from experiments.emulation.lab import chosen_plane, usual_routing
     from hosts.base.load import router_for
 
-    routing, plane = settings.routing or usual_routing(topology), settings.plane
+    topology = parse(system.network)
+    routing, plane = system.routing or usual_routing(topology), system.plane
     if topology.ports > 1:  # else switches do the work
         router_for(topology, routing)  # refuses what there is not, before anything runs
         plane = chosen_plane(plane)
     if routing.endswith(".py"):
         return ""
-    words = [topology.spec, routing, plane, settings.timers, f"mtu {settings.mtu}"]
-    words += [f"{name} {value}" for name, value in sorted(settings.options.items())]
-    words += [f"{what} {value}" for what, value in _impairments(settings) if value]
+    words = [topology.spec, routing, plane, system.timers, f"mtu {system.mtu}"]
+    words += [f"{name} {value}" for name, value in sorted(system.options.items())]
+    impairments = {"delay": system.delay, "loss": system.loss}
+    words += [f"{what} {value}" for what, value in impairments.items() if value]
     machine = f"{platform.node()} {platform.release()} {os.cpu_count()} processors"
     return ", ".join([*words, machine])
-
-
-def _impairments(settings: LabSettings) -> list[tuple[str, Any]]:
-    return [("delay", settings.delay), ("loss", settings.loss)]
 
 
 def user_cache() -> Path:

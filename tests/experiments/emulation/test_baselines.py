@@ -34,7 +34,8 @@ IP_RECVTTL = 12  # Python has no name for it
 def lab(spec: str, folder: Path, routing: str = "", plane: str = "auto") -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     setLogLevel("critical")
     settings = LabSettings(routing=routing, plane=plane, rate_mbit=100)

@@ -39,7 +39,8 @@ def test_scale_judges_time_memory_and_idle_load() -> None:
 
 @pytest.mark.root
 def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> None:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     with running(topos.parse("bcube,2,1"), LabSettings(plane="python"), tmp_path / "lab") as lab:
         lab.wait_converged()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.emulation.lab import Lab, LabSettings, running
+from experiments.emulation.lab import Lab, running
+from hosts.live.settings import LabSettings
 
 pytestmark = pytest.mark.root
 

@@ -62,7 +62,8 @@ def cases() -> Iterator[Any]:
 @contextmanager
 def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
     from experiments.emulation import tracing
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     tracing.TRACE_S = WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster
     with running(topos.parse(spec), LabSettings(**settings), folder) as lab:

@@ -40,7 +40,8 @@ LIMIT_S = 40.0  # a guard only
 def lab_of(spec: str, folder: Path, plane: str = "python") -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     setLogLevel("critical")
     settings = LabSettings(plane=plane, rate_mbit=None)

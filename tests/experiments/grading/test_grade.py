@@ -111,11 +111,9 @@ def test_file_without_points_is_not_tried_live(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.emulation import lab
-
     # The papers' timers do not take a busy machine for a failure. The rest only guards, where all
     # answers are right.
-    monkeypatch.setattr(lab, "LabSettings", partial(lab.LabSettings, timers="paper"))
+    monkeypatch.setattr(live, "LabSettings", partial(live.LabSettings, timers="paper"))
     for limit, seconds in {"PING_S": 3.0, "RECOVERED_S": 30.0, "SETTLED_S": 30.0}.items():
         monkeypatch.setattr(live, limit, seconds)
     model = str(ANSWERS / "lab2" / "model.py")

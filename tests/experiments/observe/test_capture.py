@@ -182,8 +182,9 @@ def test_what_came_before_the_end_is_in_the_file() -> None:
 def test_pings_are_followed_hop_by_hop_on_every_port(
     spec: str, routing: str, tmp_path: Path
 ) -> None:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
     from experiments.observe.sniff import Tapped, capture
+    from hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
     last = topology.servers - 1

@@ -130,8 +130,9 @@ def test_every_field_of_every_frame_is_seen(spec: str, name: str, tmp_path: Path
 @pytest.mark.root
 @pytest.mark.parametrize(("spec", "name"), ROUTERS)
 def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: Path) -> None:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
     from experiments.observe.sniff import Tapped, capture
+    from hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
     file = io.BytesIO()

@@ -19,7 +19,7 @@ INVALID = "cables with packets waiting sent only 0.500 of what their rate allows
 EXPERIMENT = Experiment(
     name="small",
     about="A cube against a tree.",
-    systems=(System("bcube,2,1", "bsr"), System("tree,2,2")),
+    systems=(System("bcube,2,1", routing="bsr"), System("tree,2,2")),
     workload=Workload(volume_bytes=VOLUME),
     faults=(FaultAt("cut", ("0.0", "s0"), 0.5, 1.5),),
     repeats=2,

@@ -134,7 +134,7 @@ def test_figures_follow_light_and_dark(page):
 
 
 def test_hostile_names_are_shown_and_not_run(tmp_path, run_writer, experiment):
-    systems = (System("bcube,2,1", "bsr", label=HOSTILE), experiment.systems[1])
+    systems = (System("bcube,2,1", routing="bsr", label=HOSTILE), experiment.systems[1])
     hostile = replace(experiment, name=HOSTILE, about="a & <b>", systems=systems)
     page, _ = write_report(run_writer(tmp_path / "run", hostile))
     text = page.read_text()

@@ -27,7 +27,8 @@ WAIT_S = 60.0
 
 @contextmanager
 def lab_of(spec: str, routing: str, folder: Path) -> Iterator[Lab]:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     settings = LabSettings(routing=routing, rate_mbit=RATE_MBIT, timers="paper")
     with running(topos.parse(spec), settings, folder) as lab:

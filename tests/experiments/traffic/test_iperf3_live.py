@@ -47,7 +47,8 @@ else:
 
 @contextmanager
 def lab_of(spec: str, folder: Path) -> Iterator[Lab]:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     # The papers' timers do not take a busy machine for a failure.
     settings = LabSettings(rate_mbit=RATE_MBIT, timers="paper")

@@ -40,7 +40,8 @@ def _has_settled(lab: Lab) -> bool:
 
 @pytest.mark.root
 def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     schedule = [
         # What is undone too soon a busy machine does not notice.
@@ -87,7 +88,8 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     schedule = [FaultAt("cut", ("0.1", "s0"), 0.1, 2.6), FaultAt("server", ("0.1",), 2.7, 2.8)]
     said: list[str] = []

@@ -7,11 +7,10 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import topos
+from experiments.trials.plans.experiment import System
 from experiments.trials.trust import calibration
 from experiments.trials.trust.calibration import SCALE_MBIT, largest
 from experiments.trials.trust.greedy import Tried
@@ -60,28 +59,26 @@ def test_a_machine_that_keeps_up_with_nothing_says_why() -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(50)
-    monkeypatch.setattr(calibration, "_tried", lambda _a, _b, rate, _c: machine.trial(rate))
-    monkeypatch.setattr(calibration, "known_as", lambda topology, _: topology.spec)
+    monkeypatch.setattr(calibration, "_tried", lambda system, _: machine.trial(system.rate_mbit))
+    monkeypatch.setattr(calibration, "known_as", lambda system: system.network)
     return machine
 
 
 def test_a_rate_is_measured_once_and_kept(measured: Machine, tmp_path: Path) -> None:
-    folder, network = tmp_path / "new" / "cache", topos.parse("bcube,2,1")
-    settings: Any = None
-    assert calibration.calibrated_rate(network, settings, cache=folder) == 50
+    folder, system = tmp_path / "new" / "cache", System("bcube,2,1")
+    assert calibration.calibrated_rate(system, cache=folder) == 50
     trials = len(measured.rates)
-    assert calibration.calibrated_rate(network, settings, cache=folder) == 50
+    assert calibration.calibrated_rate(system, cache=folder) == 50
     assert len(measured.rates) == trials
     measured.most_mbit = 20
-    assert calibration.calibrated_rate(network, settings, cache=folder, again=True) == 20
+    assert calibration.calibrated_rate(system, cache=folder, again=True) == 20
     assert json.loads((folder / "rates.json").read_text()) == {"bcube,2,1": 20}
     assert stat.S_IMODE((folder / "rates.json").stat().st_mode) == 0o644
 
 
 def test_a_damaged_cache_is_none(measured: Machine, tmp_path: Path) -> None:
     (tmp_path / "rates.json").write_text('{"bcube,2,1": ')
-    network, settings = topos.parse("bcube,2,1"), None
-    assert calibration.calibrated_rate(network, settings, cache=tmp_path) == 50  # type: ignore[arg-type]
+    assert calibration.calibrated_rate(System("bcube,2,1"), cache=tmp_path) == 50
 
 
 def test_the_cache_is_that_of_whoever_called_sudo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ WITH_HEADERS = (14 + 36 + 52 + 1448) / 1448
 
 @contextmanager
 def lab_of(folder: Path, **settings: Any) -> Iterator[Lab]:
-    from experiments.emulation.lab import LabSettings, running
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
 
     made = LabSettings(**{"rate_mbit": RATE_MBIT, "timers": "paper"} | settings)
     with running(topos.parse("bcube,2,1"), made, folder) as lab:
