@@ -22,6 +22,7 @@ setup(
         "hosts.dcell",
         "hosts.dpillar",
         "hosts.ficonn",
+        "hosts.linux",
         "hosts.live",
         "hosts.memory",
         "hosts.wire",

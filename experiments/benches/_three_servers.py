@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from hosts.live.bpf import inside, nowhere
+from hosts.linux.calls import inside, nowhere
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     PACKET_IGNORE_OUTGOING,

@@ -21,8 +21,8 @@ from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
 from hosts.base.algorithms import route
 from hosts.base.path import Path as Way
+from hosts.linux.calls import die_with_parent
 from hosts.live.bpf import available
-from hosts.live.namespace import die_with_parent
 from topos.base.spec import parse
 from topos.base.topology import Topology
 

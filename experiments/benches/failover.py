@@ -22,9 +22,9 @@ from hosts.base.algorithms import SHORTEST, algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.path import Path as Way
 from hosts.base.path import Step
+from hosts.linux.calls import die_with_parent
 from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
-from hosts.live.namespace import die_with_parent
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology

@@ -26,8 +26,8 @@ from experiments.benches._three_servers import (
     mac,
     ways,
 )
+from hosts.linux.calls import die_with_parent
 from hosts.live.bpf import available
-from hosts.live.namespace import die_with_parent
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad

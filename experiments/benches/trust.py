@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
-from hosts.live.namespace import die_with_parent
+from hosts.linux.calls import die_with_parent
 
 if TYPE_CHECKING:
     from experiments.trials.trust.greedy import Tried

@@ -23,7 +23,7 @@ def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
     """
     from experiments.emulation import registry
     from experiments.emulation.service import namespaces
-    from hosts.live.namespace import enter
+    from hosts.linux.calls import enter
     from topos.base.errors import PillarboxError
 
     network, mounts, processes = namespaces(registry.folder_of(number), server)

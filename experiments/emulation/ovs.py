@@ -11,8 +11,6 @@ the daemon does not do: it takes TCP's super-packets where it can, and nothing e
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
 import select
 import shutil
@@ -35,6 +33,7 @@ from experiments.linux import netlink, sandbox
 from experiments.linux.namespaces import fabric, interface_index
 from experiments.linux.netlink import Message
 from hosts.base.failures import Failures
+from hosts.linux.calls import ethtool
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -44,7 +43,7 @@ CONTROLLER_PORT = 6653
 USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
-SIOCETHTOOL, ETHTOOL_GSTRINGS, ETHTOOL_SFEATURES = 0x8946, 0x1B, 0x3B
+ETHTOOL_GSTRINGS, ETHTOOL_SFEATURES = 0x1B, 0x3B
 ETH_SS_FEATURES, ETH_GSTRING_LEN, MOST_FEATURES = 4, 32, 128
 # What the userspace datapath says when it takes TCP's super-packets whole: where OVS was built with
 # DPDK. UDP's it never does.
@@ -270,18 +269,8 @@ def datapath() -> str:
 def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
     """Switch off what a host's port leaves to hardware, by ethtool's names."""
     with host.live_namespace(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-
-        def ethtool(data: bytes) -> bytes:
-            value = ctypes.create_string_buffer(data, len(data))
-            fcntl.ioctl(
-                any_socket,
-                SIOCETHTOOL,
-                struct.pack("@16sP16x", name.encode(), ctypes.addressof(value)),
-            )
-            return value.raw
-
         asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: as many as there are
-        told = ethtool(asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
+        told = ethtool(any_socket, name, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
         names = [
             told[at : at + ETH_GSTRING_LEN].rstrip(b"\0").decode()
             for at in range(len(asked), len(told), ETH_GSTRING_LEN)
@@ -290,4 +279,5 @@ def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
         chosen = sum(1 << names.index(feature) for feature in features if feature in names)
         words = [chosen >> 32 * block & 0xFFFFFFFF for block in range(blocks)]
         pairs = [number for valid in words for number in (valid, 0)]
-        ethtool(struct.pack(f"=II{len(pairs)}I", ETHTOOL_SFEATURES, blocks, *pairs))
+        wanted = struct.pack(f"=II{len(pairs)}I", ETHTOOL_SFEATURES, blocks, *pairs)
+        ethtool(any_socket, name, wanted)

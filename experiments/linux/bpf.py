@@ -9,9 +9,6 @@ interface, which get what they let pass.
 
 from __future__ import annotations
 
-import ctypes
-import os
-import platform
 import struct
 from typing import NamedTuple
 
@@ -23,6 +20,7 @@ from experiments.linux.netlink import (
     number,
     text,
 )
+from hosts.linux import bpf
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
@@ -35,8 +33,6 @@ TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 7, 8, 1
 ETH_P_ALL = 0x0003
 
-BPF_PROG_LOAD, SCHED_CLS = 5, 3
-BPF_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; drop uncounted
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT_PEER = 7, 13, 155  # helper functions
 TO_INGRESS = 1
@@ -48,8 +44,6 @@ OWNED = 0x50420001  # a mark that lasts from one program to itself
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
 CONTROL = 1  # at a queue, where there is no other
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
@@ -139,24 +133,13 @@ def is_control() -> bytes:
 
 def load(program: bytes) -> int:
     """Return an open file that stands for a loaded program."""
-    licence = ctypes.create_string_buffer(b"GPL")
-    code = ctypes.create_string_buffer(program, len(program))
-    request = struct.pack(
-        "=IIQQIIQI",
-        *(SCHED_CLS, len(program) // 8, ctypes.addressof(code), ctypes.addressof(licence)),
-        *(0, 0, 0, 0),
-    ) + bytes(80)
-    call = BPF_SYSCALLS.get(platform.machine())
-    if call is None:
-        raise PillarboxError(f"BPF programs cannot be loaded on a {platform.machine()} processor")
-    descriptor = _libc.syscall(call, BPF_PROG_LOAD, request, len(request))
-    if descriptor < 0:
-        reason = os.strerror(ctypes.get_errno())
+    try:
+        return bpf.load(program)
+    except OSError as error:
         raise PillarboxError(
-            f"the kernel refused a BPF program ({reason}): silent cuts, losses, rates and cables "
-            "between servers need one with CONFIG_NET_CLS_BPF, and root"
-        )
-    return int(descriptor)
+            f"the kernel refused a BPF program ({error.strerror}): silent cuts, losses, rates and "
+            "cables between servers need one with CONFIG_NET_CLS_BPF, and root"
+        ) from None
 
 
 class Tap(NamedTuple):

@@ -11,26 +11,24 @@ and tells it of cables by lines of JSON; when the lab dies, its standard input e
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
 import random
 import select
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections import deque
 from typing import Any
 
+from hosts.linux.calls import bind_to_interface, wake_punctually
 from topos.base.errors import PillarboxError
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 ETH_P_ALL = 0x0003
-PR_SET_TIMERSLACK = 29
 VNET_HEADER_BYTES = 10
 MOST_FRAME = 65536 + 14 + VNET_HEADER_BYTES
 MOST_HELD_BYTES = 64 << 20
@@ -128,8 +126,7 @@ class Element:
 
     def run(self) -> None:
         """Work until standard input ends."""
-        # A timer may otherwise be 50 us late.
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        wake_punctually()
         next_due = float("inf")
         while True:
             wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())
@@ -190,20 +187,9 @@ class Element:
                 port.setsockopt(SOL_PACKET, option, 1)
             for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
                 port.setsockopt(socket.SOL_SOCKET, option, MOST_HELD_BYTES)
-            _bind(port, index)
+            bind_to_interface(port, index, ETH_P_ALL)
             self.ports[index] = port
         return self.ports[index]
-
-
-def _bind(port: socket.socket, index: int) -> None:
-    """Bind to an interface by its index: Python knows only names, which may change."""
-    address = struct.pack(
-        "=HHiHBB8s", socket.AF_PACKET, socket.htons(ETH_P_ALL), index, 0, 0, 0, b""
-    )
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.bind(port.fileno(), address, len(address)):
-        code = ctypes.get_errno()
-        raise OSError(code, f"interface {index}: {os.strerror(code)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ their ends up.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from collections.abc import Callable, Collection, Iterator
@@ -20,16 +19,13 @@ from itertools import count
 from pathlib import Path
 
 from experiments.linux.netlink import Message, Netlink
-from hosts.live.namespace import enter
+from hosts.linux.calls import CLONE_NEWNET, current_namespace, enter, unshare
 from topos.base.errors import PillarboxError
 
-CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
 # Far above the indexes that the kernel gives by itself, so that ours are always free.
 FIRST_INDEX = 1 << 20
 # Every link of the fabric carries it: one request deletes them all, and nothing of anybody else.
 FIRST_GROUP = 0x50420000
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 # A server forwards by its forwarder alone: the kernel neither routes nor speaks IPv6. TCP's memory
 # is pinned, whatever the machine's is.
@@ -42,18 +38,6 @@ HOST_SYSCTLS = {
     "net/ipv4/tcp_wmem": "4096 16384 4194304",
     "net/ipv4/tcp_no_metrics_save": "1",
 }
-
-
-def unshare(flags: int) -> None:
-    """Leave namespaces shared with others for new ones."""
-    if _libc.unshare(flags):
-        code = ctypes.get_errno()
-        raise PillarboxError(f"no new namespace can be made: {os.strerror(code)}; run as root")
-
-
-def current_namespace() -> int:
-    """Return an open file that stands for the calling thread's network namespace."""
-    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def write_sysctl(name: str, value: str) -> None:

@@ -19,7 +19,6 @@ nobody else's; /tmp only where it is asked for, for programs such as ``mn`` that
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -27,17 +26,26 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from experiments.linux.namespaces import CLONE_NEWNET, CLONE_NEWNS, unshare, write_sysctl
-from topos.base.errors import require
+from experiments.linux.namespaces import write_sysctl
+from hosts.linux.calls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    MS_NOSUID_NODEV,
+    MS_NOSUID_NODEV_NOEXEC,
+    MS_PRIVATE,
+    MS_REC,
+    die_with_parent,
+    mount,
+    mount_tree,
+    mounted_tree,
+    unshare,
+)
+from topos.base.errors import PillarboxError, require
 
-CLONE_NEWIPC, CLONE_NEWPID = 0x08000000, 0x20000000
-MS_NOSUID_NODEV, MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x6, 0xE, 0x4000, 1 << 18
-AT_FDCWD, AT_RECURSIVE = -100, 0x8000
-SYS_OPEN_TREE, SYS_MOVE_MOUNT = 428, 429  # the same on every processor
-OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
-PR_SET_PDEATHSIG = 1
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 IGNORED = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to the program as well
 # Holds the number of the pid namespace, so that a copy of it elsewhere means nothing.
@@ -50,8 +58,6 @@ SYSCTLS = {
     "net/bridge/bridge-nf-call-iptables": "0",
     "net/bridge/bridge-nf-call-ip6tables": "0",
 }
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def inside() -> bool:
@@ -113,7 +119,7 @@ def _enter(private_tmp: bool) -> int | None:
         os.close(alive)
         return _stand_by(init, waiting)
     os.close(held)
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent(signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:  # it died before the kernel was asked to watch
         os._exit(128 + signal.SIGKILL)
     os.close(alive)
@@ -179,31 +185,36 @@ def _leave(code: int) -> NoReturn:
 
 def _prepare(private_tmp: bool) -> None:
     """Make the mounts and settings of the sandbox."""
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
-    _mount("proc", "/proc", "proc", MS_NOSUID_NODEV_NOEXEC)
-    _mount_sys()
-    for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
-        Path(place).mkdir(exist_ok=True)  # else a program inside would make it for all
-        _mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
+    try:
+        _make_mounts(private_tmp)
+    except OSError as error:
+        raise PillarboxError(
+            f"a sandbox cannot be made: {error.strerror}; run it as root"
+        ) from None
     for name, value in SYSCTLS.items():
         write_sysctl(name, value)
     os.environ[INSIDE] = _pid_namespace()
 
 
+def _make_mounts(private_tmp: bool) -> None:
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    mount("proc", "/proc", "proc", MS_NOSUID_NODEV_NOEXEC)
+    _mount_sys()
+    for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
+        Path(place).mkdir(exist_ok=True)  # else a program inside would make it for all
+        mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
+
+
 def _mount_sys() -> None:
     """Mount a /sys that shows the sandbox's network, and move into it what is mounted in the old.
 
-    Where /sys is hidden, as in some containers, so be it.
+    Where /sys is hidden, as in some containers, it stays hidden.
     """
-    kept = {place: _tree(place) for place in _mounted_below("/sys")}
-    _mount("sysfs", "/sys", "sysfs", MS_NOSUID_NODEV_NOEXEC)
+    kept = {place: mounted_tree(place) for place in _mounted_below("/sys")}
+    mount("sysfs", "/sys", "sysfs", MS_NOSUID_NODEV_NOEXEC)
     for place, tree in kept.items():
         if Path(place).is_dir():
-            target = ctypes.c_char_p(place.encode())
-            moved = _libc.syscall(
-                SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH
-            )
-            _check(moved, f"keep {place}")
+            mount_tree(tree, place)
         os.close(tree)
 
 
@@ -216,26 +227,6 @@ def _mounted_below(top: str) -> list[str]:
         if place.startswith(f"{top}/") and not any(place.startswith(f"{f}/") for f in found):
             found.append(place)
     return found
-
-
-def _tree(place: str) -> int:
-    """Return an open file that stands for a copy of what is mounted at a place and below."""
-    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
-    tree: int = _libc.syscall(SYS_OPEN_TREE, AT_FDCWD, place.encode(), flags)
-    _check(min(tree, 0), f"keep {place}")
-    return tree
-
-
-def _mount(source: str, place: str, kind: str, flags: int, data: bytes | None = None) -> None:
-    made = _libc.mount(
-        source.encode(), place.encode(), kind.encode() or None, ctypes.c_ulong(flags), data
-    )
-    _check(made, f"mount {place}")
-
-
-def _check(outcome: Any, deed: str) -> None:
-    code = ctypes.get_errno()
-    require(outcome == 0, f"the sandbox could not {deed}: {os.strerror(code)}; run as root")
 
 
 def _pid_namespace() -> str:

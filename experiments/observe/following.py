@@ -6,16 +6,15 @@ mark (`hosts.wire.marks`). That holds whatever the switches are: bridges, router
 
 from __future__ import annotations
 
-import ctypes
 import socket
 import struct
 from typing import Any
 
+from hosts.linux.calls import attach_filter
 from hosts.wire.frame import ETH_IP
 from hosts.wire.marks import serial_of
 
 ETH_P_ALL = 0x0003
-SO_ATTACH_FILTER = 26
 PACKET_IGNORE_OUTGOING = 23
 SOL_PACKET = 263
 UDP = 17
@@ -89,10 +88,7 @@ def _listener(namespace: Any, port: int) -> socket.socket:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         made = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ALL))
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-    program = _udp_to(port)
-    buffer = ctypes.create_string_buffer(program)
-    sizes = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
-    made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sizes)
+    attach_filter(made, _udp_to(port))
     return made
 
 

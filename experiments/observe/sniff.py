@@ -7,7 +7,6 @@ is seen as well, once when it comes in and once when it goes out.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import struct
@@ -17,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from experiments.observe.pcapng import Interface, Writer
-from hosts.live.namespace import enter
+from hosts.linux.calls import inside
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
 
@@ -107,17 +106,12 @@ def capture(
 
 @contextmanager
 def _tap(port: Tapped) -> Iterator[socket.socket]:
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        enter(port.namespace)
+    with inside(port.namespace):
         # Bound in the first place: a socket for all ports would hear the others before.
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         made.bind((port.interface, ETH_P_ALL))
-    finally:
-        enter(home)
-        os.close(home)
     with made:
         yield made
 

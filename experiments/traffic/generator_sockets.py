@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from experiments.traffic.flows import Flow
-from hosts.live.namespace import enter
+from hosts.linux.calls import enter
 
 # Connections being made: enough to keep servers that look for paths busy. What a handshake has to
 # wait for others, TCP takes for the network's round trip: its first retransmissions come that late.

@@ -31,7 +31,7 @@ from typing import Any, TypedDict
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
 from experiments.traffic.generator_sockets import Connection, Connector
 from experiments.traffic.tcp_info import tcp_info
-from hosts.live.namespace import die_with_parent
+from hosts.linux.calls import die_with_parent
 
 # Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
 ROW = struct.Struct("=IddQIIQ")

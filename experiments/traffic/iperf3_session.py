@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -17,14 +16,12 @@ from typing import IO
 
 from experiments.traffic.flows import Flow, FlowResult
 from experiments.traffic.tcp_info import tcp_info
+from hosts.linux.calls import shared_file
 
 FIRST_PORT = 5201  # iperf3's own
 BLOCKS = 32  # of a flow, at least
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 FIONREAD = 0x541B
-SYS_PIDFD_GETFD = 438  # the same on every processor; since Linux 5.6
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(eq=False)
@@ -105,11 +102,7 @@ def _number(open_file: Path) -> int:
 
 def shared_socket(pidfd: int, number: int) -> socket.socket:
     """Return another process's socket as one of this process; it shares what the kernel knows."""
-    found = _libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
-    if found < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return socket.socket(fileno=found)
+    return socket.socket(fileno=shared_file(pidfd, number))
 
 
 def text_of(said: IO[bytes]) -> str:

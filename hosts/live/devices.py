@@ -5,7 +5,6 @@ Nothing here decides anything. All sockets are non-blocking, for one loop to wai
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hosts.linux.calls import attach_filter
 from hosts.live import segments
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -26,7 +26,7 @@ LARGEST_FRAME = 65600
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
-SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
 NOTE_BYTES = 128  # for what the kernel says of a frame: when it came
 OLDEST_S = 1.0  # somebody set the clock meanwhile
@@ -183,9 +183,7 @@ def _packet_socket(name: str, ethertype: int, wanted: bytes, notes: bool) -> soc
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     if wanted:
-        program = ctypes.create_string_buffer(wanted)
-        where = struct.pack("@HP", len(wanted) // _INSTRUCTION.size, ctypes.addressof(program))
-        made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, where)
+        attach_filter(made, wanted)
     made.bind((name, ethertype))
     made.setblocking(False)
     return made

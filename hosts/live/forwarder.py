@@ -25,9 +25,9 @@ from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
+from hosts.linux.interfaces import Interfaces
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
-from hosts.live.namespace import Interfaces
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame

@@ -20,7 +20,8 @@ from enum import IntEnum
 from socket import htonl
 from typing import NamedTuple, TypeVar
 
-from hosts.live.bpf import Map, Object, build
+from hosts.linux.bpf import Map, Object
+from hosts.live.bpf import build
 from hosts.live.table import (
     Action,
     ByDcn,

@@ -31,9 +31,9 @@ from typing import Any
 
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
+from hosts.linux.calls import die_with_parent, enter
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
-from hosts.live.namespace import die_with_parent, enter
 from hosts.live.settings import LabSettings
 from topos.base.spec import parse
 

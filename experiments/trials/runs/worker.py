@@ -6,7 +6,6 @@ is not to be forked. It dies with the one who started it, and with it everything
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from experiments.traffic.flows import Sending, Tool
 from experiments.trials.runs.manifest import lab_facts, moment
 from experiments.trials.runs.order import Measured, Order
+from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-PR_SET_PDEATHSIG = 1
 LEAD_S = 0.3  # from the order to begin to the barrier
 LOOK_S = 0.05
 TELL_S = 0.25
@@ -38,7 +37,7 @@ GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by 
 
 def main(descriptor: int, parent: int) -> None:
     """Take the order from a connection, carry it out, and tell what came of it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel was asked to watch
         return
     connection = Connection(descriptor)

@@ -28,7 +28,7 @@ from experiments.linux import netlink
 from experiments.linux.namespaces import Namespace
 from experiments.trials.trust.pacer import Pacer
 from experiments.trials.trust.readings import Spread, spread
-from hosts.live.namespace import die_with_parent
+from hosts.linux.calls import die_with_parent
 
 INTERVAL_S = 0.005
 ADDRESSES = "10.255.255.1", "10.255.255.2"

@@ -32,7 +32,7 @@ from experiments.trials.trust.canary import Canary, Heard
 from experiments.trials.trust.machine import Busyness, between, machine
 from experiments.trials.trust.queues import Counted, Sampler
 from experiments.trials.trust.strays import dropped, since
-from hosts.live.namespace import die_with_parent, enter
+from hosts.linux.calls import die_with_parent, inside
 
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
 MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
@@ -163,12 +163,11 @@ def _sing(channel: Connection) -> None:
 
 def _netlink_in(namespace: int) -> Netlink:
     """Return a socket to the kernel's netlink of a namespace, which is closed again."""
-    enter(namespace)
     try:
-        return Netlink()
+        with inside(namespace):
+            return Netlink()
     finally:
         os.close(namespace)
-        enter(fabric().descriptor)
 
 
 def main(channel: int) -> None:

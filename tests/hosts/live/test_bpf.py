@@ -31,8 +31,8 @@ from experiments.benches._three_servers import (
     mac,
     ways,
 )
+from hosts.linux.calls import die_with_parent
 from hosts.live import bpf
-from hosts.live.namespace import die_with_parent
 from hosts.live.table import (
     ByDcn,
     ByDestination,

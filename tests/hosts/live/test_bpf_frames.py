@@ -26,7 +26,7 @@ from experiments.benches._three_servers import (
     mac,
     ways,
 )
-from hosts.live import bpf
+from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.python_table import PythonTable
 from hosts.live.table import (

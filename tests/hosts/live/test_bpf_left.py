@@ -17,6 +17,7 @@ from experiments.benches._three_servers import (
     mac,
     ways,
 )
+from hosts.linux import bpf as kernel
 from hosts.live import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.table import (
@@ -250,9 +251,9 @@ def test_mistakes_are_told_in_one_sentence(decided):
 def test_a_missing_interface_is_told(decided):
     lab, _ = decided
     with lab.servers[A].entered():
-        loaded = bpf.Object(bpf.build())
+        loaded = kernel.Object(bpf.build())
         try:
-            with pytest.raises(bpf.BpfError, match="port_in cannot be attached: "):
+            with pytest.raises(kernel.BpfError, match="port_in cannot be attached: "):
                 loaded.attach("port_in", 4000, egress=False)
         finally:
             loaded.close()

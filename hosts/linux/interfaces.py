@@ -1,21 +1,18 @@
-"""Entering a network namespace, and an interface's address and state, by ioctl.
+"""An interface's address and state, by ioctl.
 
 A forwarder configures one interface, its own; for that it needs no library.
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 
-CLONE_NEWNET = 0x40000000
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
 SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU = 0x8916, 0x891C, 0x8922
 IFF_UP, IFF_RUNNING = 0x1, 0x40
-PR_SET_PDEATHSIG = 1
 
 RTM_NEWROUTE, RTA_OIF = 24, 4
 RT_TABLE_MAIN, RTPROT_STATIC = 254, 4
@@ -23,20 +20,6 @@ NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE = 0x1, 0x4, 0x400
 _MESSAGE = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")  # the last two bytes but one: scope "link", type "unicast"
 _ATTRIBUTE = struct.Struct("=HHI")
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def enter(namespace_fd: int, *, any_kind: bool = False) -> None:
-    """Move this thread into a network namespace, or into one of whatever kind."""
-    if _libc.setns(namespace_fd, 0 if any_kind else CLONE_NEWNET):
-        error = ctypes.get_errno()
-        raise OSError(error, f"cannot enter the namespace: {os.strerror(error)}")
-
-
-def die_with_parent(signal: int) -> None:
-    """Ask the kernel for that signal when the parent process ends."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
 
 
 class Interfaces:

@@ -1,0 +1,341 @@
+"""eBPF by bpf(2) and libbpf: programs are loaded, attached, and share tables with Python.
+
+libbpf reads an object file and loads it; it comes with Debian's iproute2. Tables are then read and
+written by the system call itself, in a microsecond or two. Interfaces are those of the network
+namespace that the caller is in.
+
+A program is attached as a filter of traffic control, in 0.2 ms; a TCX link takes 10 to 20, in which
+the kernel lets nobody else change any interface, and a lab has thousands of ports. But a filter
+outlives the process that attached it: programs are attached by way of a table that is empty from
+then on (see forward.bpf.c).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterator, Mapping
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hosts.linux.calls import current_namespace, inside
+from topos.base.errors import PillarboxError
+
+# Of linux/bpf.h.
+MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD, MAP_LOOKUP_BATCH = 1, 2, 3, 5, 24
+SCHED_CLS = 3  # programs of traffic control
+ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
+# Of libbpf.h.
+TC_INGRESS, TC_EGRESS = 1, 2
+TC_REPLACE = 1
+WARNING = 0
+# Asked once: the answer is read from /sys, where a lab's many servers would wait for one another.
+CPUS = os.cpu_count() or 1
+KIND_ENUM = 6  # of linux/btf.h
+
+WHILE_ALIVE = "_while_alive"  # what is attached, and calls the program of that name
+SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
+
+# One of its own: the types of its arguments are given once, since this call has to be fast.
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint]
+_libc.syscall.restype = ctypes.c_long
+
+
+class BpfError(PillarboxError):
+    """What eBPF cannot do here, and why."""
+
+
+def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
+    """Make the system call bpf(2), or raise OSError."""
+    if isinstance(attributes, bytes):
+        attributes = ctypes.create_string_buffer(attributes, ATTRIBUTES)
+    if _SYSTEM_CALL is None:
+        raise BpfError(f"BPF programs cannot be loaded on a {platform.machine()} processor")
+    result = int(_libc.syscall(_SYSTEM_CALL, command, ctypes.addressof(attributes), ATTRIBUTES))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def load(instructions: bytes) -> int:
+    """Load a program of traffic control that was put together here; return it as an open file."""
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    licence = ctypes.create_string_buffer(b"GPL")
+    addresses = ctypes.addressof(code), ctypes.addressof(licence)
+    return call(PROG_LOAD, struct.pack("=IIQQ", SCHED_CLS, len(instructions) // 8, *addresses))
+
+
+class Map:
+    """A table that programs and Python share; keys and values are bytes of its sizes."""
+
+    def __init__(self, fd: int, key_size: int, value_size: int, entries: int) -> None:
+        self.fd, self.key_size, self.value_size, self.entries = fd, key_size, value_size, entries
+        self._key = ctypes.create_string_buffer(key_size)
+        self._value = ctypes.create_string_buffer(value_size)
+        addresses = ctypes.addressof(self._key), ctypes.addressof(self._value)
+        one = struct.pack("=IIQQQ", fd, 0, *addresses, 0)
+        self._one = ctypes.create_string_buffer(one, ATTRIBUTES)
+        only_key = struct.pack("=IIQ", fd, 0, addresses[0])
+        self._only_key = ctypes.create_string_buffer(only_key, ATTRIBUTES)
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        if len(key) != self.key_size or len(value) != self.value_size:
+            raise ValueError(f"the table has {self.key_size} and {self.value_size} bytes an entry")
+        self._key.raw = key
+        self._value.raw = value
+        call(MAP_UPDATE, self._one)
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if there is none."""
+        self._key.raw = key
+        try:
+            call(MAP_LOOKUP, self._one)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        return self._value.raw
+
+    def discard(self, key: bytes) -> None:
+        """Take an entry out of a hash table, if it is there."""
+        self._key.raw = key
+        try:
+            call(MAP_DELETE, self._only_key)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all entries of a hash table, read in as few calls as can be."""
+        room = self.entries + CPUS
+        keys = ctypes.create_string_buffer(room * self.key_size)
+        values = ctypes.create_string_buffer(room * self.value_size)
+        token = ctypes.create_string_buffer(max(self.key_size, 8))
+        there, first = ctypes.addressof(token), 0
+        ended = False
+        while not ended:
+            buffers = ctypes.addressof(keys), ctypes.addressof(values)
+            batch = struct.pack("=QQQQIIQQ", first, there, *buffers, room, self.fd, 0, 0)
+            attributes = ctypes.create_string_buffer(batch, ATTRIBUTES)
+            try:
+                call(MAP_LOOKUP_BATCH, attributes)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                ended = True  # nothing is left behind these
+            first = there
+            (count,) = struct.unpack_from("=I", attributes, 32)
+            found = _pieces(keys, self.key_size, count), _pieces(values, self.value_size, count)
+            yield from zip(*found, strict=True)
+
+
+def _pieces(buffer: ctypes.Array[ctypes.c_char], size: int, count: int) -> list[bytes]:
+    data = ctypes.string_at(buffer, size * count)
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+class Object:
+    """A loaded object file: its programs by name, its maps by name.
+
+    Parameters
+    ----------
+    path : Path
+        What `build` made.
+    entries : mapping of name to int, optional
+        How many entries maps have, where that is not what the file says.
+    """
+
+    def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
+        self.programs: dict[str, int] = {}  # their descriptors
+        self.maps: dict[str, Map] = {}
+        self._filters: list[tuple[int, _Hook, _Filter]] = []  # each with its namespace
+        library = _libbpf()
+        _complaints.clear()
+        found = library.bpf_object__open_file(str(path).encode(), None)
+        if not found:
+            raise _failure(f"{path.name} cannot be read", ctypes.get_errno())
+        opened = _Pointer(found)
+        try:
+            for name, number in (entries or {}).items():
+                table = library.bpf_object__find_map_by_name(opened, name.encode())
+                library.bpf_map__set_max_entries(_Pointer(table), number)
+            failed = library.bpf_object__load(opened)
+            if failed:
+                raise _failure(f"the kernel refused {path.name}", -failed)
+            self._take(library, opened)
+        finally:
+            library.bpf_object__close(opened)
+
+    def _take(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+        """Keep what is needed of a loaded object; libbpf's own copy of the file can go."""
+        self.enums = _Enums(library, _Pointer(library.bpf_object__btf(opened)))
+        program = library.bpf_object__next_program(opened, None)
+        while program:
+            name = library.bpf_program__name(_Pointer(program)).decode()
+            self.programs[name] = _kept(library.bpf_program__fd(_Pointer(program)))
+            program = library.bpf_object__next_program(opened, _Pointer(program))
+        found = library.bpf_object__next_map(opened, None)
+        while found:
+            at = _Pointer(found)
+            sizes = library.bpf_map__key_size(at), library.bpf_map__value_size(at)
+            fd = _kept(library.bpf_map__fd(at))
+            name = library.bpf_map__name(at).decode()
+            self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
+            found = library.bpf_object__next_map(opened, at)
+
+    def attach(self, program: str, ifindex: int, *, egress: bool) -> None:
+        """Let a program see what an interface sends, or else receives."""
+        library = _libbpf()
+        _complaints.clear()
+        hook = _Hook(ctypes.sizeof(_Hook), ifindex, TC_EGRESS if egress else TC_INGRESS, 0)
+        fd = self.programs[program + WHILE_ALIVE]
+        filter_ = _Filter(ctypes.sizeof(_Filter), fd, TC_REPLACE, 0, 1, 1)
+        library.bpf_tc_hook_create(ctypes.byref(hook))  # there already, perhaps
+        failed = library.bpf_tc_attach(ctypes.byref(hook), ctypes.byref(filter_))
+        if failed:
+            raise _failure(f"{program} cannot be attached", -failed)
+        self._filters.append((current_namespace(), hook, filter_))
+
+    def close(self) -> None:
+        """Detach and release everything. The end of the process leaves filters that drop."""
+        for namespace, hook, filter_ in self._filters:
+            filter_.fd = filter_.flags = filter_.program = 0
+            with inside(namespace):
+                # Fails where the interface is gone, and the filter with it.
+                _libbpf().bpf_tc_detach(ctypes.byref(hook), ctypes.byref(filter_))
+            os.close(namespace)
+        maps = [one.fd for one in self.maps.values()]
+        for fd in [*self.programs.values(), *maps]:
+            os.close(fd)
+        self._filters, self.programs, self.maps = [], {}, {}
+
+
+class _Enums:
+    """The enumerations of the C source, which the object file describes: names in their order."""
+
+    def __init__(self, library: ctypes.CDLL, btf: ctypes.c_void_p) -> None:
+        self._names: dict[str, list[str]] = {}
+        library.btf__type_by_id.restype = ctypes.POINTER(_Type)
+
+        def text(offset: int) -> str:
+            return str(library.btf__name_by_offset(btf, offset).decode())
+
+        for number in range(1, library.btf__type_cnt(btf)):
+            found = library.btf__type_by_id(btf, number)
+            kind, count = found[0].info >> 24 & 0x1F, found[0].info & 0xFFFF
+            if kind == KIND_ENUM:
+                behind = ctypes.addressof(found[0]) + ctypes.sizeof(_Type)
+                entries = (_Enumerator * count).from_address(behind)
+                self._names[text(found[0].name)] = [text(entry.name) for entry in entries]
+
+    def __getitem__(self, name: str) -> list[str]:
+        return self._names[name]
+
+
+class _Type(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_uint32),
+        ("info", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+    )
+
+
+class _Enumerator(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_uint32), ("value", ctypes.c_int32))
+
+
+class _Hook(ctypes.Structure):
+    """libbpf's struct bpf_tc_hook."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("ifindex", ctypes.c_int),
+        ("point", ctypes.c_int),
+        ("parent", ctypes.c_uint32),
+    )
+
+
+class _Filter(ctypes.Structure):
+    """libbpf's struct bpf_tc_opts."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("fd", ctypes.c_int),
+        ("flags", ctypes.c_uint32),
+        ("program", ctypes.c_uint32),
+        ("handle", ctypes.c_uint32),
+        ("priority", ctypes.c_uint32),
+    )
+
+
+# -- libbpf ------------------------------------------------------------------------------------
+
+_Pointer = ctypes.c_void_p
+_POINTERS = (
+    "bpf_object__open_file",
+    "bpf_object__find_map_by_name",
+    "bpf_object__next_program",
+    "bpf_object__next_map",
+    "bpf_object__btf",
+)
+_TEXTS = ("bpf_program__name", "bpf_map__name", "btf__name_by_offset")
+
+_complaints: list[str] = []
+
+
+@cache
+def _libbpf() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    except OSError:
+        raise BpfError(
+            "libbpf.so.1 is missing: install libbpf1, which is in Debian 12 and Ubuntu 24.04"
+        ) from None
+    for name in _POINTERS:
+        getattr(library, name).restype = _Pointer
+    for name in _TEXTS:
+        getattr(library, name).restype = ctypes.c_char_p
+    library.libbpf_set_print(_LISTENER)
+    return library
+
+
+def _listen(level: int, pattern: bytes, arguments: int) -> int:
+    """Keep libbpf's warnings, which it would print."""
+    if level == WARNING:
+        text = ctypes.create_string_buffer(1 << 16)
+        _libc.vsnprintf(text, ctypes.c_size_t(len(text)), pattern, _Pointer(arguments))
+        _complaints.extend(text.value.decode(errors="replace").splitlines())
+    return 0
+
+
+# Kept, since libbpf calls it as long as the process lives.
+_LISTENER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_listen)
+
+
+def _failure(sentence: str, number: int) -> BpfError:
+    """Return the error, with what libbpf or the kernel's verifier said last of the cause."""
+    said = [line.removeprefix("libbpf: ").strip() for line in _complaints]
+    # The verifier's log ends with the complaint, and a line of statistics behind it.
+    log = [i for i, line in enumerate(said) if line.startswith("processed ")]
+    cause = said[log[0] - 1] if log else next(iter(said), "")
+    why = ": ".join(filter(None, [os.strerror(number), cause]))
+    hint = "; run it as root" if number in (errno.EPERM, errno.EACCES) and os.geteuid() else ""
+    return BpfError(f"{sentence}: {why}{hint}")
+
+
+def _kept(fd: int) -> int:
+    """Return a descriptor of the same thing that libbpf does not close."""
+    return fcntl(fd, F_DUPFD_CLOEXEC, 3)

@@ -1,0 +1,150 @@
+"""System calls, by the C library: those that Python itself does not offer, or not in every version.
+
+Where the kernel refuses, its reason is raised.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+from topos.base.errors import PillarboxError
+
+CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+MS_NOSUID_NODEV, MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x6, 0xE, 0x4000, 1 << 18
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
+# System calls with the same number on every processor.
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_PIDFD_GETFD = 428, 429, 438
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
+SIOCETHTOOL, SO_ATTACH_FILTER = 0x8946, 26
+CLASSIC_INSTRUCTION_BYTES = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int, deed: str) -> int:
+    """Return what a call gave, or raise OSError for what was asked of the kernel."""
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot {deed}: {os.strerror(code)}")
+    return result
+
+
+def system_call(number: int, deed: str, *arguments: Any) -> int:
+    """Make a system call by its number."""
+    return checked(int(_libc.syscall(ctypes.c_long(number), *arguments)), deed)
+
+
+# -- namespaces and processes ------------------------------------------------------------------
+
+
+def enter(namespace: int, *, any_kind: bool = False) -> None:
+    """Move this thread into a network namespace, or into one of any kind."""
+    checked(_libc.setns(namespace, 0 if any_kind else CLONE_NEWNET), "enter the namespace")
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces shared with others for new ones."""
+    if _libc.unshare(flags):
+        why = os.strerror(ctypes.get_errno())
+        raise PillarboxError(f"a namespace cannot be made: {why}; run it as root")
+
+
+def current_namespace() -> int:
+    """Return an open file that stands for the calling thread's network namespace."""
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+@contextmanager
+def _elsewhere(go: Callable[[], None]) -> Iterator[None]:
+    """Be where `go` leads, and come back: a thread that could not leave has no way back to go."""
+    home = current_namespace()
+    try:
+        go()
+        try:
+            yield
+        finally:
+            enter(home)
+    finally:
+        os.close(home)
+
+
+def inside(namespace: int) -> AbstractContextManager[None]:
+    """Be in the network namespace with that descriptor: sockets made meanwhile stay there."""
+    return _elsewhere(partial(enter, namespace))
+
+
+def nowhere() -> AbstractContextManager[None]:
+    """Be in a new network namespace, which has no name and is gone when nothing holds it."""
+    return _elsewhere(partial(unshare, CLONE_NEWNET))
+
+
+def die_with_parent(signal: int) -> None:
+    """Ask the kernel for that signal when the parent process ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
+def wake_punctually() -> None:
+    """Let this thread's timers be late by no more than the kernel needs; 50 us are usual."""
+    _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def shared_file(pidfd: int, descriptor: int) -> int:
+    """Return another process's open file as one of this process (Linux 5.6)."""
+    return system_call(SYS_PIDFD_GETFD, "share an open file", pidfd, descriptor, 0)
+
+
+# -- mounts ------------------------------------------------------------------------------------
+
+
+def mount(source: str, place: str, kind: str, flags: int, data: bytes | None = None) -> None:
+    """Mount a file system."""
+    names = source.encode(), place.encode(), kind.encode() or None
+    checked(_libc.mount(*names, ctypes.c_ulong(flags), data), f"mount {place}")
+
+
+def mounted_tree(place: str) -> int:
+    """Return an open file that stands for a copy of what is mounted at a place and below."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    return system_call(SYS_OPEN_TREE, f"keep {place}", AT_FDCWD, place.encode(), flags)
+
+
+def mount_tree(tree: int, place: str) -> None:
+    """Mount at a place what `mounted_tree` returned."""
+    arguments = tree, b"", AT_FDCWD, place.encode(), MOVE_MOUNT_F_EMPTY_PATH
+    system_call(SYS_MOVE_MOUNT, f"keep {place}", *arguments)
+
+
+# -- sockets -----------------------------------------------------------------------------------
+
+
+def bind_to_interface(port: socket.socket, index: int, ethertype: int) -> None:
+    """Bind a packet socket to an interface by its index: Python knows only names, which change."""
+    family, protocol = socket.AF_PACKET, socket.htons(ethertype)
+    address = struct.pack("=HHiHBB8s", family, protocol, index, 0, 0, 0, b"")
+    checked(_libc.bind(port.fileno(), address, len(address)), f"bind to interface {index}")
+
+
+def attach_filter(port: socket.socket, program: bytes) -> None:
+    """Let a socket keep only what a program of classic BPF keeps."""
+    code = ctypes.create_string_buffer(program, len(program))
+    length = len(program) // CLASSIC_INSTRUCTION_BYTES
+    where = struct.pack("@HP", length, ctypes.addressof(code))
+    port.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, where)
+
+
+def ethtool(any_socket: socket.socket, interface: str, request: bytes) -> bytes:
+    """Make a request of ethtool's about an interface; return it with the kernel's answer in it."""
+    value = ctypes.create_string_buffer(request, len(request))
+    where = struct.pack("@16sP16x", interface.encode(), ctypes.addressof(value))
+    fcntl.ioctl(any_socket, SIOCETHTOOL, where)
+    return value.raw
