@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import Layout, nested_circles
+from topos.base.layout import Layout
 from topos.base.polymorphic import NOTHING, Number, select
 from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
+from topos.structures.circles import nested_circles
 
 SWITCH, BACKUP = 0, 1
 

@@ -19,17 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import switching, tracing
+from experiments.emulation import switching
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.ovs import OpenVSwitch
 from experiments.emulation.routers import Routers, use_gateway
+from experiments.emulation.tracing import Tracer, computed
 from hosts.base.algorithms import algorithms
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
@@ -72,7 +72,6 @@ class Lab:
             self.plane = self.switches.name if self.switches else switching.BRIDGES
         self._events = (folder / "events.jsonl").open("a", buffering=1)
         self._lock = threading.RLock()
-        self._serials = count(1)
         self.forwarders = self._forwarders() if self.relays else None
         self.net = LabNet(
             topology,
@@ -85,6 +84,7 @@ class Lab:
         )
         self.faults = Faults(self.net)
         self.dead: set[int] = set()
+        self._tracer = Tracer(topology, self.net, self.forwarders, self.dead)
 
     def _switches(self) -> Routers | OpenVSwitch | None:
         return switching.switches_of(
@@ -298,12 +298,12 @@ class Lab:
     # -- where packets go ------------------------------------------------------------------------
 
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
-        """Send a marked packet and return the way that it took: see `tracing.trace`."""
-        return tracing.trace(self, next(self._serials), source, destination, source_port)
+        """Send a marked packet and return the way that it took: see `Tracer.trace`."""
+        return self._tracer.trace(source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
         """Return the way that the routing takes when all failures are known: see `tracing`."""
-        return tracing.computed(self, source, destination)
+        return computed(self.topology, self.routing, source, destination, self.failures())
 
     # -- the log ---------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ def test_dpillars_column_0_stands_on_both_sides(tmp_path):
 
 
 def test_network_without_own_layout_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(Tree, "layout", grid_layout)
+    monkeypatch.setattr(Tree, "layout", lambda tree: grid_layout(tree.servers, tree.switches))
     topology = topos.parse("tree,4,5")
     assert len(re.findall('<g id="cable-', svg(topology, tmp_path))) == topology.cables
 

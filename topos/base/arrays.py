@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
 from topos.base.errors import PillarboxError
-
-if TYPE_CHECKING:
-    from topos.base.topology import Plug, Topology
 
 # Nodes handled at once: large enough to hide Python's cost, small enough to stay in the cache.
 BLOCK = 1 << 15
@@ -27,42 +25,48 @@ class CableArrays(NamedTuple):
     level: NDArray[numpy.integer[Any]]
 
 
-def cable_arrays(topology: Topology) -> CableArrays:
+class Side(NamedTuple):
+    """All servers, or all switches, and what is plugged into a port of each (a `Plug`)."""
+
+    nodes: int
+    ports: int
+    plug: Callable[[Any, int], tuple[Any, Any, Any]]
+
+
+def cable_arrays(
+    spec: str, cables: int, servers: Side, switches: Side, *, switches_interconnect: bool
+) -> CableArrays:
     """Return every cable once, each column in the smallest type that holds it."""
-    node_type = numpy.min_scalar_type(topology.nodes)
-    port_type = numpy.min_scalar_type(max(topology.ports, topology.switch_ports))
+    node_type = numpy.min_scalar_type(servers.nodes + switches.nodes)
+    port_type = numpy.min_scalar_type(max(servers.ports, switches.ports))
     types = (node_type, port_type, node_type, port_type, numpy.uint8)
-    arrays = CableArrays(*(numpy.empty(topology.cables, dtype) for dtype in types))
+    arrays = CableArrays(*(numpy.empty(cables, dtype) for dtype in types))
     filled = end = 0
-    for block in cable_blocks(topology):
+    blocks = _blocks(servers, 0)
+    if switches_interconnect:
+        blocks = chain(blocks, _blocks(switches, servers.nodes))
+    for block in blocks:
         end = filled + len(block.a)
-        if end > topology.cables:
+        if end > cables:
             break
         for whole, part in zip(arrays, block, strict=True):
             whole[filled:end] = part
         filled = end
-    if end != topology.cables:  # a wrong network, whose author reads the sentence
-        wired = f"{end} or more" if end > topology.cables else f"{end}"
-        raise PillarboxError(f"{topology.spec} counts {topology.cables} cables and wires {wired}")
+    if end != cables:  # a wrong network, whose author reads the sentence
+        wired = f"{end} or more" if end > cables else f"{end}"
+        raise PillarboxError(f"{spec} counts {cables} cables and wires {wired}")
     return arrays
 
 
-def cable_blocks(topology: Topology) -> Iterator[CableArrays]:
-    """Yield every cable once, some ten thousand at a time."""
-    for first in range(0, topology.servers, BLOCK):
-        servers = numpy.arange(first, min(first + BLOCK, topology.servers))
-        for port in range(topology.ports):
-            yield _upward(servers, port, topology.server_plug(servers, port))
-    if not topology.switches_interconnect:
-        return
-    for first in range(0, topology.switches, BLOCK):
-        switches = numpy.arange(first, min(first + BLOCK, topology.switches))
-        for port in range(topology.switch_ports):
-            plug = topology.switch_plug(switches, port)
-            yield _upward(switches + topology.servers, port, plug)
+def _blocks(side: Side, first_node: int) -> Iterator[CableArrays]:
+    """Yield every cable from this side to a node of higher number, some ten thousand at a time."""
+    for first in range(0, side.nodes, BLOCK):
+        numbers = numpy.arange(first, min(first + BLOCK, side.nodes))
+        for port in range(side.ports):
+            yield _upward(numbers + first_node, port, side.plug(numbers, port))
 
 
-def _upward(nodes: NDArray[numpy.int64], port: int, plug: Plug) -> CableArrays:
+def _upward(nodes: NDArray[numpy.int64], port: int, plug: tuple[Any, Any, Any]) -> CableArrays:
     """Return the cables that lead from these nodes to a node of higher number."""
     far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
     cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)

@@ -11,18 +11,20 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import sys
 
-import topos
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
+# The package above this module: loaded before it, and without importing it, which were a circle.
+TOPOS = sys.modules["topos"]
 # Files of topos/ that are no network: what Mininet's --custom reads.
 NOT_NETWORKS = {"custom"}
 
 
 def kinds() -> list[str]:
     """Return the names of all networks found, in alphabetical order."""
-    names = (module.name for module in pkgutil.iter_modules(topos.__path__) if not module.ispkg)
+    names = (module.name for module in pkgutil.iter_modules(TOPOS.__path__) if not module.ispkg)
     return sorted(name for name in names if name not in NOT_NETWORKS and name[0] != "_")
 
 

@@ -216,9 +216,15 @@ class Topology(UidAddresses, ABC):
 
     def cable_arrays(self) -> CableArrays:
         """Return every cable once, as arrays ``a, a_port, b, b_port, level``."""
-        from topos.base.arrays import cable_arrays
+        from topos.base.arrays import Side, cable_arrays
 
-        return cable_arrays(self)
+        return cable_arrays(
+            self.spec,
+            self.cables,
+            Side(self.servers, self.ports, self.server_plug),
+            Side(self.switches, self.switch_ports, self.switch_plug),
+            switches_interconnect=self.switches_interconnect,
+        )
 
     # -- names and text ------------------------------------------------------------------------
 
@@ -291,4 +297,4 @@ class Topology(UidAddresses, ABC):
 
     def layout(self) -> Layout:
         """Return where to draw each node; a network overrides it to look like its paper."""
-        return grid_layout(self)
+        return grid_layout(self.servers, self.switches)

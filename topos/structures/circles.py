@@ -1,0 +1,113 @@
+"""Recursive networks drawn as their papers do: cells on circles of cells."""
+
+from __future__ import annotations
+
+import math
+
+from topos.base.layout import Disc, Layout, Point, polar
+from topos.base.topology import Topology
+
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+def nested_circles(topology: Topology, name: str) -> Layout:
+    """Return cells on a circle, each a circle of smaller cells, down to servers at a switch.
+
+    The layout is a recursive network's: positions follow from the digits of the servers, and a
+    cell of level l is called `name` with that l. Cells of one circle have their servers in an arc
+    towards its centre; where circles are nested, servers stand around their switch.
+    """
+    addresses = [topology.digits(server) for server in range(topology.servers)]
+    radices = [int(max(column)) + 1 for column in zip(*addresses, strict=True)]
+    levels = len(radices) - 1
+    servers = radices[-1]
+    facing = levels == 1 and radices[0] > 1
+    if facing:
+        spread = math.radians(min(200, 55 * (servers - 1)))
+        radius = max(1.45, (servers - 1) * 1.12 / max(spread, 1.0))
+    else:
+        spread = 2 * math.pi * (servers - 1) / servers
+        radius = max(1.3, servers * 1.1 / (2 * math.pi))
+    radii = [radius]  # of the circle on which the members of each level's cell stand
+    reach = [radius + 0.65]  # how far a cell's drawing reaches from its centre
+    for level, count in enumerate(reversed(radices[:-1])):
+        room = reach[-1] + (0.35 if level == 0 else 1.0)
+        radii.append(max(room / math.sin(math.pi / count), 1.25 * room) if count > 1 else 0.0)
+        reach.append(radii[-1] + reach[-1] + 0.25)
+
+    layout = Layout({})
+    cells: dict[tuple[int, ...], tuple[Point, float]] = {(): ((0.0, 0.0), 0.0)}
+    for digits in addresses:
+        for depth in range(1, levels + 1):
+            cell, level = digits[:depth], levels - depth
+            if cell in cells:
+                continue
+            outer, turn = cells[cell[:-1]]
+            turn += 2 * math.pi * int(cell[-1]) / radices[depth - 1]
+            centre = polar(outer, radii[level + 1], turn)
+            cells[cell] = centre, turn
+            layout.frames.append(Disc(centre, reach[level]))
+            if level > 0:
+                away = direction(outer, centre)
+                text = f"{name}{level}".translate(SUBSCRIPTS) + f"[{','.join(map(str, cell))}]"
+                distance = reach[level] + 0.55 + 0.13 * len(text) * abs(math.sin(away))
+                layout.notes.append((polar(centre, distance, away), text))
+    members: dict[tuple[int, ...], list[int]] = {}
+    for server, digits in enumerate(addresses):
+        members.setdefault(digits[:-1], []).append(server)
+    for cell, group in members.items():
+        centre, turn = cells[cell]
+        # Where each server would like to stand: towards the cells that it is cabled to.
+        wishes: list[float | None] = []
+        for server in group:
+            peers = [plug.node for _, plug in topology.neighbours(server)]
+            centres = [cells[addresses[p][:-1]][0] for p in peers if p < topology.servers]
+            turns = [direction(centre, far) for far in centres]
+            x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
+            wishes.append(math.atan2(x, y) if turns else None)
+        if facing:
+            # The switch stands outside, and the servers on the side of the other cells.
+            centre = polar(centre, 0.42 * radius, turn)
+            slots = [
+                turn + math.pi + spread * (i / max(servers - 1, 1) - 0.5) for i in range(len(group))
+            ]
+        else:
+            slots = [turn + 2 * math.pi * i / servers for i in range(len(group))]
+        layout.positions[topology.server_plug(group[0], 0).node] = centre
+        for server, slot in zip(group, _assigned(slots, wishes, facing), strict=True):
+            layout.positions[server] = polar(centre, radius, slot)
+    return layout
+
+
+def direction(start: Point, end: Point) -> float:
+    """Return in which direction a point lies, clockwise from the top."""
+    return math.atan2(end[0] - start[0], end[1] - start[1])
+
+
+def _assigned(slots: list[float], wishes: list[float | None], facing: bool) -> list[float]:
+    """Return a slot for each server, near its wish; who has no wish keeps its own.
+
+    Unless the servers are `facing` one way, their slots make a full circle, which may be turned.
+    """
+    wanting = [i for i, wish in enumerate(wishes) if wish is not None]
+    free = [slots[i] for i in wanting]
+    middle = sum(slots) / len(slots)
+
+    def turned(i: int) -> float:
+        return math.remainder((wishes[i] or 0.0) - middle, 2 * math.pi)
+
+    order = sorted(wanting, key=turned)
+    phase = 0.0
+    if not facing and order:
+        # The circle may also turn as a whole: the better a turn suits all, the longer their sum.
+        best = -1.0
+        for first in range(len(order)):
+            turning = order[first:] + order[:first]
+            turns = [(wishes[i] or 0.0) - slot for i, slot in zip(turning, free, strict=True)]
+            x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
+            if math.hypot(x, y) > best + 1e-9:
+                best, phase, order = math.hypot(x, y), math.atan2(x, y), turning
+    result = [slot + phase for slot in slots]
+    for i, slot in zip(order, free, strict=True):
+        result[i] = slot + phase
+    return result
