@@ -1,4 +1,11 @@
-"""Everything that is checked before a change lands, in one order, for people and for CI alike."""
+"""Everything that is checked before a change lands, in one order, for people and for CI alike.
+
+Three sections, by two marks of the tests::
+
+    together   static checks, and every test that a busy machine does not change, on all processors
+    alone      tests marked `alone`, one at a time: they assert what a busy machine changes
+    all        only with `--all`: tests marked `long`, and the benches
+"""
 
 from __future__ import annotations
 
@@ -9,23 +16,34 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.files import CHECKOUT
 
+SLOWEST = "--durations=20"
+# Whole, where half a minute of it says little; of the others only that they run and judge.
+WHOLE_BENCHES = ("fuzz", "fuzz-routers", "soak")
 
-def run(args: list[str]) -> int:
-    """Run the formatter, the linters, the type checker and, last, pytest.
+
+class Step(NamedTuple):
+    """A command, and the name by which a failure is told."""
+
+    name: str
+    command: list[str]
+
+
+def run(args: list[str], *, everything: bool = False) -> int:
+    """Run the formatter, the linters, the type checker and pytest.
 
     Every step runs, whatever the ones before it said. What failed is named before pytest's last
     run starts, so that its closing line is the last one printed.
 
-    Without arguments, pytest runs twice: what needs no root on all processors at once, and then
-    live networks one at a time, which would disturb one another.
-
     Parameters
     ----------
     args : list of str
-        Arguments for pytest.
+        Arguments for pytest, which then runs once, with every test in turn.
+    everything : bool
+        Also run what takes long: the tests marked `long`, with many examples, and the benches.
 
     Returns
     -------
@@ -33,46 +51,87 @@ def run(args: list[str]) -> int:
         0 if every step passed; else pytest's exit code or, if pytest passed, 1.
     """
     with _cache_folder() as caches:
-        *before, last = [*_static_checks(caches), *_pytests(caches, args)]
-        failed = [name for name, command in before if _run_step(name, command, caches) != 0]
+        beside = {step.name: _started(step, caches) for step in _static_checks(caches)}
+        *before, last = _pytests(caches, args, everything=everything)
+        failed = [step.name for step in before if _run_step(step, caches) != 0]
+        failed += [name for name, process in beside.items() if _ended(name, process) != 0]
+        if everything:
+            failed += [step.name for step in _benches() if _run_step(step, caches) != 0]
         if failed:
             print(f"\nFailed so far: {', '.join(failed)}.", flush=True)
-        code = _run_step(*last, caches)
+        code = _run_step(last, caches)
     return code or (1 if failed else 0)
 
 
-def _static_checks(caches: Path | None) -> list[tuple[str, list[str]]]:
+def _static_checks(caches: Path | None) -> list[Step]:
     ruff = _tool("ruff")
     ruff_cache = ["--cache-dir", str(caches / "ruff")] if caches else []
     mypy_cache = ["--cache-dir", str(caches / "mypy")] if caches else []
     lint_cache = ["--cache-dir", str(caches / "imports")] if caches else []
     return [
-        ("ruff format", [ruff, "format", "--check", *ruff_cache]),
-        ("ruff check", [ruff, "check", *ruff_cache]),
-        ("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),
-        ("lint-imports", [_tool("lint-imports"), *lint_cache]),
+        Step("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # the longest, so it begins
+        Step("ruff format", [ruff, "format", "--check", *ruff_cache]),
+        Step("ruff check", [ruff, "check", *ruff_cache]),
+        Step("lint-imports", [_tool("lint-imports"), *lint_cache]),
     ]
 
 
-def _pytests(caches: Path | None, args: list[str]) -> list[tuple[str, list[str]]]:
+def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[Step]:
     no_cache = ["-p", "no:cacheprovider"] if caches else []
-    command = [sys.executable, "-m", "pytest", *no_cache]
+    command = [sys.executable, "-m", "pytest", SLOWEST, *no_cache]
     if args:
-        return [("pytest", [*command, *args])]
-    together = ["-m", "not root", "--numprocesses", str(os.cpu_count() or 1)]
+        return [Step("pytest", [*command, *args])]
+    many = ["--hypothesis-profile=many"] if everything else []
+    workers = ["--numprocesses", str(os.cpu_count() or 1), "--dist", "worksteal"]
+    together = [*command, *many, *workers, "-m", "not alone and not long"]
+    long = [Step("pytest: long tests", [*command, *many, "-m", "long"])] if everything else []
     return [
-        ("pytest: what needs no root", [*command, *together]),
-        ("pytest: live networks", [*command, "-m", "root"]),
+        Step("pytest: tests side by side", together),
+        *long,
+        Step("pytest: tests that run alone", [*command, *many, "-m", "alone and not long"]),
     ]
 
 
-def _run_step(name: str, command: list[str], caches: Path | None) -> int:
-    print(f"\n== {name}", flush=True)
+def _benches() -> Iterator[Step]:
+    from experiments.benches import _frame as frame
+
+    for name in frame.titles():
+        quick = [] if name in WHOLE_BENCHES else ["--quick"]
+        yield Step(f"bench {name}", [sys.executable, "-m", "experiments", "bench", name, *quick])
+
+
+def _run_step(step: Step, caches: Path | None) -> int:
+    print(f"\n== {step.name}", flush=True)
+    environment = _environment(caches)
+    return subprocess.run(step.command, cwd=CHECKOUT, env=environment, check=False).returncode
+
+
+def _started(step: Step, caches: Path | None) -> subprocess.Popen[str]:
+    """Start a step beside others; what it prints is kept until its end is waited for."""
+    return subprocess.Popen(
+        step.command,
+        cwd=CHECKOUT,
+        env=_environment(caches),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _ended(name: str, process: subprocess.Popen[str]) -> int:
+    """Wait for a step to end; print what it printed; return its exit code."""
+    printed, _ = process.communicate()
+    print(f"\n== {name}\n{printed}", end="", flush=True)
+    return process.returncode
+
+
+def _environment(caches: Path | None) -> dict[str, str]:
     environment = dict(os.environ)
     if caches:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(caches / "hypothesis")
-    return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+        environment["NUMBA_CACHE_DIR"] = str(caches / "numba")  # for all workers
+    return environment
 
 
 def _tool(name: str) -> str:

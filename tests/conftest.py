@@ -12,9 +12,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # The same examples each time, and as long as they take: what fails is what somebody changed, and
-# not the luck of the draw or of the machine. `--hypothesis-profile=default` draws others.
+# not the luck of the draw or of the machine. `pillarbox test --all` draws many others.
 settings.register_profile(
-    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    max_examples=30,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "many", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
 

@@ -15,6 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import count
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
@@ -77,6 +78,9 @@ class MemoryNetwork:
         self._order = count()
         self._polls = [math.inf] * topology.servers
         self._stopped: dict[tuple[int, Step], str] = {}
+        # Every frame asks the same again; a topology computes it anew each time.
+        self._peers = cache(topology.peers)
+        self._arrival_port = cache(partial(arrival_port, topology))
         for server in range(topology.servers):
             self._schedule_poll(server)
         self.at(0.0, self._observe)
@@ -227,7 +231,7 @@ class MemoryNetwork:
         self._schedule_poll(server)
 
     def _transmit(self, server: int, send: Send) -> None:
-        peers = self.topology.peers(server, send.port) if send.peer == EVERYONE else [send.peer]
+        peers = self._peers(server, send.port) if send.peer == EVERYONE else [send.peer]
         self._bytes[server, send.port, "out"] += ETHERNET_BYTES + len(send.frame.data)
         for peer in peers:
             step = Step(send.port, peer)
@@ -252,7 +256,7 @@ class MemoryNetwork:
         if hop.peer in self.failures.nodes:
             self._lose(hop.frame.data, FAILED)
             return
-        port = arrival_port(self.topology, hop.server, hop.step)
+        port = self._arrival_port(hop.server, hop.step)
         self._bytes[hop.peer, port, "in"] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
         self._act(hop.peer, actions)
@@ -262,7 +266,7 @@ class MemoryNetwork:
         key = server, step
         if key not in self._stopped:
             reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""
-            if step.peer not in self.topology.peers(server, step.port):
+            if step.peer not in self._peers(server, step.port):
                 reason = "no such neighbour on that port"
             self._stopped[key] = reason
         return self._stopped[key]

@@ -240,6 +240,7 @@ def test_case_that_dies_is_a_result_with_a_reason(function, arguments, limit_s, 
     assert result.peak_mib is None
 
 
+@pytest.mark.long
 def test_routing_bench_has_a_row_for_each_router_and_light_imports():
     rows = json.loads(bench("routing", "--quick", "--json").stdout)["rows"]
     steps = {(row["network"], row["router"]): row for row in rows if "router" in row}

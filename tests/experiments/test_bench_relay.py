@@ -7,6 +7,7 @@ import pytest
 from experiments.benches import relay
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_quick_run_compares_ebpf_and_python_with_the_kernel():
     rows = {row["relay"]: row for row in relay.run(quick=True)}

@@ -17,6 +17,7 @@ from experiments.benches import scale, soak
 from experiments.benches._traffic import Connection, Stream, _pattern
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_scale_measures_both_planes() -> None:
     rows = list(scale.run(quick=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_both_builders_bring_up_a_network_that_works() -> None:
     from experiments.benches import bringup

@@ -18,6 +18,8 @@ import pytest
 from experiments.linux import sandbox
 
 pytestmark = pytest.mark.root
+# Runs on record have cgroups, and those are the machine's: a sandbox has none of its own.
+on_record = pytest.mark.alone
 
 ROOT = Path(__file__).parents[3]
 BUILDER = """
@@ -81,7 +83,7 @@ def wait_until(condition: Any, what: str, limit_s: float = 30) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _no_cgroup_left() -> Iterator[None]:
     """Remove what a failed test leaves of the one thing that a sandbox does not clear."""
     before = cgroups()
@@ -152,6 +154,8 @@ def mount_own_run() -> None:
     Path("/run/netns").mkdir()
 
 
+@on_record
+@pytest.mark.usefixtures("_no_cgroup_left")
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_on_record_at_any_moment_it_is_swept(seed: int) -> None:
     mount_own_run()
@@ -168,6 +172,8 @@ def test_killed_on_record_at_any_moment_it_is_swept(seed: int) -> None:
     assert said.returncode == 0 and "nothing is left" in said.stdout
 
 
+@on_record
+@pytest.mark.usefixtures("_no_cgroup_left")
 def test_clean_removes_dead_runs_and_no_living_one() -> None:
     from experiments.linux import sweep
 
@@ -217,6 +223,8 @@ def test_clean_tells_of_what_it_cannot_explain() -> None:
     assert links() == {*FOREIGN, "lost"}
 
 
+@on_record
+@pytest.mark.usefixtures("_no_cgroup_left")
 def test_two_runs_at_once_have_different_indexes_and_groups() -> None:
     from experiments.linux import sweep
     from experiments.linux.namespaces import fabric

@@ -12,6 +12,7 @@ from hosts.live import bpf
 NO_EBPF = bpf.available()
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 def test_failover_measures_the_gap_of_a_cut() -> None:
@@ -27,6 +28,7 @@ def test_failover_measures_the_gap_of_a_cut() -> None:
         assert 0.001 < row["gap_s"] == row["worst_s"]
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 def test_bcube16_compares_both_planes_with_the_kernel() -> None:

@@ -7,6 +7,7 @@ import pytest
 from experiments.benches import trust
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_busy_machine_and_a_rate_beyond_it_are_told() -> None:
     rows = {row["case"]: row for row in trust.run(quick=True)}
