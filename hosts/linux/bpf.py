@@ -67,7 +67,7 @@ def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
 def load(instructions: bytes) -> int:
     """Load a program of traffic control that was put together here; return it as an open file."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
-    licence = ctypes.create_string_buffer(b"GPL")
+    licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
     return call(PROG_LOAD, struct.pack("=IIQQ", SCHED_CLS, len(instructions) // 8, *addresses))
 
