@@ -51,10 +51,10 @@ def run(args: list[str], *, everything: bool = False) -> int:
         0 if every step passed; else pytest's exit code or, if pytest passed, 1.
     """
     with _cache_folder() as caches:
-        beside = {step.name: _started(step, caches) for step in _static_checks(caches)}
+        beside = _static_checks(caches)
         *before, last = _pytests(caches, args, everything=everything)
         failed = [step.name for step in before if _run_step(step, caches) != 0]
-        failed += [name for name, process in beside.items() if _ended(name, process) != 0]
+        failed += _failed(beside)
         if everything:
             failed += [step.name for step in _benches() if _run_step(step, caches) != 0]
         if failed:
@@ -63,17 +63,25 @@ def run(args: list[str], *, everything: bool = False) -> int:
     return code or (1 if failed else 0)
 
 
-def _static_checks(caches: Path | None) -> list[Step]:
+def run_static() -> int:
+    """Run the formatter, the linters and the type checker; return 0 if all of them passed."""
+    with _cache_folder() as caches:
+        return 1 if _failed(_static_checks(caches)) else 0
+
+
+def _static_checks(caches: Path | None) -> dict[str, subprocess.Popen[str]]:
+    """Start what reads the code and does not run it."""
     ruff = _tool("ruff")
     ruff_cache = ["--cache-dir", str(caches / "ruff")] if caches else []
     mypy_cache = ["--cache-dir", str(caches / "mypy")] if caches else []
     lint_cache = ["--cache-dir", str(caches / "imports")] if caches else []
-    return [
+    steps = [
         Step("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # the longest, so it begins
         Step("ruff format", [ruff, "format", "--check", *ruff_cache]),
         Step("ruff check", [ruff, "check", *ruff_cache]),
         Step("lint-imports", [_tool("lint-imports"), *lint_cache]),
     ]
+    return {step.name: _started(step, caches) for step in steps}
 
 
 def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[Step]:
@@ -118,11 +126,12 @@ def _started(step: Step, caches: Path | None) -> subprocess.Popen[str]:
     )
 
 
-def _ended(name: str, process: subprocess.Popen[str]) -> int:
-    """Wait for a step to end; print what it printed; return its exit code."""
-    printed, _ = process.communicate()
-    print(f"\n== {name}\n{printed}", end="", flush=True)
-    return process.returncode
+def _failed(started: dict[str, subprocess.Popen[str]]) -> list[str]:
+    """Wait for steps to end; print what they printed; return the names of those that failed."""
+    for name, process in started.items():
+        printed, _ = process.communicate()
+        print(f"\n== {name}\n{printed}", end="", flush=True)
+    return [name for name, process in started.items() if process.returncode]
 
 
 def _environment(caches: Path | None) -> dict[str, str]:

@@ -7,9 +7,10 @@ import click
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 @click.option("--all", "everything", is_flag=True, help="Also what takes long: about an hour.")
+@click.option("--static", is_flag=True, help="Only format, style, types and import rules.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]")
 @click.pass_context
-def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool) -> None:
+def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, static: bool) -> None:
     """Run format, lint, types, import contracts and pytest.
 
     \b
@@ -17,8 +18,8 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool) ->
     sudo ./pillarbox test -k dcell
     sudo ./pillarbox test --all      long fuzzing, the soak and the benches as well
     """
-    from experiments.testing import run
+    from experiments.testing import run, run_static
 
-    if everything and arguments:
-        raise click.UsageError("--all runs every test; leave it out to name some")
-    ctx.exit(run(list(arguments), everything=everything))
+    if static + everything + bool(arguments) > 1:
+        raise click.UsageError("--all, --static and arguments for pytest exclude one another")
+    ctx.exit(run_static() if static else run(list(arguments), everything=everything))

@@ -1,0 +1,64 @@
+"""`pillarbox test` itself: its sections leave no test out, and what fails is shown and named."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments import testing
+
+ROOT = Path(__file__).parents[2]
+
+
+def sections(*, everything: bool) -> list[str]:
+    """Return which marks each run of pytest selects."""
+    steps = testing._pytests(None, [], everything=everything)
+    return [step.command[step.command.index("-m", 3) + 1] for step in steps]
+
+
+@pytest.mark.parametrize(("alone", "long"), [*product((False, True), repeat=2)])
+def test_every_test_is_in_one_section_and_long_ones_only_with_all(alone: bool, long: bool) -> None:
+    marks = {"alone": alone, "long": long}
+    for everything in (False, True):
+        runs = [eval(marked, marks.copy()) for marked in sections(everything=everything)]
+        assert runs.count(True) == (everything or not long)
+
+
+def test_arguments_go_to_one_run_of_pytest() -> None:
+    (step,) = testing._pytests(None, ["-k", "dcell"], everything=False)
+    assert step.command[-2:] == ["-k", "dcell"]
+    assert "--numprocesses" not in step.command
+
+
+def test_what_fails_beside_is_shown_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    programs = {"good": "print('well')", "bad": "print('the reason'); raise SystemExit(3)"}
+    steps = [testing.Step(name, [sys.executable, "-c", code]) for name, code in programs.items()]
+    started = {step.name: testing._started(step, None) for step in steps}
+    assert testing._failed(started) == ["bad"]
+    assert capsys.readouterr().out == "\n== good\nwell\n\n== bad\nthe reason\n"
+
+
+def test_hook_before_a_commit_is_the_static_section() -> None:
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repository["repo"] for repository in repositories] == ["local"]  # nothing is fetched
+    ((hook,),) = [repository["hooks"] for repository in repositories]
+    assert hook["entry"] == "./pillarbox test --static"
+    assert hook["pass_filenames"] is False
+
+
+def test_citation_has_the_version_the_licence_and_the_papers() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    called = ast.parse((ROOT / "setup.py").read_text()).body[-1].value
+    packaged = {word.arg: word.value for word in called.keywords}
+    assert citation["version"] == packaged["version"].value
+    assert (ROOT / "LICENSE").read_text().startswith(f"{citation['license']} License\n")
+    papers = (ROOT / "docs" / "papers.md").read_text()
+    listed = re.sub(r"\s+", " ", papers)
+    for paper in citation["references"]:
+        assert f"*{paper['title']}*" in listed
