@@ -8,6 +8,7 @@ from hosts.bcube.bsr import BSR
 from hosts.bcube.distribution import trees
 from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
+from hosts.bcube.rules import RULES
 from hosts.bcube.selection import around, parallel_paths
 
 # A dead neighbour was noticed within three seconds (Guo 2009, section 7.5).
@@ -25,3 +26,5 @@ ALGORITHMS = {
 
 # How a file is distributed (Guo 2009, sections 3.4 and 3.5): see experiments/traffic/distribution.
 DISTRIBUTION = trees
+
+__all__ = ["ALGORITHMS", "DISTRIBUTION", "PAPER_TIMERS", "RULES"]

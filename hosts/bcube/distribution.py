@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hosts.bcube.paths import complete_graph, digit, spanning_trees, with_digit
+from hosts.bcube.paths import complete_graph, spanning_trees
+from hosts.bcube.rules import digit, with_digit
 from topos.bcube import BCube
 
 Hop = tuple[int, int]  # sender and receiver, neighbours of one another
@@ -41,7 +42,7 @@ def _only_level(bcube: BCube, source: int, receiver: int) -> int | None:
     differing = [
         level
         for level in range(bcube.k + 1)
-        if digit(bcube, source, level) != digit(bcube, receiver, level)
+        if digit(bcube.n, source, level) != digit(bcube.n, receiver, level)
     ]
     return differing[0] if len(differing) == 1 else None
 
@@ -50,7 +51,7 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
     """Return a tree for each receiver, which gets its part first and sends it to the others."""
     # Where no receiver stands at a level, any server may: its edges of the graph are not used.
     corners = [
-        with_digit(bcube, source, level, (digit(bcube, source, level) + 1) % bcube.n)
+        with_digit(bcube.n, source, level, (digit(bcube.n, source, level) + 1) % bcube.n)
         for level in range(bcube.k + 1)
     ]
     for receiver in receivers:

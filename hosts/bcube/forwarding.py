@@ -30,7 +30,7 @@ from hosts.base.failures import Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
 from hosts.bcube.neighbours import NeighbourTable
-from hosts.bcube.paths import digit, with_digit
+from hosts.bcube.rules import corrected
 from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, advance
@@ -228,7 +228,7 @@ class Forwarding(Router):
         level = message.port
         if not (0 <= server < bcube.servers and 0 <= peer < bcube.servers and level <= bcube.k):
             return None
-        if server == peer or with_digit(bcube, server, level, digit(bcube, peer, level)) != peer:
+        if server == peer or corrected(bcube.n, server, peer, level) != peer:
             return None
         return frozenset((server, peer))
 

@@ -8,10 +8,13 @@ graphs for one-to-several (section 3.4) and the spanning trees for one-to-all (s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from hosts.base.path import Path, Step
+from hosts.bcube import rules
+from hosts.bcube.rules import BCUBE_ROUTING, BUILD_PATH_SET, corrected, digit, numbers, with_digit
 from topos.bcube import BCube
 
 
@@ -23,24 +26,12 @@ class Edge(NamedTuple):
     level: int
 
 
-def digit(bcube: BCube, server: int, level: int) -> int:
-    """Return a_level of the server."""
-    weight: int = bcube.n**level
-    return server // weight % bcube.n
-
-
-def with_digit(bcube: BCube, server: int, level: int, value: int) -> int:
-    """Return the server that differs at most in that digit."""
-    weight: int = bcube.n**level
-    return server + (value - digit(bcube, server, level)) * weight
-
-
 def width(bcube: BCube, level: int) -> int:
     """Return how many values the digit takes: n, but fewer for the first digit of a partial one."""
-    return bcube.radices()[bcube.k - level]
+    return rules.width(*numbers(bcube), level)
 
 
-def path(bcube: BCube, source: int, destination: int, order: Iterable[int] | None = None) -> Path:
+def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ()) -> Path:
     """Return the path that corrects digits in that order of levels (BCubeRouting).
 
     Without an order it is k, k - 1, ..., 0.
@@ -49,14 +40,13 @@ def path(bcube: BCube, source: int, destination: int, order: Iterable[int] | Non
     >>> print(*map(bcube.address, path(bcube, bcube.server("0.0"), bcube.server("2.3")).servers))
     0.0 2.0 2.3
     """
-    steps = []
-    at = source
-    for level in range(bcube.k, -1, -1) if order is None else order:
-        onward = with_digit(bcube, at, level, digit(bcube, destination, level))
-        if onward != at:
-            steps.append(Step(level, onward))
-            at = onward
-    return Path(source, tuple(steps))
+    if not order:
+        return BCUBE_ROUTING.path(bcube, source, destination)
+    ways = [source]
+    for level in order:
+        ways.append(corrected(bcube.n, ways[-1], destination, level))
+    hops = zip(order, pairwise(ways), strict=True)
+    return Path(source, tuple(Step(level, b) for level, (a, b) in hops if a != b))
 
 
 def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
@@ -74,26 +64,7 @@ def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
     """
     if source == destination:
         return [Path(source, ())]
-    return [
-        found
-        for level in range(bcube.k, -1, -1)
-        for found in _path_from_digit(bcube, source, destination, level)
-    ]
-
-
-def _path_from_digit(bcube: BCube, source: int, destination: int, level: int) -> Iterator[Path]:
-    """Yield P_level, by DCRouting or, where that digit is right already, AltDCRouting."""
-    levels = bcube.k + 1
-    if digit(bcube, source, level) != digit(bcube, destination, level):
-        yield path(bcube, source, destination, [(level - i) % levels for i in range(levels)])
-        return
-    values = width(bcube, level)
-    if values == 1:
-        return
-    detour = with_digit(bcube, source, level, (digit(bcube, source, level) + 1) % values)
-    # Downwards and round from the next lower digit; the detour's own digit is put right last.
-    rest = path(bcube, detour, destination, [(level - 1 - i) % levels for i in range(levels)])
-    yield Path(source, (Step(level, detour), *rest.steps))
+    return BUILD_PATH_SET.paths(bcube, source, destination)
 
 
 def complete_graph(
@@ -107,14 +78,14 @@ def complete_graph(
     members = [source, *neighbours]
     paths = {}
     for level, member in enumerate(neighbours):
-        if with_digit(bcube, member, level, digit(bcube, source, level)) != source:
+        if with_digit(bcube.n, member, level, digit(bcube.n, source, level)) != source:
             raise ValueError(f"server {member} is no level-{level} neighbour of {source}")
         paths[source, member] = Path(source, (Step(level, member),))
         paths[member, source] = Path(member, (Step(level, source),))
     for low in range(len(neighbours)):
         for high in range(low + 1, len(neighbours)):
             a, b = members[low + 1], members[high + 1]
-            both = with_digit(bcube, a, high, digit(bcube, b, high))
+            both = with_digit(bcube.n, a, high, digit(bcube.n, b, high))
             paths[a, b] = Path(a, (Step(high, both), Step(low, b)))
             paths[b, a] = Path(b, (Step(low, both), Step(high, a)))
     return paths
@@ -139,8 +110,8 @@ def spanning_trees(bcube: BCube, source: int) -> list[list[Edge]]:
 
 def _spanning_tree(bcube: BCube, source: int, level: int) -> list[Edge]:
     def turned(server: int, dimension: int, by: int) -> int:
-        value = (digit(bcube, server, dimension) + by) % width(bcube, dimension)
-        return with_digit(bcube, server, dimension, value)
+        value = (digit(bcube.n, server, dimension) + by) % width(bcube, dimension)
+        return with_digit(bcube.n, server, dimension, value)
 
     root = turned(source, level, 1)
     edges = [Edge(source, root, level)]
@@ -159,6 +130,6 @@ def _spanning_tree(bcube: BCube, source: int, level: int) -> list[Edge]:
     same_digit = (  # Part II
         server
         for server in range(bcube.servers)
-        if server != source and digit(bcube, server, level) == digit(bcube, source, level)
+        if server != source and digit(bcube.n, server, level) == digit(bcube.n, source, level)
     )
     return edges + [Edge(turned(server, level, -1), server, level) for server in same_digit]

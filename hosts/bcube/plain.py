@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hosts.base.hop_by_hop import HopByHop
 from hosts.base.path import Step
-from hosts.bcube.paths import digit, with_digit
+from hosts.bcube.rules import BCUBE_ROUTING
 
 
 class BCubeRouting(HopByHop):
@@ -12,9 +12,4 @@ class BCubeRouting(HopByHop):
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
         """Return the hop that corrects the highest digit."""
-        bcube = self.topology
-        for level in range(bcube.k, -1, -1):
-            wanted = digit(bcube, destination, level)
-            if wanted != digit(bcube, self.server, level):
-                return Step(level, with_digit(bcube, self.server, level, wanted))
-        return None
+        return BCUBE_ROUTING.first_step(self.topology, self.server, destination)

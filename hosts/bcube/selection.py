@@ -27,7 +27,8 @@ from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.probing import Probing, State, best
-from hosts.bcube.paths import digit, path_set, width, with_digit
+from hosts.bcube.paths import path_set, width
+from hosts.bcube.rules import digit, with_digit
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
@@ -155,8 +156,8 @@ def _below(bcube: BCube, server: int, level: int) -> Iterator[int]:
     So that servers that search at the same time do not all crowd on digit 0.
     """
     values = width(bcube, level)
-    own = digit(bcube, server, level)
-    return (with_digit(bcube, server, level, (own + i) % values) for i in range(1, values))
+    own = digit(bcube.n, server, level)
+    return (with_digit(bcube.n, server, level, (own + i) % values) for i in range(1, values))
 
 
 def _joined(near: _Wave, far: _Wave, meeting: int) -> Path:

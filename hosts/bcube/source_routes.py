@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hosts.base.path import Path, Step
-from hosts.bcube.paths import digit, width, with_digit
+from hosts.bcube.paths import width
+from hosts.bcube.rules import digit, with_digit
 from hosts.wire.bcube import Hop
 from topos.bcube import BCube
 
@@ -22,15 +23,15 @@ def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
     >>> hops_of(bcube, path(bcube, bcube.server("0.0"), bcube.server("2.3")))
     (Hop(level=1, value=2), Hop(level=0, value=3))
     """
-    return tuple([Hop(step.port, digit(bcube, step.peer, step.port)) for step in path.steps])
+    return tuple([Hop(step.port, digit(bcube.n, step.peer, step.port)) for step in path.steps])
 
 
 def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
     """Return where a hop leads, None where the network has no such hop."""
     level, value = hop
-    if level > bcube.k or value >= width(bcube, level) or value == digit(bcube, server, level):
+    if level > bcube.k or value >= width(bcube, level) or value == digit(bcube.n, server, level):
         return None
-    return with_digit(bcube, server, level, value)
+    return with_digit(bcube.n, server, level, value)
 
 
 def path_of(bcube: BCube, source: int, hops: Iterable[Hop]) -> Path | None:

@@ -13,7 +13,7 @@ import topos
 from experiments.traffic.distribution import hops_of, plan_for
 from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
 from experiments.traffic.workload import Workload
-from hosts.bcube.paths import digit
+from hosts.bcube.rules import digit
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 from topos.bcube import BCube
@@ -133,7 +133,7 @@ def test_near_servers_are_of_different_ports_first(spec: str) -> None:
             level
             for near in few
             for level in range(topology.k + 1)
-            if digit(topology, near, level) != digit(topology, 1, level)
+            if digit(topology.n, near, level) != digit(topology.n, 1, level)
         }
         assert len(levels) == 2
     with pytest.raises(PillarboxError, match="beside the source"):

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy
 from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.simulator.around import Find
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
-from experiments.analysis.simulator.paths.bcube import parallel
+from hosts.bcube.rules import parallel
 from hosts.bcube.selection import most_hops
 from topos.bcube import BCube
 
@@ -120,7 +120,7 @@ def _begun(bcube: BCube, works: Bools, plain: bool) -> tuple[Shape, Search]:
     return Shape(bcube.n, widths, weights, digits, alive, plain), search
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _fill(
     shape: Any,
     search: Any,
@@ -141,7 +141,7 @@ def _fill(
         source, destination = sources[flow], destinations[flow]
         place = int(random.random() * levels)
         row_ports, row_peers = ports[flow], peers[flow]
-        hops = parallel(n, k, top, k - place, source, destination, row_ports, row_peers)
+        hops = _parallel(n, k, top, place, source, destination, row_ports, row_peers)
         if _is_working(alive, source, row_ports, row_peers, hops):
             counts[flow] = hops
             continue
@@ -151,7 +151,7 @@ def _fill(
         for other in range(levels):
             # Places before the drawn one that are empty as well take earlier replacements.
             to_ports, to_peers = set_ports[found], set_peers[found]
-            hops = parallel(n, k, top, k - other, source, destination, to_ports, to_peers)
+            hops = _parallel(n, k, top, other, source, destination, to_ports, to_peers)
             if _is_working(alive, source, to_ports, to_peers, hops):
                 _close(shape, search, source, to_ports[:hops], to_peers[:hops])
                 lengths[found] = hops
@@ -175,7 +175,7 @@ def _fill(
             row_peers[:] = set_peers[chosen]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _fill_sets(
     shape: Any,
     search: Any,
@@ -195,7 +195,7 @@ def _fill_sets(
         search.number[0] = search.number[1]  # no path of an earlier flow is avoided
         row, end, wanted = flow * levels, flow * levels, 0
         for other in range(levels):
-            hops = parallel(n, k, top, k - other, source, destination, ports[end], peers[end])
+            hops = _parallel(n, k, top, other, source, destination, ports[end], peers[end])
             wanted += hops > 0
             if _is_working(alive, source, ports[end], peers[end], hops):
                 _close(shape, search, source, ports[end, :hops], peers[end, :hops])
@@ -211,7 +211,17 @@ def _fill_sets(
             end += 1
 
 
-@numba.njit(cache=True, nogil=True)
+def _parallel(
+    n: int, k: int, top: int, number: int, source: int, destination: int, ports: Any, peers: Any
+) -> int:
+    """Write the path of that number of BuildPathSet; return its hops."""
+    hops = 0
+    for port, peer in parallel(n, k, top, source, destination, number):
+        ports[hops], peers[hops] = port, peer
+        hops += 1
+    return hops
+
+
 def _is_working(alive: Any, source: int, ports: Any, peers: Any, hops: int) -> bool:
     """Tell whether there is a path, and both cables of each of its hops work."""
     here = source
@@ -222,7 +232,6 @@ def _is_working(alive: Any, source: int, ports: Any, peers: Any, hops: int) -> b
     return hops > 0
 
 
-@numba.njit(cache=True, nogil=True)
 def _close(shape: Any, search: Any, source: int, ports: Any, peers: Any) -> None:
     """Keep the flow's further searches off this path's switches, and servers but the ends."""
     here, flow = source, search.number[0]
@@ -235,7 +244,6 @@ def _close(shape: Any, search: Any, source: int, ports: Any, peers: Any) -> None
             search.closed_servers[here] = flow
 
 
-@numba.njit(cache=True, nogil=True)
 def _replacement(
     shape: Any, most: int, search: Any, source: int, destination: int, ports: Any, peers: Any
 ) -> int:
@@ -257,7 +265,6 @@ def _replacement(
     return 0
 
 
-@numba.njit(cache=True, nogil=True)
 def _advance(shape: Any, search: Any, wave: int, begin: int, end: int) -> tuple[int, int]:
     """Let a wave go one hop further; return where its queue ends then, and where waves meet."""
     widths, weights, digits, alive = shape.widths, shape.weights, shape.digits, shape.alive
@@ -294,7 +301,6 @@ def _advance(shape: Any, search: Any, wave: int, begin: int, end: int) -> tuple[
     return size, NONE
 
 
-@numba.njit(cache=True, nogil=True)
 def _join(search: Any, source: int, destination: int, meeting: int, ports: Any, peers: Any) -> int:
     """Write the way of both waves that meet at a server; return its hops."""
     hops, at = 0, meeting

@@ -1,22 +1,25 @@
-"""Compiled routing, one file a network: ``bcube.py`` is for topos/bcube.py, found by that name.
+"""Compiled routing: the rules that hosts/NETWORK has in RULES, over arrays of flows.
 
-Each file has ALGORITHMS, by the names that hosts/NETWORK.py gives them. Flows are arrays of
-sources and destinations, which differ, and where an algorithm has several paths for a pair, of the
-number of the path that each takes.
+Flows are arrays of sources and destinations, which differ, and where a routing has several paths
+for a pair, of the number of the path that each takes. What is no rule yet stands in a file for its
+network, ``fattree.py`` for hosts/fattree.py.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy
 
+import hosts
 from experiments.analysis.fluid.links import Routes
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
+from hosts.base.rules import Rule
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -48,9 +51,43 @@ def compiled(topology: Topology) -> dict[str, Compiled]:
 
 @cache  # asked again for every block of flows
 def _of_kind(kind: str) -> dict[str, Compiled]:
-    if kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
+    if kind in {module.name for module in pkgutil.iter_modules(__path__)}:
+        return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
+    if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return {}
-    return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
+    rules = getattr(importlib.import_module(f"hosts.{kind}"), "RULES", {})
+    return {
+        name: Compiled(partial(_walk, rule), choices=rule.choices) for name, rule in rules.items()
+    }
+
+
+def _walk(rule: Rule, topology: Topology) -> Walk:
+    fill = partial(native(_write, rule=rule.hops), rule.numbers(topology))
+    return Walk(lambda choice: partial(fill, choice), rule.most(topology), rule.arrivals(topology))
+
+
+def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
+    """Stand for the rule with which `_write` is compiled."""
+    raise NotImplementedError
+
+
+def _write(
+    numbers: Any, choice: Any, sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any
+) -> None:
+    """Write the hops of each flow between its ends (see `hosts.base.rules.Rule`)."""
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        count = 0
+        for port, peer in rule(*numbers, source, destination, choice[flow]):
+            if peer == source:
+                count = 0
+                continue
+            ports[flow, count] = port
+            peers[flow, count] = peer
+            count += 1
+            if peer == destination:
+                break
+        counts[flow] = count
 
 
 def choose(topology: Topology, name: str) -> Compiled:

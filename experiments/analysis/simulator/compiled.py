@@ -1,0 +1,96 @@
+"""Python functions in native code, with every rule of hosts/ that they call.
+
+numba takes what a function calls only if that is compiled, too, and rules are plain functions. So
+what is compiled is a copy of the function that knows, by the same names, compiled copies of all
+functions that it calls. A loop over flows calls the rule that it is for by a name of the loop's
+own; `native` is given the rule that the name stands for.
+
+What was compiled is kept on disk. numba would keep it until the file of the function changes, no
+matter what happens in other files; here it is kept until a function changes that is called, or a
+constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import FunctionCache
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def native(function: Function, **rules: Callable[..., Any]) -> Function:
+    """Return the function, compiled when it is called first.
+
+    Parameters
+    ----------
+    function : callable
+        What numba can compile.
+    **rules : callable
+        By a name that the function uses: what the name is to stand for.
+
+    Examples
+    --------
+    >>> from hosts.bcube.rules import digit
+    >>> native(digit)(4, 13, 1)
+    3
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return _compiled(function, tuple(rules.items()), kept=True)(*arguments)
+
+    return call  # type: ignore[return-value]
+
+
+@functools.cache
+def _compiled(function: Any, rules: tuple[tuple[str, Any], ...] = (), *, kept: bool) -> Any:
+    """Return what numba makes of a copy of the function."""
+    known = _known(function, rules)
+    callees = {
+        name: _compiled(inspect.unwrap(value), kept=False)
+        for name, value in known.items()
+        if isinstance(value, FunctionType)
+    }
+    copy = FunctionType(function.__code__, {**function.__globals__, **known, **callees})
+    copy.__qualname__ = ".".join([function.__qualname__, *(rule.__name__ for _, rule in rules)])
+    found: Any = numba.njit(copy, nogil=True)
+    if kept:
+        found._cache = _Kept(copy, digest(function, rules))
+    return found
+
+
+class _Kept(FunctionCache):
+    """numba's files, but a digest in the place of the time of the function's own file."""
+
+    def __init__(self, function: Any, text: str) -> None:
+        super().__init__(function)
+        self._cache_file._source_stamp = text
+
+
+def digest(function: Any, rules: tuple[tuple[str, Any], ...] = ()) -> str:
+    """Return a hash of the text of a function, of all that it calls, and of their constants."""
+    found = hashlib.sha256(inspect.getsource(function).encode())
+    for name, value in sorted(_known(function, rules).items()):
+        if isinstance(value, FunctionType):
+            found.update(f"{name} {digest(inspect.unwrap(value))}".encode())
+        elif isinstance(value, int | float | tuple):
+            found.update(f"{name} {value!r}".encode())
+    return found.hexdigest()
+
+
+def _known(function: Any, rules: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return what the names stand for that the function takes from its module."""
+    known = {**function.__globals__, **dict(rules)}
+    return {name: known[name] for name in _names(function.__code__) & known.keys()}
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)

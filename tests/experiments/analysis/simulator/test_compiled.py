@@ -1,0 +1,85 @@
+"""What is compiled is what stands in the files, whichever of them a rule stands in."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from experiments.analysis.simulator.compiled import _compiled, digest, native
+
+CALLED = """
+STEP = 1
+
+def onward(here):
+    while here < 3:
+        here += STEP
+        yield here
+"""
+CALLING = """
+from called import onward
+
+def rule(here):
+    raise NotImplementedError
+
+def last(here):
+    found = -1
+    for found in onward(here):
+        pass
+    return found
+
+def total(here):
+    found = 0
+    for one in rule(here):
+        found += one
+    return found
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
+    """Return what writes a module, and imports it as it is now."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, text: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(text)
+        spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+        assert spec and spec.loader
+        found = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, found)
+        exec(compile(text, str(spec.origin), "exec"), found.__dict__)  # not what lies in a cache
+        return found
+
+    return write
+
+
+def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleType]) -> None:
+    called, calling = module("called", CALLED), module("calling", CALLING)
+    twice = module("twice", "def twice(here):\n    yield here\n    yield here\n").twice
+    assert native(calling.total, rule=called.onward)(0) == 1 + 2 + 3
+    assert native(calling.total, rule=twice)(5) == 10
+    assert native(calling.total, rule=called.onward)(1) == 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "then"),
+    [("STEP = 1", "STEP = 2", 4), ("here < 3", "here < 5", 5)],
+    ids=["a constant", "a rule"],
+)
+def test_what_was_kept_is_left_when_another_file_changes(
+    module: Callable[[str, str], ModuleType], before: str, after: str, then: int
+) -> None:
+    module("called", CALLED)
+    old = module("calling", CALLING).last
+    assert native(old)(0) == 3
+    kept = digest(old)
+    same = module("calling", CALLING).last
+    assert digest(same) == kept
+    assert native(same)(0) == 3
+    assert sum(_compiled(same, (), kept=True).stats.cache_hits.values()) == 1
+    module("called", CALLED.replace(before, after))
+    new = module("calling", CALLING).last
+    assert digest(new) != kept
+    assert native(new)(0) == then == new(0)
