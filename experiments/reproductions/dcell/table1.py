@@ -95,8 +95,7 @@ def measure(task: Task) -> list[list[int]]:
         sources = random.choice(network.servers, task.drawn, replace=False)
     own = sources[task.first : task.first + task.sources]
     if task.paths == SHORTEST:
-        found: list[list[int]] = distances(network, own).tolist()
-        return found
+        return distances(network, own).tolist()
     return [_routed(network, source) for source in own.tolist()]
 
 
