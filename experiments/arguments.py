@@ -9,7 +9,7 @@ import click
 from topos.base.topology import Topology
 
 
-class Spec(click.ParamType):
+class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
     """A network on the command line."""
 
     name = "SPEC"

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,26 @@ settings.register_profile(
 settings.load_profile("same")
 
 TIME_LIMIT_S = 300  # only a guard: a busy machine may be many times slower than a quiet one
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take --snapshot-update."""
+    parser.addoption(
+        "--snapshot-update", action="store_true", help="write the files that tests compare with"
+    )
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with a file that is reviewed like code."""
+
+    def compare(file: Path, text: str) -> None:
+        if request.config.getoption("--snapshot-update"):
+            file.write_text(text)
+        assert file.exists(), f"there is no {file.name}: run this test with --snapshot-update"
+        assert text.splitlines() == file.read_text().splitlines(), "or --snapshot-update, if right"
+
+    return compare
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -166,7 +166,7 @@ def _header_bytes(frame: bytes) -> int:
 
 def _packed(parsed: tuple[Any, bytes]) -> bytes:
     header, payload = parsed
-    return header.pack(payload)
+    return bytes(header.pack(payload))
 
 
 def _outer(parsed: tuple[Tunnel, Ipv4Header, bytes]) -> bytes:

@@ -228,7 +228,7 @@ class Soak:
         """Return how many forwarders ended though nobody killed them."""
         events = map(json.loads, (self.lab.folder / "events.jsonl").read_text().splitlines())
         ended = [one for one in events if one["event"] == "forwarder ended"]
-        return sum(one["status"] != -signal.SIGKILL for one in ended) + len(self.lab.dead)
+        return len([one for one in ended if one["status"] != -signal.SIGKILL]) + len(self.lab.dead)
 
     def _row(self, length_s: float, warm: dict[int, float], idle_percent: float) -> Row:
         now = self._memory_mib()

@@ -66,7 +66,8 @@ def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
     times, changes = times[order], np.concatenate([slopes, -slopes])[order]
     rates = np.cumsum(changes)[:-1]
     total = np.concatenate([[0.0], np.cumsum(rates * np.diff(times))])
-    return np.interp(moments, times, total)
+    delivered: np.ndarray = np.interp(moments, times, total)
+    return delivered
 
 
 def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
@@ -268,7 +269,8 @@ def _thinned(values: np.ndarray) -> np.ndarray:
     """Return at most MOST_POINTS of sorted values, first and last among them."""
     if len(values) <= MOST_POINTS:
         return values
-    return values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]
+    thinned: np.ndarray = values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]
+    return thinned
 
 
 def _joined(parts: list[pd.DataFrame], *columns: str) -> pd.DataFrame:

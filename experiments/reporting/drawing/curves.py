@@ -39,7 +39,7 @@ class Obstacles:
         near = ((self.centres + reach > low) & (self.centres - reach < high)).all(axis=1)
         near[list(ends)] = False
         outside = np.maximum(self.low - curves, 0.0) + np.maximum(curves - self.high, 0.0)
-        depth = outside.sum(axis=2)
+        depth: Floats = outside.sum(axis=2)
         for centre, half, radius in zip(
             self.centres[near], self.halves[near], self.radii[near], strict=True
         ):
@@ -47,7 +47,8 @@ class Obstacles:
             distance = np.hypot(away[..., 0], away[..., 1]) - radius
             # A cable that is hidden counts as such, however little its middle is covered.
             depth += np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
-        return depth.mean(axis=1)
+        mean: Floats = depth.mean(axis=1)
+        return mean
 
 
 def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:

@@ -95,7 +95,8 @@ def measure(task: Task) -> list[list[int]]:
         sources = random.choice(network.servers, task.drawn, replace=False)
     own = sources[task.first : task.first + task.sources]
     if task.paths == SHORTEST:
-        return distances(network, own).tolist()
+        found: list[list[int]] = distances(network, own).tolist()
+        return found
     return [_routed(network, source) for source in own.tolist()]
 
 

@@ -127,7 +127,7 @@ def _dcell(spec: str) -> DCell:
 
 def _bound(dcell: DCell, level: int) -> int:
     """Return the theorem's, of t_k servers."""
-    return dcell.servers * 2 ** (dcell.k - level)
+    return dcell.servers << (dcell.k - level)
 
 
 def _relative(dcell: DCell, found: Found) -> list[Point]:
