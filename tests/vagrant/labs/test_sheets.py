@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from experiments.grading import engine
 ROOT = Path(__file__).parents[3]
 LABS = ROOT / "vagrant" / "labs"
 ANSWERS = Path(__file__).parent / "answers"
+GRADE = engine.grade
 SHEETS = {folder.name: (folder / "README.md").read_text() for folder in LABS.glob("[0-9]*")}
 SHOWN = [
     (name, *part.partition("\n")[::2])
@@ -20,8 +22,18 @@ SHOWN = [
     for block in re.findall(r"```console\n(.*?)```", sheet, re.DOTALL)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
 ]
-# Whose the model answer of each lab is.
+# Whose the model answer of each lab is, and what it gets, check by check.
 STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 6: "s0", 7: "s0", 8: "s4"}
+MODELS = {
+    1: [20, 35, 20, 10, 15],
+    2: [40, 15, 30, 15],
+    3: [20, 35, 15, 20, 10],
+    4: [10, 30, 10, 15, 20, 15],
+    5: [35, 10, 10, 8, 7, 15, 15],
+    6: [25, 10, 6, 8, 8, 4, 4, 20, 15],
+    7: [20, 30, 15, 10, 15, 10],
+    8: [20, 20, 10, 15, 20, 15],
+}
 
 
 def pillarbox(command: str) -> str:
@@ -40,10 +52,16 @@ def test_command_prints_what_the_sheet_shows(
     assert pillarbox(command) == output
 
 
-@pytest.mark.parametrize("number", STUDENTS)
+@pytest.mark.parametrize("number", MODELS)
 def test_student_gets_from_the_skeleton_to_full_marks(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    graded: list[engine.Report] = []
+
+    def grade(*arguments: Any) -> engine.Report:
+        graded.append(GRADE(*arguments))
+        return graded[0]
+
     student = STUDENTS[number]
     lab = engine.sheet_of(str(number), student).lab
     sheet = SHEETS[lab.FOLDER]
@@ -51,9 +69,13 @@ def test_student_gets_from_the_skeleton_to_full_marks(
     assert ROOT / copied == LABS / lab.FOLDER / "skeleton.py"
     (command,) = re.findall(r"^(pillarbox grade .* mine.py)$", sheet, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine, "grade", grade)
     Path("mine.py").write_bytes((ANSWERS / f"lab{number}" / "model.py").read_bytes())
     told = pillarbox(command.replace("ID", student))
     assert told.split()[-3:] == ["100", "of", "100"]
+    (report,) = graded
+    assert not report.notes
+    assert [mark.got for mark in report.marks] == MODELS[number]
 
 
 @pytest.mark.parametrize("name", SHEETS)
