@@ -9,6 +9,8 @@ setup(
     name="pillarbox",
     version="0.1.0",
     description="A testbed in a box for server-centric data center networks",
+    author="The Pillarbox developers",
+    license="MIT",
     python_requires=">=3.10",
     # Named one by one, with an explicit root: an editable install is then a plain path entry
     # that editors and type checkers can follow.
