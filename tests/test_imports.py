@@ -23,8 +23,7 @@ def circles(*packages: str) -> Iterator[list[str]]:
 
 
 def test_modules_import_one_another_in_no_circle() -> None:
-    found = list(circles("topos", "hosts", "experiments"))
-    assert [one for one in found if "experiments.analysis.comparison.papers" not in one] == []
+    assert list(circles("topos", "hosts", "experiments")) == []
 
 
 @pytest.mark.parametrize(

@@ -79,30 +79,3 @@ def groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield the rows of each table: those with the same keys, as soon as others follow."""
     for _, group in groupby(rows, key=tuple):
         yield list(group)
-
-
-def table(rows: list[Row]) -> str:
-    """Return rows of the same keys as text: numbers to the right, words to the left.
-
-    >>> print(table([{"case": "a", "build_s": 0.25, "ratio": 1.0}, {"case": "bb", "build_s": None,
-    ...     "ratio": 12.0}]))
-    case  build_s  ratio
-    a        0.25      1
-    bb          -     12
-    """
-    columns = []
-    for key in rows[0]:
-        cells = [key, *(_cell(row[key]) for row in rows)]
-        width = max(map(len, cells))
-        words = any(isinstance(row[key], str) for row in rows)
-        columns.append([cell.ljust(width) if words else cell.rjust(width) for cell in cells])
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        # Three digits are more than a machine with other tenants repeats.
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -22,14 +22,14 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     pillarbox bench cables --json > cables.json
     """
     from experiments.benches import _frame as frame
+    from experiments.text import columns, records
 
     if name is None:
         found = frame.titles()
         if as_json:
             click.echo(json.dumps(found))
         else:
-            width = max(map(len, found))
-            click.echo("\n".join(f"{bench:<{width}}  {title}" for bench, title in found.items()))
+            click.echo(columns(found.items()))
         return 0
     bench = frame.find(name)
     machine = frame.machine()
@@ -41,7 +41,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     failed = False
     for rows in frame.groups(bench.run(quick)):
         failed |= frame.failed(rows)
-        click.echo(f"\n{frame.table(rows)}")
+        click.echo(f"\n{records(rows)}")
     if bench.notes:
         click.echo(f"\n{bench.notes.strip()}")
     return int(failed)

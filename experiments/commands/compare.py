@@ -65,15 +65,16 @@ def command(
         return
     if not topologies:
         raise click.UsageError("name at least one network, or --papers")
-    from experiments.analysis.comparison import measure, text
+    from experiments.analysis.comparison import measure
+    from experiments.text import paragraphs, side_by_side
 
     prices = _prices(list_name, given)
     measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
     if as_json:
         click.echo(json.dumps([measure.as_json(column) for column in measured], indent=2))
         return
-    click.echo(text.table(measure.rows(measured)))
-    click.echo("\n" + text.paragraphs(measure.notes(measured, prices)))
+    click.echo(side_by_side(measure.rows(measured)))
+    click.echo("\n" + paragraphs(measure.notes(measured, prices)))
 
 
 def _prices(list_name: str, given: dict[str, Any]) -> Any:
@@ -102,10 +103,10 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
 
 
 def _papers(as_json: bool, seconds: float) -> None:
-    from experiments.analysis.comparison import papers
+    from experiments.analysis.comparison import checks, papers
 
     tables = papers.tables(seconds)
     if as_json:
-        click.echo(json.dumps([papers.as_json(table) for table in tables], indent=2))
+        click.echo(json.dumps([checks.as_json(table) for table in tables], indent=2))
     else:
-        click.echo("\n\n".join(papers.as_text(table) for table in tables))
+        click.echo("\n\n".join(checks.as_text(table) for table in tables))

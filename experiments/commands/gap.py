@@ -96,7 +96,7 @@ def _whole(
 ) -> None:
     """Tell what becomes of all flows."""
     from experiments.analysis.comparison.gap import gap
-    from experiments.analysis.comparison.text import paragraphs
+    from experiments.text import paragraphs
     from experiments.traffic.patterns import flows_of
     from experiments.traffic.workload import Workload
 
@@ -121,7 +121,7 @@ def _plain(found: Gap) -> dict[str, object]:
 
 def _table(found: Gap) -> str:
     """Return a row for each routing, and one for the optimum and each other bound."""
-    from experiments.benches._frame import table
+    from experiments.text import records
 
     rows = [_row(one, found) for one in found.reached]
     none = dict.fromkeys(rows[0])
@@ -133,7 +133,7 @@ def _table(found: Gap) -> str:
         {**none, "routing": f"{limit.name} allow", "ABT": limit.throughput}
         for limit in found.limits
     ]
-    return table([{key: _shown(value) for key, value in row.items()} for row in rows])
+    return records([{key: _shown(value) for key, value in row.items()} for row in rows])
 
 
 def _row(one: Reached, found: Gap) -> dict[str, object]:
@@ -209,9 +209,8 @@ def _between(
     as_json: bool,
 ) -> None:
     """Tell which ways there are from one server to another."""
-    from experiments.analysis.comparison.text import paragraphs
     from experiments.analysis.comparison.ways import ways_between
-    from experiments.benches._frame import table
+    from experiments.text import paragraphs, records
 
     source, destination = (topology.server(address) for address in ends)
     found = ways_between(topology, source, destination, routings, failures)
@@ -219,7 +218,7 @@ def _between(
         about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
         click.echo(json.dumps({**about, **asdict(found)}))
         return
-    click.echo(table(_ways(found)))
+    click.echo(records(_ways(found)))
     told = (
         "link-disjoint: of all ways over the links of these paths, as many share no direction of a "
         "cable, and so many times one link's rate they carry together (maximum flow). "

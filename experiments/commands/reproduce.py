@@ -72,7 +72,7 @@ def command(
         return
     wanted = reproductions.names() if ALL in names else list(dict.fromkeys(names))
     figures = {name: reproductions.figure(name) for name in wanted}
-    live = [name for name, module in figures.items() if module.LIVE]
+    live = [name for name, figure in figures.items() if figure.live]
     require(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
@@ -81,7 +81,7 @@ def command(
     from experiments.reporting.reproduced.result import Settings
 
     made = []
-    for name, module in figures.items():
+    for name, figure in figures.items():
         settings = Settings(
             folder=out / name,
             seed=seed,
@@ -93,7 +93,7 @@ def command(
             say=partial(click.echo, err=True),
         )
         output_folder(settings.folder)
-        made.append(module.reproduce(settings))
+        made.append(figure.reproduce(settings))
         keep(made[-1], out)
         page, missing = write_page(out)  # each time: whoever stops sees what there is
         if not as_json:
@@ -107,18 +107,18 @@ def command(
 
 def _listing() -> str:
     from experiments import reproductions
-    from experiments.analysis.comparison.text import listing
+    from experiments.text import listing
 
     rows = []
     for name in reproductions.names():
-        module = reproductions.figure(name)
-        rows.append((name, ["live" if module.LIVE else "", module.ABOUT]))
-    return listing([("NAME", ["", "(live: on this machine's own network, with sudo)"]), *rows])
+        figure = reproductions.figure(name)
+        rows.append((name, "live" if figure.live else "", figure.about))
+    return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
 
 
 def told(found: Reproduction) -> str:
     """Return all that is to be said of a figure as text."""
-    from experiments.analysis.comparison.text import paragraphs
+    from experiments.text import paragraphs
 
     lines = [f"{found.name}: {found.title}", "", _table(found.rows or found.points), ""]
     lines.append(f"verdict: {found.verdict}")
@@ -131,6 +131,8 @@ def told(found: Reproduction) -> str:
 
 def _table(points: Sequence[Point]) -> str:
     """Return a row for each point; columns that no point has are left out."""
+    from experiments.text import columns
+
     header = ["", "", "paper", "ours", "from", "to", "ideal"]
     rows = [
         [
@@ -141,13 +143,8 @@ def _table(points: Sequence[Point]) -> str:
         for point in points
     ]
     used = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    widths = {i: max(len(row[i]) for row in [header, *rows]) for i in used}
-    return "\n".join(
-        "  ".join(
-            row[i].ljust(widths[i]) if i < 2 else row[i].rjust(widths[i]) for i in used
-        ).rstrip()
-        for row in [header, *rows]
-    )
+    shown = [[row[i] for i in used] for row in [header, *rows]]
+    return columns(shown, [at for at, i in enumerate(used) if i >= 2])
 
 
 def _number(value: float | None) -> str:

@@ -1,8 +1,7 @@
-"""The papers' figures and tables, made again: a folder for each paper, a file for each figure.
+"""The papers' figures and tables, made again: a folder for each paper, a file for each subject.
 
-``dcell/fig11.py`` is ``pillarbox reproduce dcell-fig11``; what no paper has is in ``ours``, under
-its own name. Each has ABOUT, a sentence; LIVE, whether it needs a lab (and root) or the simulator;
-and ``reproduce(settings) -> Reproduction``. What several figures need is in ``shared``.
+`shared.figure` says what a figure is; each file registers its own. What no paper has is in ``ours``
+and in names that say so.
 """
 
 from __future__ import annotations
@@ -11,35 +10,33 @@ import difflib
 import importlib
 import pkgutil
 from functools import cache
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from topos.base.errors import require
 
-OURS, SHARED = "ours", "shared"
+if TYPE_CHECKING:
+    from experiments.reproductions.shared.figure import Figure
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    """Return all figures by name, in the order of the names."""
+    from experiments.reproductions.shared.figure import FIGURES
+
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)
+    return dict(sorted(FIGURES.items()))
 
 
 def names() -> list[str]:
-    """Return what can be made again (``dcell/fig11.py`` is ``dcell-fig11``)."""
-    return sorted(_modules())
+    """Return what can be made again."""
+    return list(figures())
 
 
-def figure(name: str) -> ModuleType:
-    """Return the module that makes a figure again, or raise PillarboxError."""
+def figure(name: str) -> Figure:
+    """Return a figure, or raise PillarboxError."""
     known = names()
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]}?" if close else "`pillarbox reproduce --list` shows all"
     require(name in known, f"nothing here makes {name!r} again: {hint}")
-    return importlib.import_module(_modules()[name])
-
-
-@cache
-def _modules() -> dict[str, str]:
-    found = {}
-    for folder in pkgutil.iter_modules(__path__):
-        if folder.name == SHARED:
-            continue
-        paper = importlib.import_module(f"{__name__}.{folder.name}")
-        prefix = "" if folder.name == OURS else f"{folder.name}-"
-        for file in pkgutil.iter_modules(paper.__path__):
-            found[prefix + file.name.replace("_", "-")] = f"{paper.__name__}.{file.name}"
-    return found
+    return figures()[name]

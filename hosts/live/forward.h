@@ -73,7 +73,6 @@ enum counter {
 	DONE_RELAYED,
 	DONE_UNWRAPPED,
 	DONE_DELIVERED,
-	DONE_HEARD, /* heart-beats: see liveness.h */
 	SLOW_UNDECIDED,
 	SLOW_OUTDATED,
 	SLOW_CONTROL,

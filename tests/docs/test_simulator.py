@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments import reproductions
-from experiments.reproductions.shared.sweep import FOLDER
+from experiments.reproductions.shared.draws import FOLDER
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import pytest
 
 from experiments.benches import _frame, cables, fuzz_routers
 from experiments.linux import measure
+from experiments.text import records
 from hosts.base.actions import Action, Drop
 from hosts.dcell.plain import DCellRouting
 from hosts.wire.frame import Frame
@@ -144,7 +145,7 @@ def test_rows_with_other_keys_begin_another_table():
 
 
 def test_table_aligns_numbers_to_the_right_and_words_to_the_left():
-    text = _frame.table(
+    text = records(
         [
             {"name": "a", "servers": 2097152, "time_s": 0.0001234},
             {"name": "long", "servers": None, "time_s": 1234.5},

@@ -1,122 +1,315 @@
-"""The papers' tables, each printed value beside the one computed here.
+"""The papers' tables: Liao 2012, Tables 1, 2 and section 2.6; Guo 2009, 1 and 2; Guo 2008, 3.
 
-Only what a paper prints is typed in; our side comes from the networks and structures.
+Only what a paper prints is typed in; our side comes from the networks and structures. A row of
+formulas is what it is of, the formula in print, its value, our value and, where they need not be
+the same, how they are related and why. `seconds` limits each exact bisection width.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
-from experiments.analysis.comparison import text
-
-EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
-
-
-@dataclass(frozen=True)
-class Check:
-    """One value of a table: as printed, as computed (None: not computed), and the verdict."""
-
-    what: str
-    printed: str
-    ours: float | None
-    agrees: bool | None
-    reason: str = ""
-
-    @property
-    def mark(self) -> str:
-        """The verdict in a word."""
-        return "not checked" if self.agrees is None else "agree" if self.agrees else "differs"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper."""
-
-    title: str
-    citation: str
-    checks: list[Check]
+from experiments.analysis.comparison.bisection import bisection
+from experiments.analysis.comparison.checks import (
+    AT_LEAST,
+    AT_MOST,
+    EQUAL,
+    Check,
+    Formula,
+    Table,
+    formulas,
+    number,
+)
+from experiments.analysis.comparison.measure import contrast
+from experiments.analysis.comparison.paths import diameter, disjoint_paths, link_loads
+from experiments.analysis.comparison.prices import GUO, LIAO, bill
+from topos import structures
+from topos.base.spec import parse
+from topos.base.topology import Topology
+from topos.structures.base import Structure, Tabulated
+from topos.structures.butterflies import wrapped_columns
 
 
 def tables(seconds: float) -> list[Table]:
-    """Return all tables; `seconds` limits each exact bisection width."""
-    from experiments.analysis.comparison import papers_bcube, papers_dcell, papers_dpillar
-
-    return [
-        papers_dpillar.table_1(),
-        papers_dpillar.table_2(seconds),
-        papers_dpillar.butterfly(),
-        papers_bcube.table_1(),
-        papers_bcube.table_2(),
-        papers_dcell.table_3(seconds),
-    ]
+    """Return all tables."""
+    every = dpillar_1, dpillar_2, butterfly, bcube_1, bcube_2, dcell_3
+    return [table(seconds) for table in every]
 
 
-def number(what: str, printed: str, ours: float, reason: str = "") -> Check:
-    """Return the check of a number in print: ours must round, or be cut off, to its digits.
+# -- Liao 2012 -------------------------------------------------------------------------------------
 
-    >>> number("power", "435", 435.84).mark, number("power", "4.4", 4.532).mark
-    ('agree', 'differs')
+# Switch ports: number of servers, total networking cost, cost per server, as printed.
+BUDGETS = {
+    8: ("1024", "14,848", "14.5"),
+    16: ("16,384", "339,968", "20.8"),
+    24: ("82,944", "1,410,048", "17"),
+    48: ("1,327,104", "35,831,808", "27"),
+}
+
+
+def dpillar_1(_: float = 0.0) -> Table:
+    """Budgets of DPillars with four columns."""
+    checks = []
+    for ports, (servers, total, each) in BUDGETS.items():
+        topology = parse(f"dpillar,{ports},4")
+        cost = bill(topology, LIAO).network_usd
+        assert cost is not None
+        spec = topology.spec
+        checks += [
+            number(f"{spec} servers", servers, topology.servers),
+            number(f"{spec} network, $", total, cost),
+            number(f"{spec} $ per server", each, cost / topology.servers),
+        ]
+    return Table("DPillar, Table 1: cost of four columns", LIAO.source, checks)
+
+
+def dpillar_2(seconds: float) -> Table:
+    """Formulas of five networks, each evaluated for a small one."""
+
+    def width(topology: Topology) -> int | None:
+        return bisection(topology, seconds).exact
+
+    def disjoint(topology: Topology) -> int | None:
+        return disjoint_paths(topology).least
+
+    def rows(
+        own: Topology,
+        degree: tuple[str, float],
+        cost: tuple[str, float],
+        paths: tuple[str, float],
+        across: Formula,
+        servers: Formula,
+        switches: Formula,
+    ) -> list[Check]:
+        """Return what a line of the table says: formulas, their values, and why ours is another."""
+        each = own.switches * own.switch_ports / own.servers
+        return formulas(
+            own.spec,
+            ("server degree", *degree, own.ports),
+            ("cost per server, U_s/n", *cost, each),
+            ("disjoint paths", *paths, disjoint(own)),
+            ("bisection", *across[:2], width(own), EQUAL, *across[2:]),
+            ("servers", *servers[:2], own.servers, EQUAL, *servers[2:]),
+            ("switches", *switches[:2], own.switches, EQUAL, *switches[2:]),
+        )
+
+    dcell, ficonn, bcube = parse("dcell,4,1"), parse("ficonn,8,1"), parse("bcube,4,1")
+    fattree, dpillar = parse("fattree,4"), parse("dpillar,4,3")
+    levels, wires = ("l + 1", 2), dcell.servers / (4 * math.log(dcell.servers, 4))
+    checks = rows(
+        dcell,
+        levels,
+        ("1", 1),
+        levels,
+        ("N / (4 log_n N)", wires, "a lower bound (Guo 2008, Theorem 2)"),
+        ("(n+1)^(2^l)", (4 + 1) ** 2**1, "an upper bound (Guo 2008, Theorem 1)"),
+        ("N / n", dcell.servers / 4),
+    )
+    checks += rows(
+        ficonn,
+        ("2", 2),
+        ("1", 1),
+        ("1", 1),
+        ("N / (4 * 2^l)", ficonn.servers / (4 * 2**1), "a lower bound (Li 2009, Theorem 5)"),
+        ("2^(l+2) (n/4)^(2^l)", 2**3 * (8 / 4) ** 2**1, "a lower bound (Li 2009, Theorem 1)"),
+        ("N / n", ficonn.servers / 8),
+    )
+    checks += rows(
+        bcube,
+        levels,
+        levels,
+        levels,
+        ("N / 2", bcube.servers / 2),
+        ("n^(l+1)", 4**2),
+        ("(l+1) N / n", 2 * bcube.servers / 4),
+    )
+    six = "the table's own cost line, and Al-Fares 2008, give 5 N / n"
+    checks += rows(
+        fattree,
+        ("1", 1),
+        ("5", 5),
+        ("1", 1),
+        ("N / 2", fattree.servers / 2),
+        ("n^3 / 4", 4**3 / 4),
+        ("6 N / n", 6 * fattree.servers / 4, six),
+    )
+    k_n = "section 2.5 and the table's own cost line give 2 N / n (the same for k = 2)"
+    checks += rows(
+        dpillar,
+        ("2", 2),
+        ("2", 2),
+        ("n / 2", 4 / 2),
+        ("N / k", dpillar.servers / 3),
+        ("k (n/2)^k", 3 * (4 / 2) ** 3),
+        ("k N / n", 3 * dpillar.servers / 4, k_n),
+    )
+    # What only shows with more ports than the small networks have.
+    corner = "cutting a corner off two symbols takes fewer cables than halving one"
+    against = f"{corner} (against Proposition 2.3)"
+    shared = (
+        "the paper lets paths share s's first and d's last switch; strictly disjoint paths are no "
+        "more than a server's ports"
+    )
+    bcube, dpillar, wide = parse("bcube,8,1"), parse("dpillar,16,2"), parse("dpillar,8,2")
+    for own, *row in (
+        (bcube, "bisection", "N / 2", bcube.servers / 2, width(bcube), EQUAL, corner),
+        (dpillar, "bisection", "N / k", dpillar.servers / 2, width(dpillar), EQUAL, against),
+        (wide, "disjoint paths", "n / 2", 8 / 2, disjoint(wide), EQUAL, shared),
+    ):
+        checks += formulas(own.spec, tuple(row))
+    return Table("DPillar, Table 2: networks compared", "Liao 2012, Table 2", checks)
+
+
+def butterfly(_: float = 0.0) -> Table:
+    """The contrast with the wrapped butterfly, for as many servers as nodes."""
+    reason = "k' 2^k' = N solved; the paper's approximation drops log(k'/k)"
+    checks = []
+    for spec in ("dpillar,8,2", "dpillar,48,3", "dpillar,48,5"):
+        topology = parse(spec)
+        ports = contrast(topology).butterfly.degree / topology.ports
+        ratio = wrapped_columns(topology.servers) / topology.parameters["k"]
+        near = math.log2(topology.switch_ports) - 1
+        words = "k'/k: diameters, bisections", "about log2(n) - 1"
+        checks += formulas(
+            spec,
+            ("butterfly's ports over DPillar's", "4 / 2", 2, ports),
+            (*words, near, ratio, EQUAL, reason),
+        )
+    return Table("DPillar against the wrapped butterfly", "Liao 2012, section 2.6", checks)
+
+
+# -- Guo 2009 --------------------------------------------------------------------------------------
+
+
+def throughput(topology: Topology) -> float:
+    """Return the aggregate bottleneck throughput in links: all flows at the slowest one's rate.
+
+    Flows are split evenly over the paths of fewest cables.
+
+    >>> round(throughput(parse("bcube,4,1")), 6)
+    20.0
     """
-    plain = printed.replace(",", "")
-    scale = 10 ** len(plain.partition(".")[2])
-    wanted = round(float(plain) * scale)
-    rounded, cut = math.floor(ours * scale + 0.5), math.floor(ours * scale + 1e-9)
-    agrees = wanted in (rounded, cut)
-    if agrees and wanted != rounded:
-        reason = reason or "cut off in print, not rounded"
-    return Check(what, printed, ours, agrees, reason)
+    flows = topology.servers * (topology.servers - 1)
+    return round(float(flows / link_loads(topology).max()), 9)
 
 
-def formula(
-    what: str,
-    words: str,
-    value: float | None,
-    ours: float | None,
-    relation: str = EQUAL,
-    reason: str = "",
-) -> Check:
-    """Return the check of a formula in print, evaluated for one network.
+def bcube_1(_: float = 0.0) -> Table:
+    """What the structure alone decides of the table's formulas."""
 
-    With a relation such as AT_MOST, our value must be at most the formula's.
-    """
-    if value is None:
-        return Check(what, words, ours, None, reason or "the paper gives only an order")
-    shown = words if words == f"{value:g}" else f"{words} = {value:,.6g}"
-    if ours is None:
-        return Check(what, shown, None, None, reason or "no exact value is known")
-    close = math.isclose(ours, value, rel_tol=1e-9)
-    holds = {EQUAL: close, AT_MOST: close or ours < value, AT_LEAST: close or ours > value}
-    return Check(what, shown, ours, holds[relation], reason)
+    def rows(own: Topology, ports: tuple[str, float], to_all: str, *others: Formula) -> list[Check]:
+        """Return a structure's speed-ups, its throughput and its wires."""
+        (rate, rate_value, *related), wires = others
+        return formulas(
+            own.spec,
+            ("one-to-one", *ports, own.ports),
+            ("one-to-several", *ports, own.ports),
+            ("one-to-all", to_all, ports[1], own.ports, AT_MOST),
+            ("all-to-all (ABT)", rate, rate_value, throughput(own), *related),
+            ("wires", *wires, own.cables),
+        )
 
+    def layers(own: Topology) -> Formula:
+        return "N log2(N/2)", own.servers * math.log2(own.servers / 2)
 
-def as_text(table: Table) -> str:
-    """Return a table as aligned text."""
-    body = [("value", ["in print", "ours", "", ""])]
-    body += [
-        (check.what, [check.printed, _shown(check.ours), check.mark, check.reason])
-        for check in table.checks
-    ]
-    return f"{table.title} ({table.citation})\n\n{text.listing(body)}"
+    def even(own: Topology, n: int) -> Formula:
+        return "n (N-1) / (n-1)", n * (own.servers - 1) / (n - 1)
 
-
-def as_json(table: Table) -> dict[str, Any]:
-    """Return a table as a JSON object."""
+    tree, fattree, wide = parse("tree,8,8"), parse("fattree,4,levels=5"), parse("fattree,8")
+    dcell, bcube = parse("dcell,4,1"), parse("bcube,4,1")
+    root = "the paper counts the root's capacity alone; flows inside a leaf do not need it"
+    ports = "log2(N/2) layers are those of 4-port switches; with n ports log_(n/2)(N/2)"
+    bound = "N / 2^k'", dcell.servers / 2**1, AT_LEAST, "a lower bound (Guo 2008, Theorem 5)"
     checks = [
-        {
-            "value": check.what,
-            "printed": check.printed,
-            "ours": check.ours,
-            "verdict": check.mark,
-            "reason": check.reason,
-        }
-        for check in table.checks
+        *rows(tree, ("1", 1), "1", ("n", 8, EQUAL, root), even(tree, 8)),
+        *rows(fattree, ("1", 1), "1", ("N", fattree.servers), layers(fattree)),
+        *formulas(wide.spec, ("wires", *layers(wide), wide.cables, EQUAL, ports)),
+        *rows(
+            dcell, ("k' + 1", 2), "<= k' + 1", bound, ("(k'/2 + 1) N", (1 / 2 + 1) * dcell.servers)
+        ),
+        *rows(bcube, ("k + 1", 2), "k + 1", even(bcube, 4), ("N log_n N", bcube.servers * 2)),
     ]
-    return {"table": table.title, "citation": table.citation, "checks": checks}
+    title = "BCube, Table 1: performance (speed-ups are bounded by a server's ports)"
+    return Table(title, "Guo 2009, Table 1", checks)
 
 
-def _shown(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+# As printed: cost in k$ of switches, NICs, total; power in kW of the same; wires; and switches of
+# the text around the table.
+CONTAINER = {
+    "tree,48,43,servers=2048": ("55", "10", "4161", "4.4", "10", "424", "2091", "44"),
+    "fattree,8,levels=5": ("92", "10", "4198", "10", "10", "430", "10240", "2304"),
+    "dcell,8,2,servers=2048": ("10", "41", "4147", "1.2", "20", "431", "3468", "256"),
+    "bcube,8,3,servers=2048": ("51", "41", "4188", "5.8", "20", "435", "8192", "1280"),
+}
+COLUMNS = (
+    *(f"{what}, {unit}" for unit in ("k$", "kW") for what in ("switches", "NICs", "total")),
+    *("wires", "switches"),
+)
+REASONS = {
+    ("tree,48,43,servers=2048", COLUMNS[3]): "44 x 103 W = 4.53 kW; the print's 4.4 is that of 43",
+    ("torus,8", "diameter"): "an approximation; half way round in both coordinates is "
+    "2 floor(sqrt(N) / 2)",
+}
+
+
+def bcube_2(_: float = 0.0) -> Table:
+    """Cost, power and wires of a container."""
+    # Guo 2009 lets a 48-port switch have 48 servers and an uplink.
+    prices = replace(
+        GUO,
+        switch_usd={**GUO.switch_usd, 49: GUO.switch_usd[48]},
+        switch_w={**GUO.switch_w, 49: GUO.switch_w[48]},
+    )
+    checks = []
+    for spec, printed in CONTAINER.items():
+        topology = parse(spec)
+        cost = bill(topology, prices)
+        parts = (cost.switches_usd, cost.nics_usd, cost.total_usd)
+        powers = (cost.switches_w, cost.nics_w, cost.total_w)
+        thousands = [(value or 0) / 1000 for value in (*parts, *powers)]
+        ours = [*thousands, topology.cables, topology.switches]
+        for what, paper, value in zip(COLUMNS, printed, ours, strict=True):
+            reason = REASONS.get((spec, what), "")
+            checks.append(number(f"{topology.title}: {what}", paper, value, reason))
+    return Table("BCube, Table 2: a container of 2048 servers", GUO.source, checks)
+
+
+# -- Guo 2008 --------------------------------------------------------------------------------------
+
+# In the table's order; all of 64 nodes but the butterfly, whose nearest size is 80.
+STRUCTURES = (
+    *("fullmesh,64", "ring,64", "torus,8", "tree,64,5"),
+    *("fattree,64", "hypercube,6", "butterfly,4", "debruijn,4,3"),
+)
+
+
+def dcell_3(seconds: float) -> Table:
+    """Degree, diameter, bisection width and bottleneck degree of structures, and of DCell."""
+    checks = [check for spec in STRUCTURES for check in _structure(spec, structures.parse(spec))]
+    dcell = parse("dcell,4,1")
+    servers, log = dcell.servers, math.log(dcell.servers, 4)
+    busiest = round(float(link_loads(dcell).max()), 9)
+    width = bisection(dcell, seconds).exact
+    lower = AT_LEAST, "a lower bound (section 3.3)"
+    checks += formulas(
+        dcell.spec,
+        ("degree", "k + 1", 2, dcell.ports),
+        ("diameter", "< 2 log_n N - 1", 2 * log - 1, diameter(dcell).value, AT_MOST),
+        ("bisection", "N / (4 log_n N)", servers / (4 * log), width, *lower),
+        ("bottleneck", "< N log_n N", servers * log, busiest, AT_MOST),
+    )
+    return Table("DCell, Table 3: structures compared", "Guo 2008, Table 3", checks)
+
+
+def _structure(spec: str, found: Tabulated) -> list[Check]:
+    """Return its formulas beside exact values; for a formula without a structure none is known."""
+    wired = found if isinstance(found, Structure) else None
+    alone = "" if wired else "formula alone: N counts leaves"
+    rows = []
+    for what in ("degree", "diameter", "bisection", "bottleneck"):
+        claim = getattr(found, f"{what}_claim")()
+        ours = getattr(wired, what, None)
+        ours = ours() if callable(ours) else ours
+        reason = REASONS.get((spec, what), alone)
+        rows.append((what, claim.formula, claim.value, ours, EQUAL, reason))
+    return formulas(spec, *rows)

@@ -15,13 +15,11 @@ from experiments.analysis.fluid.links import link_count
 from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction, Settings
-from experiments.reproductions.shared.sweep import swept
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared.draws import swept
+from experiments.reproductions.shared.figure import Made, figure
 from topos.base.spec import parse
 from topos.dcell import DCell
-
-ABOUT = "flows on the links of each level under all-to-all traffic (Guo 2008, Theorem 5)"
-LIVE = False
 
 # By how many servers send to all others; all of them where it says 0.
 NETWORKS = {"dcell,4,2": 0, "dcell,6,2": 0, "dcell,2,3": 0, "dcell,4,3": 16, "dcell,6,3": 4}
@@ -45,7 +43,15 @@ class Found(NamedTuple):
     most: list[float]
 
 
-def reproduce(settings: Settings) -> Reproduction:
+@figure(
+    "dcell-theorem5",
+    "flows on the links of each level under all-to-all traffic (Guo 2008, Theorem 5)",
+    "All-to-all traffic by level of links",
+    "level of the link",
+    "flows on a link, for each server",
+    log_y=True,
+)
+def theorem5(settings: Settings) -> Made:
     """Count the flows of all networks."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     tasks = [Task(network, count, settings.seed) for network, count in networks.items()]
@@ -55,22 +61,13 @@ def reproduce(settings: Settings) -> Reproduction:
         dcell = _dcell(task.network)
         points += _relative(dcell, Found(*found))
         rows += _rows(dcell, Found(*found))
-    failed = [row for row in rows if row.ours is None or row.paper is None or row.ours >= row.paper]
-    return Reproduction(
-        name="dcell-theorem5",
-        title="All-to-all traffic by level of links",
-        x_label="level of the link",
-        y_label="flows on a link, for each server",
-        points=tuple(points),
-        rows=tuple(rows),
-        verdict=DIFFERS if failed else AGREES,
-        reasons=tuple(
-            f"{row.series}, {row.x}: ours is {row.ours:g}, not less than the paper's {row.paper:g}."
-            for row in failed
-        ),
-        notes=_notes(networks, settings),
-        log_y=True,
-    )
+    reasons = [
+        f"{row.series}, {row.x}: ours is {row.ours:g}, not less than the paper's {row.paper:g}."
+        for row in rows
+        if row.ours is None or row.paper is None or row.ours >= row.paper
+    ]
+    judged = DIFFERS if reasons else AGREES, reasons
+    return Made(points, rows=rows, judged=judged, notes=_notes(networks, settings))
 
 
 def measure(task: Task) -> Found:

@@ -10,7 +10,7 @@ In all three networks one group of servers begins to send to another at the same
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy
 
@@ -20,14 +20,11 @@ from experiments.analysis.simulator import around
 from experiments.analysis.simulator.adapting import Times, adapting
 from experiments.analysis.simulator.failures import draw
 from experiments.analysis.simulator.hops import Ints
-from experiments.reporting.reproduced.result import Point, Reproduction, Settings
-from experiments.reproductions.shared.sampled import Claim, by_series, point, verdict
-from experiments.reproductions.shared.sweep import swept
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.draws import Found, Runs, drawn, draws, repeats
+from experiments.reproductions.shared.figure import Claim, Made, by_series, figure, verdict
 from topos.base.spec import parse
 from topos.base.topology import Topology
-
-ABOUT = "routing that adapts to traffic, round by round, in three networks (no paper's)"
-LIVE = False
 
 DPILLAR, BCUBE, FICONN = "DPillar", "BCube", "FiConn"
 # Of each its spec, the routing that adapts, and its single paths.
@@ -54,49 +51,41 @@ SETTLED = 0.01  # of the flows, that still move in a round
 LAST, STEADY = 5, 0.05  # rounds at the end, and by what share the throughput may change in them
 
 
-class Task(NamedTuple):
-    """One run."""
+@drawn
+def measure(
+    spec: str,
+    routing: str,
+    single_paths: str,
+    case: str,
+    rounds: int,
+    random: numpy.random.Generator,
+) -> Found:
+    """Let a group of servers send to another one, and look after each round.
 
-    network: str
-    routing: str
-    single: str
-    case: str
-    rounds: int
-    seed: int
-    run: int
-
-
-class Found(NamedTuple):
-    """After each round: throughput by that of single paths, and the share of flows that moved."""
-
-    throughput: list[float]
-    moved: list[float]
-    cut_off: float  # share of the flows that have no path in the end
-
-
-def measure(task: Task) -> Found:
-    """Let a group of servers send to another one, and look after each round."""
-    network = parse(task.network)
-    random = numpy.random.default_rng([task.seed, task.run])
-    broken = draw(network, random, servers=FAILED if task.case == FAILING else 0.0)
+    Returns after each round the throughput by that of single paths, and the share of flows that
+    moved; and which share of the flows has no path in the end.
+    """
+    network = parse(spec)
+    broken = draw(network, random, servers=FAILED if case == FAILING else 0.0)
     works = broken.works(network)
     sources, destinations = burst(network, random)
     alive = ~(broken.servers[sources] | broken.servers[destinations])
     ends = sources[alive], destinations[alive]
-    single = _total(network, around.routes(network, task.single, *ends, works, random))
-    times = Times(at_once=True, random_part=task.case != WITHOUT)
-    flows = adapting(network, task.routing, *ends, random, works, times)
-    found = Found([], [], 0.0)
+    single = _total(network, around.routes(network, single_paths, *ends, works, random))
+    times = Times(at_once=True, random_part=case != WITHOUT)
+    flows = adapting(network, routing, *ends, random, works, times)
+    throughput, moved = [], []
     before = _rows(flows.routes())
-    for _ in range(task.rounds):
+    for _ in range(rounds):
         flows.probe()
         now = flows.routes()
-        found.throughput.append(_total(network, now) / single)
+        throughput.append(_total(network, now) / single)
         rows = _rows(now, before.shape[1])
         before = numpy.pad(before, ((0, 0), (0, rows.shape[1] - before.shape[1])))
-        found.moved.append(float((rows != before).any(axis=1).mean()))
+        moved.append(float((rows != before).any(axis=1).mean()))
         before = rows
-    return found._replace(cut_off=float((numpy.diff(now.starts) == 0).mean()))
+    cut_off = float((numpy.diff(now.starts) == 0).mean())
+    return {"throughput": throughput, "moved": moved, "cut_off": cut_off}
 
 
 def burst(network: Topology, random: numpy.random.Generator) -> tuple[Ints, Ints]:
@@ -119,84 +108,79 @@ def _rows(routes: Routes, least: int = 0) -> Ints:
     return rows
 
 
-def reproduce(settings: Settings) -> Reproduction:
+@figure(
+    "adaptation",
+    "routing that adapts to traffic, round by round, in three networks (no paper's)",
+    "A burst, and routing that adapts to it",
+    "rounds of probes",
+    "throughput, by that of single paths",
+    log_y=True,
+)
+def adaptation(settings: Settings) -> Made:
     """Let flows of all three networks adapt."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
-    count = settings.repeats or (2 if settings.quick else RUNS)
+    count = repeats(settings, RUNS, 2)
     series = [(name, case) for name in networks for case in CASES[name]]
-    tasks = [
-        Task(*networks[name], case, rounds, settings.seed, run)
-        for name, case in series
-        for run in range(count)
-    ]
-    done = [Found(*one) for one in swept(settings, measure, tasks)]
-    runs = {
-        f"{name}{case}": done[i * count : (i + 1) * count] for i, (name, case) in enumerate(series)
-    }
+    cases = [(*networks[name], case, rounds) for name, case in series]
+    names = [f"{name}{case}" for name, case in series]
+    runs = dict(zip(names, draws(settings, measure, cases, count), strict=True))
     claims = _claims(runs, rounds)
+    curves = by_series(
+        of.point(name, i + 1, lambda run, i=i: run["throughput"][i])  # type: ignore[misc]
+        for name, of in runs.items()
+        if not name.endswith(FAILING)
+        for i in range(rounds)
+    )
     word, reasons = verdict(claims)
-    rows = (*(claim.row for claim in claims), *_others(runs, rounds))
-    return Reproduction(
-        name="adaptation",
-        title="A burst, and routing that adapts to it",
-        x_label="rounds of probes",
-        y_label="throughput, by that of single paths",
-        points=tuple(by_series(_curves(runs, rounds))),
-        rows=rows,
-        verdict=word,
-        reasons=(*reasons, *_reasons(runs, rounds)),
+    return Made(
+        curves,
+        rows=(*(claim.row for claim in claims), *_others(runs, rounds)),
+        judged=(word, [*reasons, *_reasons(runs)]),
         notes=_notes(networks, settings, count),
-        log_y=True,
     )
 
 
-def _curves(runs: dict[str, list[Found]], rounds: int) -> list[Point]:
-    return [
-        point(name, i + 1, [run.throughput[i] for run in found])
-        for name, found in runs.items()
-        if not name.endswith(FAILING)
-        for i in range(rounds)
-    ]
+def _last(what: str) -> Callable[[Found], float]:
+    return lambda run: float(run[what][-1])
 
 
-def _moved(
-    runs: dict[str, list[Found]], name: str, rounds: int, paper: float | None = None
-) -> Point:
-    values = [run.moved[-1] for run in runs[name]]
-    return point(f"{name}: flows that move, share", f"round {rounds}", values, paper)
+def _moved(runs: Runs, name: str, rounds: int, paper: float | None = None) -> Point:
+    what = f"{name}: flows that move, share", f"round {rounds}", _last("moved")
+    return runs.point(*what, paper)
 
 
-def _claims(runs: dict[str, list[Found]], rounds: int) -> list[Claim]:
+def _claims(runs: dict[str, Runs], rounds: int) -> list[Claim]:
     """Return what the papers say; none has a number, and 0 is what its words come to."""
-    changes = [run.throughput[-1] / run.throughput[-1 - LAST] - 1 for run in runs[FICONN]]
-    change = f"{FICONN}: change of the throughput, share"
+
+    def change(run: Found) -> float:
+        return float(run["throughput"][-1] / run["throughput"][-1 - LAST] - 1)
+
+    what = f"{FICONN}: change of the throughput, share", f"last {LAST} rounds", change
     return [
-        *(Claim(_moved(runs, name, rounds, 0.0), SETTLED) for name in (BCUBE, DPILLAR)),
-        Claim(point(change, f"last {LAST} rounds", changes, 0.0), STEADY),
+        *(Claim(_moved(runs[name], name, rounds, 0.0), SETTLED) for name in (BCUBE, DPILLAR)),
+        Claim(runs[FICONN].point(*what, 0.0), STEADY),
     ]
 
 
-def _others(runs: dict[str, list[Found]], rounds: int) -> list[Point]:
+def _others(runs: dict[str, Runs], rounds: int) -> list[Point]:
     """Return how each of them ends."""
-    told = []
-    for name, found in runs.items():
-        values = [run.throughput[-1] for run in found]
-        told.append(point(f"{name}: throughput", f"round {rounds}", values))
+    points, x = [], f"round {rounds}"
+    for name, of in runs.items():
+        points.append(of.point(f"{name}: throughput", x, _last("throughput")))
         if name not in (BCUBE, DPILLAR):  # which are claims
-            told.append(_moved(runs, name, rounds))
+            points.append(_moved(of, name, rounds))
         if name.endswith(FAILING):
-            cut_off = [run.cut_off for run in found]
-            told.append(point(f"{name}: flows cut off, share", f"round {rounds}", cut_off))
-    return told
+            points.append(of.point(f"{name}: flows cut off, share", x, "cut_off"))
+    return points
 
 
-def _reasons(runs: dict[str, list[Found]], rounds: int) -> list[str]:
+def _reasons(runs: dict[str, Runs]) -> list[str]:
     def moved(name: str) -> str:
-        return f"{_moved(runs, name, rounds).ours or 0.0:.1%}"
+        return f"{numpy.mean(runs[name].values(_last('moved'))):.1%}"
 
     def throughput(name: str) -> float:
-        return float(numpy.mean([run.throughput[-1] for run in runs[name]]))
+        return float(numpy.mean(runs[name].values(_last("throughput"))))
 
     return [
         *(
@@ -213,12 +197,12 @@ def _reasons(runs: dict[str, list[Found]], rounds: int) -> list[str]:
 def _notes(
     networks: dict[str, tuple[str, str, str]], settings: Settings, count: int
 ) -> tuple[str, ...]:
-    told = [
+    compared = [
         f"{name}: {spec} ({parse(spec).servers} servers), {routing} beside {single}"
         for name, (spec, routing, single) in networks.items()
     ]
     return (
-        "; ".join(told) + ".",
+        "; ".join(compared) + ".",
         f"All servers of one group, a {GROUPS}th in a row, send to all of another from the same "
         f"moment on. Mean of {count} draws and its 95 % confidence interval, seed {settings.seed}. "
         "Max-min fair rates over the paths after each round, beside those over the single paths.",

@@ -6,7 +6,7 @@ would take a server for dead that a busy processor only let wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from experiments.trials.plans.experiment import Experiment, System
 if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
+TREE = "tree"
 TIMEOUT_S = 150.0
 # What one flow carries, as seconds of a cable's time.
 SECONDS, QUICK_SECONDS = 0.3, 0.06
@@ -37,7 +38,7 @@ def measured(
         systems=systems,
         # Two processes of iperf3 for each flow would take the processors from the network.
         workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
-        repeats=settings.repeats or (1 if settings.quick else 2),
+        repeats=live.repeats(settings),
         seed=settings.seed,
     )
     done = live.run(settings, experiment)
@@ -53,8 +54,30 @@ def completion(done: Run, system: str, scale: live.Scale, paper: float | None = 
     )
 
 
-def maximum(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
+def maximum(done: Run, system: str, scale: live.Scale, paper: float) -> Point:
     """Return the largest total throughput, of a twentieth of the time."""
     curve = live.curves(done.of(system), scale, [system], points=20)
     most = max((point.ours or 0.0 for point in curve), default=None)
     return Point(system, "maximum, Gbit/s", most, paper)
+
+
+def ended(
+    done: Run,
+    system: str,
+    what: str,
+    belongs: Callable[[str, str], bool],
+    scale: live.Scale,
+    paper: float,
+) -> Point:
+    """Return when the last of the flows between such servers had ended."""
+    flows = done.of(system).flows
+    own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
+    ends = own.groupby("trial")
+    ideal = live.ideal_of(ends.ideal_end_s.max())
+    return live.spread(system, what, ends.end_s.max(), factor=scale.time, paper=paper, ideal=ideal)
+
+
+def speed_up(done: Run, papers_end_s: dict[str, float]) -> Point:
+    """Return how much sooner a network is done than the tree, the second of the two."""
+    network, tree = papers_end_s
+    return live.speed_up(done, network, tree, papers_end_s[tree] / papers_end_s[network])

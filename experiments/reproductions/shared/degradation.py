@@ -7,7 +7,7 @@ is shared equally (Guo 2009, section 3.6). Flows that failures cut off are not a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -18,80 +18,65 @@ from experiments.analysis.simulator import around
 from experiments.analysis.simulator.failures import draw
 from experiments.analysis.simulator.flows import all_to_all
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.sampled import point
-from experiments.reproductions.shared.sweep import swept
+from experiments.reproductions.shared.draws import Found, Runs, drawn, draws
 from topos.base.spec import parse
 
 SERVERS, SWITCHES = "servers", "switches"  # what fails
+BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"
+Networks = Mapping[str, tuple[str, str]]  # the spec and the routing, by what they are called
 
 
-class Task(NamedTuple):
-    """One run."""
+@drawn
+def measure(
+    spec: str, routing: str, kind: str, share: float, random: numpy.random.Generator
+) -> Found:
+    """Draw failures and send from all to all.
 
-    network: str
-    routing: str
-    kind: str
-    share: float
-    seed: int
-    run: int
-
-
-class Found(NamedTuple):
-    """What a run found."""
-
-    throughput: float  # ABT, in links
-    lost: float  # share of the flows between servers that work
-
-
-def measure(task: Task) -> Found:
-    """Draw failures, and send from all to all."""
-    network = parse(task.network)
-    random = numpy.random.default_rng([task.seed, task.run])
-    broken = draw(network, random, rack_servers=None, **{task.kind: task.share})
+    Returns the ABT in links, and which share of the flows between servers that work is lost.
+    """
+    network = parse(spec)
+    broken = draw(network, random, rack_servers=None, **{kind: share})
     ends = all_to_all(numpy.flatnonzero(~broken.servers))
     loads, flows = numpy.zeros(link_count(network)), 0
-    for routes in around.blocks(network, task.routing, *ends, broken.works(network), random):
+    for routes in around.blocks(network, routing, *ends, broken.works(network), random):
         loads += link_loads(routes, None, len(loads))
         flows += int(numpy.count_nonzero(numpy.diff(routes.starts)))
     # No flow is slower than those on the busiest link.
-    return Found(flows / loads.max() if flows else 0.0, 1 - flows / len(ends[0]))
+    return {"abt": flows / loads.max() if flows else 0.0, "lost": 1 - flows / len(ends[0])}
 
 
-class Runs(NamedTuple):
+class Failing(NamedTuple):
     """The runs of one network, with so many failures of one kind."""
 
     series: str
     kind: str
     share: float
-    found: list[Found]
+    runs: Runs
 
     def throughput(self, scale: float = 1.0) -> Point:
         """Return the mean ABT, times a scale, and its confidence interval."""
-        values = [one.throughput * scale for one in self.found]
-        return point(f"{self.series}, {self.kind}", self.share * 100, values, least=0.0)
+        return self._point("", lambda found: found["abt"] * scale)
 
     def lost(self) -> Point:
         """Return the share of flows that are cut off, in percent."""
-        values = [one.lost * 100 for one in self.found]
-        series = f"{self.series}, {self.kind}: flows cut off, %"
-        return point(series, self.share * 100, values, least=0.0)
+        return self._point(": flows cut off, %", lambda found: found["lost"] * 100)
+
+    def _point(self, what: str, value: Callable[[Found], float]) -> Point:
+        name = f"{self.series}, {self.kind}{what}"
+        return self.runs.point(name, self.share * 100, value, least=0.0)
 
 
 def measured(
     settings: Settings,
-    networks: Mapping[str, tuple[str, str]],
+    networks: Networks,
     shares: Sequence[float],
     runs: int,
     kinds: Sequence[str] = (SERVERS, SWITCHES),
-) -> list[Runs]:
-    """Return the runs of every network (its spec and routing, by series), kind and share."""
+) -> list[Failing]:
+    """Return the runs of every network, kind and share; kinds share those without failures."""
     cases = [(series, kind, share) for series in networks for kind in kinds for share in shares]
-    tasks = {case: _tasks(networks[case[0]], *case[1:], settings.seed, runs) for case in cases}
-    different = list(dict.fromkeys(task for some in tasks.values() for task in some))
-    found = dict(zip(different, swept(settings, measure, different), strict=True))
-    return [Runs(*case, [Found(*found[task]) for task in tasks[case]]) for case in cases]
-
-
-def _tasks(network: tuple[str, str], kind: str, share: float, seed: int, runs: int) -> list[Task]:
-    """Return the runs of one case; without failures the kinds have the same."""
-    return [Task(*network, kind if share else SERVERS, share, seed, run) for run in range(runs)]
+    drawn_cases = [
+        (*networks[series], kind if share else SERVERS, share) for series, kind, share in cases
+    ]
+    found = draws(settings, measure, drawn_cases, runs)
+    return [Failing(*case, of_case) for case, of_case in zip(cases, found, strict=True)]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared.figure import Made
 from experiments.trials.plans.experiment import Experiment, System
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ def _faithful_mbit(settings: Settings, system: System) -> float:
     from experiments.trials.trust.calibration import calibrated_rate
 
     return float(calibrated_rate(system, settings.say))
+
+
+def repeats(settings: Settings) -> int:
+    """Return how often each system is measured."""
+    return settings.repeats or (1 if settings.quick else 2)
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
@@ -148,7 +154,7 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
     ["DCell, completion, s: ours is 0.50 times the paper's; of what the routed paths can do ours
     reaches 0.96, the paper's 0.48"]
     """
-    told = []
+    sentences = []
     for row in rows:
         if row.paper and row.ours and not _is_near(row, NEAR):
             sentence = (
@@ -160,13 +166,19 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
                     f"; of what the routed paths can do ours reaches {ours:.2f}, "
                     f"the paper's {papers:.2f}"
                 )
-            told.append(sentence)
-    return told
+            sentences.append(sentence)
+    return sentences
 
 
 def _reached(value: float, ideal: float) -> float:
     """Return a value's share of its ideal, whichever of times and rates they are."""
     return min(value / ideal, ideal / value)
+
+
+def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
+    """Return the points, and a verdict on the rows: how near to the paper's they are."""
+    judged = verdict_of(rows), against_ideal(rows)
+    return Made(points, rows=rows, judged=judged, notes=notes(done, scale))
 
 
 def notes(done: Run, scale: Scale) -> list[str]:

@@ -1,31 +1,52 @@
-"""A paper's table that `pillarbox compare --tables` checks, as a figure made again."""
+"""The tables that `pillarbox compare --papers` checks, as figures made again.
+
+Most print formulas; each is evaluated for a small network or structure, which is measured.
+"""
 
 from __future__ import annotations
 
-from experiments.analysis.comparison.papers import Check, Table
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction
+from collections.abc import Callable
+
+from experiments.analysis.comparison import papers
+from experiments.analysis.comparison.checks import Check, Table
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point
+from experiments.reproductions.shared.figure import Made, figure
 
 EQUALS = " = "  # between a formula in print and its value
+BISECTION_S = 20.0  # for each exact bisection width; most take a moment
+TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
+    "bcube-table1": (
+        "speed-ups, throughput and wires of tree, fat-tree, DCell and BCube (Guo 2009)",
+        papers.bcube_1,
+    ),
+    "bcube-table2": (
+        "cost, power and wires of a container of 2048 servers (Guo 2009)",
+        papers.bcube_2,
+    ),
+    "dcell-table3": (
+        "DCell beside mesh, ring, torus, trees, hypercube, butterfly, de Bruijn (Guo 2008)",
+        papers.dcell_3,
+    ),
+    "dpillar-table1": (
+        "servers and cost of DPillars with four columns (Liao 2012)",
+        papers.dpillar_1,
+    ),
+    "dpillar-table2": (
+        "degree, cost, paths, bisection and size of five networks (Liao 2012)",
+        papers.dpillar_2,
+    ),
+}
 
 
-def printed(name: str, table: Table) -> Reproduction:
+def printed(table: Table) -> Made:
     """Return the table, each printed value beside ours."""
     differing = [check for check in table.checks if check.agrees is False]
     unchecked = [check.what for check in table.checks if check.agrees is None]
     notes = [f"Printed: {table.citation}."]
     if unchecked:
         notes.append(f"Not checked: {', '.join(unchecked)}.")
-    return Reproduction(
-        name=name,
-        title=table.title,
-        x_label="value",
-        y_label="",
-        points=tuple(map(_point, table.checks)),
-        verdict=DIFFERS if differing else AGREES,
-        reasons=tuple(map(_reason, differing)),
-        notes=tuple(notes),
-        kind="table",
-    )
+    judged = DIFFERS if differing else AGREES, [*map(_reason, differing)]
+    return Made(map(_point, table.checks), judged=judged, notes=notes, title=table.title)
 
 
 def _point(check: Check) -> Point:
@@ -47,3 +68,11 @@ def _point(check: Check) -> Point:
 def _reason(check: Check) -> str:
     why = f": {check.reason}" if check.reason else ""
     return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}."
+
+
+def _registered(name: str, about: str, table: Callable[[float], Table]) -> None:
+    figure(name, about, name, "value", kind="table")(lambda _: printed(table(BISECTION_S)))
+
+
+for _name, (_about, _table) in TABLES.items():
+    _registered(_name, _about, _table)

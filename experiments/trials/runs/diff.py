@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.text import columns
 from experiments.trials.runs.statistics import Comparison, Estimate, compare_runs, estimate
 from experiments.trials.runs.summary import (
     COMPLETION,
@@ -14,7 +15,6 @@ from experiments.trials.runs.summary import (
     Measure,
     main_measure,
     sentences,
-    table,
     value_and_interval,
     values,
 )
@@ -177,7 +177,7 @@ def _table(results: tuple[Result, ...]) -> str:
         doubt = "" if one.ratio.differs or not interval else "no difference shown"
         values = [three_figures(end.value * one.measure.scale) for end in (first, second)]
         rows.append([f"{one.system}: {title}", *values, value, f"{interval} {doubt}".strip()])
-    return "\n".join(table(rows))
+    return columns(rows, range(1, len(rows[0])))
 
 
 def _shown(value: Any) -> str:

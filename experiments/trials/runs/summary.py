@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.text import columns
 from experiments.traffic.flows import COMPLETED, FAILED
 from experiments.trials.runs.statistics import Comparison, Estimate, compare, estimate, paired
 from experiments.trials.trust import twice
@@ -182,7 +183,7 @@ def text_of(run: Run) -> str:
             rows.append(["", "", *(interval for _, interval in estimates)])
     several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
     blocks = [
-        "\n".join([*table(rows), *([INTERVALS] if several else ())]),
+        "\n".join([columns(rows, range(1, len(rows[0]))), *([INTERVALS] if several else ())]),
         sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
@@ -246,15 +247,3 @@ def sentences(lines: Iterable[str]) -> str:
     """Return each sentence as lines that fit the terminal, all but the first indented."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
-
-
-def table(rows: list[list[str]]) -> list[str]:
-    """Return rows as lines, whose first column is to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.ljust(width) if at == 0 else text.rjust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -19,16 +19,15 @@ from experiments.reproductions.ours.adaptation import (
     FAILING,
     FICONN,
     WITHOUT,
-    Task,
     measure,
 )
-from experiments.reproductions.shared.sampled import find
+from experiments.reproductions.shared.figure import find
 from topos.base.errors import PillarboxError
 
 
 def test_the_random_part_lets_flows_settle(tmp_path: Path) -> None:
     quick = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)
-    found = adaptation.reproduce(quick)
+    found = adaptation.adaptation.reproduce(quick)
     drawn = {point.series for point in found.points}
     assert drawn == {DPILLAR, DPILLAR + WITHOUT, BCUBE, BCUBE + WITHOUT, FICONN}
     last = f"round {adaptation.QUICK_ROUNDS}"
@@ -48,11 +47,11 @@ def test_the_random_part_lets_flows_settle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_run_is_its_seeds(name: str) -> None:
-    task = Task(*adaptation.QUICK_NETWORKS[name], FAILING, 2, 1, 0)
-    first, again, other = map(measure, (task, task, task._replace(run=1)))
+    case = *adaptation.QUICK_NETWORKS[name], FAILING, 2, 1
+    first, again, other = (measure((*case, run)) for run in (0, 0, 1))
     assert first == again != other
-    assert first.cut_off < 0.05
-    assert len(first.moved) == 2
+    assert first["cut_off"] < 0.05
+    assert len(first["moved"]) == 2
 
 
 def test_a_burst_is_from_one_group_to_another() -> None:

@@ -7,13 +7,9 @@ import pytest
 
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
 from experiments.reproductions import figure
-from experiments.reproductions.dcell import fig7 as dcell_fig7
-from experiments.reproductions.dcell import fig8 as dcell_fig8
-from experiments.reproductions.dcell import fig9 as dcell_fig9
-from experiments.reproductions.dcell import table1 as dcell_table1
-from experiments.reproductions.dcell import table2 as dcell_table2
-from experiments.reproductions.shared import dcell_failures
-from experiments.reproductions.shared.sampled import Claim, find, verdict, with_paper
+from experiments.reproductions.dcell import failures
+from experiments.reproductions.dcell import lengths as dcell_table1
+from experiments.reproductions.shared.figure import Claim, Figure, find, verdict, with_paper
 from topos.dcell import DCell
 
 
@@ -24,40 +20,40 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dcell_failures, "NETWORKS", {"n = 4": "dcell,4,2"})
-    monkeypatch.setattr(dcell_failures, "DESTINATIONS", 50)
+    monkeypatch.setattr(failures, "NETWORKS", {"n = 4": "dcell,4,2"})
+    monkeypatch.setattr(failures, "DESTINATIONS", 50)
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("module", [dcell_fig7, dcell_fig8])
-def test_no_routing_loses_less_than_shortest_paths(module: object, settings: Settings) -> None:
-    found = module.reproduce(settings)  # type: ignore[attr-defined]
-    for percent in dcell_failures.QUICK_PERCENT:
+@pytest.mark.parametrize("one", [failures.fig7, failures.fig8])
+def test_no_routing_loses_less_than_shortest_paths(one: Figure, settings: Settings) -> None:
+    found = one.reproduce(settings)
+    for percent in failures.QUICK_PERCENT:
         spf, dfr, few = (
             find(found.points, series, percent).ours or 0.0
             for series in ("SPF, n = 4", "DFR, n = 4", "DFR, n = 4, retries 5")
         )
         assert spf <= dfr + 0.3  # percent: DFR's destinations are a sample
         assert dfr <= few
-        if module is dcell_fig7:  # a failed destination is a path failure
+        if one is failures.fig7:  # a failed destination is a path failure
             assert spf == pytest.approx(percent, abs=1.0)
     assert {row.series for row in found.rows} >= {"SPF, n = 4", "DFR above SPF, n = 4"}
 
 
 @pytest.mark.usefixtures("small")
 def test_a_second_network_is_compared_with_the_first(settings: Settings) -> None:
-    dcell_failures.NETWORKS["n = 5"] = "dcell,5,2"
+    failures.NETWORKS["n = 5"] = "dcell,5,2"
     whole = replace(settings, quick=False, repeats=1)
-    found = dcell_fig7.reproduce(whole)
-    assert {point.x for point in found.points} == set(dcell_failures.PERCENT)
+    found = failures.fig7.reproduce(whole)
+    assert {point.x for point in found.points} == set(failures.PERCENT)
     assert found.rows[-1].series == "DFR, n = 5 above n = 4"
 
 
 def test_table_2_has_a_value_of_the_paper_in_every_row(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dcell_table2, "NETWORK", "dcell,4,2")
-    found = dcell_table2.reproduce(settings)
+    monkeypatch.setattr(failures, "TABLE2_NETWORK", "dcell,4,2")
+    found = failures.table2.reproduce(settings)
     assert len(found.points) == 31
     assert all(point.paper for point in found.points)
     assert find(found.points, "link failures, DFR", 8).paper == 13.73
@@ -71,10 +67,10 @@ def test_table_2_has_a_value_of_the_paper_in_every_row(
 def test_table_1_agrees_for_every_pair(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     papers = {spec: row for spec, row in dcell_table1.PAPERS.items() if spec.endswith(",2")}
     monkeypatch.setattr(dcell_table1, "PAPERS", papers)
-    found = dcell_table1.reproduce(settings)
+    found = dcell_table1.table1.reproduce(settings)
     assert (found.verdict, len(found.points)) == (AGREES, 12)
     monkeypatch.setitem(papers, "dcell,4,2", (4.87, 1.27, 5.20, 1.42))
-    assert dcell_table1.reproduce(settings).reasons == (
+    assert dcell_table1.table1.reproduce(settings).reasons == (
         "dcell,4,2, DCellRouting, mean: ours is 5.162, the paper's 5.2 (tolerance 0.02).",
     )
 
@@ -85,9 +81,9 @@ def test_a_sample_of_sources_is_enough_for_dcell_routing(
     monkeypatch.setattr(dcell_table1, "PAPERS", {"dcell,5,2": (5.22, 1.23, 5.50, 1.33)})
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 0)
     monkeypatch.setattr(dcell_table1, "TASK_SOURCES", {"shortest": 8, "DCellRouting": 3})
-    some = dcell_table1.reproduce(settings)
+    some = dcell_table1.table1.reproduce(settings)
     monkeypatch.setattr(dcell_table1, "MOST_PAIRS", 10**6)
-    every = dcell_table1.reproduce(settings)
+    every = dcell_table1.table1.reproduce(settings)
     for column in dcell_table1.COLUMNS[2:]:
         ours = (find(one.points, "dcell,5,2", column).ours for one in (some, every))
         assert next(ours) == pytest.approx(next(ours), abs=1e-9)
@@ -101,12 +97,12 @@ def test_a_sample_of_sources_is_enough_for_dcell_routing(
 def test_partial_networks_hold_whole_racks_and_fail_by_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dcell_fig9, "QUICK_NETWORK", "dcell,2,3")
+    monkeypatch.setattr(failures, "FIG9_QUICK_NETWORK", "dcell,2,3")
     whole = DCell(2, 3)
-    assert dcell_fig9._partial(whole, 10) == "dcell,2,3,servers=180"
-    assert dcell_fig9._partial(whole, 100) == "dcell,2,3"
-    found = dcell_fig9.reproduce(settings)
-    assert {point.x for point in found.points} == set(dcell_fig9.QUICK_DEPLOYED)
+    assert failures.partial(whole, 10) == "dcell,2,3,servers=180"
+    assert failures.partial(whole, 100) == "dcell,2,3"
+    found = failures.fig9.reproduce(settings)
+    assert {point.x for point in found.points} == set(failures.QUICK_DEPLOYED)
     assert find(found.points, "SPF, nodes", 100).ours == pytest.approx(5, abs=0.5)
     assert [(row.series, row.x, row.paper) for row in found.rows[:2]] == [
         ("DFR, nodes", "most", 6.0),

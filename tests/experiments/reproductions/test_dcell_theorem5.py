@@ -10,7 +10,7 @@ import pytest
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Settings
 from experiments.reproductions.dcell import theorem5 as dcell_theorem5
 from experiments.reproductions.dcell.theorem5 import Found, Task, measure
-from experiments.reproductions.shared.sampled import find
+from experiments.reproductions.shared.figure import find
 from topos.dcell import DCell
 
 
@@ -41,7 +41,7 @@ def test_a_sample_of_senders_has_the_mean() -> None:
 
 def test_the_bound_holds_where_the_paper_says_so(tmp_path: Path) -> None:
     settings = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)
-    found = dcell_theorem5.reproduce(settings)
+    found = dcell_theorem5.theorem5.reproduce(settings)
     assert found.verdict == AGREES
     last = find(found.rows, "dcell,4,2", "level 2")
     assert (last.ours, last.paper) == (20**2, 420)
@@ -57,7 +57,7 @@ def test_a_link_with_as_many_flows_as_the_bound_differs(
     monkeypatch.setattr(dcell_theorem5, "QUICK_NETWORKS", {"dcell,2,1": 0})
     monkeypatch.setattr(dcell_theorem5, "swept", lambda *_: [full])
     settings = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)
-    found = dcell_theorem5.reproduce(settings)
+    found = dcell_theorem5.theorem5.reproduce(settings)
     assert found.verdict == DIFFERS
     assert [reason.partition(":")[0] for reason in found.reasons] == [
         "dcell,2,1, level 0",

@@ -9,14 +9,12 @@ import numpy
 import pytest
 
 from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
-from experiments.reproductions.bcube import fig8 as bcube_fig8
-from experiments.reproductions.bcube import table1 as bcube_table1
-from experiments.reproductions.bcube import table2 as bcube_table2
-from experiments.reproductions.ours import six_degradation
-from experiments.reproductions.ours import six_equal_cost as equal_cost
-from experiments.reproductions.shared import degradation, six
-from experiments.reproductions.shared.degradation import SERVERS, SWITCHES, Found, Task, measure
-from experiments.reproductions.shared.sampled import Claim, find
+from experiments.reproductions import figure
+from experiments.reproductions.bcube import degradation as bcube_fig8
+from experiments.reproductions.ours import six
+from experiments.reproductions.shared import degradation
+from experiments.reproductions.shared.degradation import SERVERS, SWITCHES, measure
+from experiments.reproductions.shared.figure import Claim, find
 
 
 def settings_in(folder: Path) -> Settings:
@@ -25,16 +23,16 @@ def settings_in(folder: Path) -> Settings:
 
 def test_throughput_is_that_of_the_busiest_link() -> None:
     # Guo 2009, Theorem 6, holds for one order of digits; on random paths of the set it is less.
-    found = measure(Task("bcube,4,2", "bcube", SERVERS, 0.0, 1, 0))
-    assert found == Found(pytest.approx(4 / 3 * 63), 0.0)
-    assert measure(Task("bcube,4,2", "bsr", SERVERS, 0.0, 1, 0)).throughput < found.throughput
+    found = measure(("bcube,4,2", "bcube", SERVERS, 0.0, 1, 0))
+    assert found == {"abt": pytest.approx(4 / 3 * 63), "lost": 0.0}
+    assert measure(("bcube,4,2", "bsr", SERVERS, 0.0, 1, 0))["abt"] < found["abt"]
 
 
 def test_flows_that_are_cut_off_are_counted_apart() -> None:
     # Of four leaves one fails: the others' servers still have 12 x 11 flows of 16 x 15.
-    found = measure(Task("tree,4,4", "bridge", SWITCHES, 0.2, 1, 0))
+    found = measure(("tree,4,4", "bridge", SWITCHES, 0.2, 1, 0))
     whole, left = 16 * 15, 12 * 11
-    assert found.lost in (1.0, pytest.approx(1 - left / whole))  # 1 if it is the root
+    assert found["lost"] in (1.0, pytest.approx(1 - left / whole))  # 1 if it is the root
 
 
 def test_no_failures_are_the_same_for_both_kinds(tmp_path: Path) -> None:
@@ -44,18 +42,16 @@ def test_no_failures_are_the_same_for_both_kinds(tmp_path: Path) -> None:
         *((SERVERS, share) for share in (0.0, 0.2)),
         *((SWITCHES, share) for share in (0.0, 0.2)),
     ]
-    assert runs[0].found == runs[2].found
-    assert runs[1].found != runs[3].found
+    assert runs[0].runs == runs[2].runs
+    assert runs[1].runs != runs[3].runs
     assert len(list(tmp_path.rglob("*.json"))) == 6  # tasks
-    assert runs[3].throughput(2.0).ours == pytest.approx(
-        2 * numpy.mean([one.throughput for one in runs[3].found])
-    )
+    assert runs[3].throughput(2.0).ours == pytest.approx(2 * numpy.mean(runs[3].runs.values("abt")))
 
 
 def claims(ours: float, plain: float, whole: float = 2006.0) -> list[Claim]:
-    at = f"{bcube_fig8.BCUBE}, {SWITCHES}", f"{bcube_fig8.PLAIN}, {SWITCHES}"
+    at = f"{degradation.BCUBE}, {SWITCHES}", f"{bcube_fig8.PLAIN}, {SWITCHES}"
     return [
-        Claim(Point(f"{bcube_fig8.BCUBE}, {SERVERS}", 0.0, whole, 2006.0), 60.0),
+        Claim(Point(f"{degradation.BCUBE}, {SERVERS}", 0.0, whole, 2006.0), 60.0),
         Claim(Point(at[0], 20.0, ours, 765.0), 153.0),
         Claim(Point(at[1], 20.0, plain, 765.0), 153.0),
     ]
@@ -71,14 +67,14 @@ def claims(ours: float, plain: float, whole: float = 2006.0) -> list[Claim]:
     ],
 )
 def test_the_verdict_on_fig_8(found: list[Claim], word: str) -> None:
-    got, reasons = bcube_fig8._verdict(found)
+    got, reasons = bcube_fig8.judged(found)
     assert got == word
-    assert (bcube_fig8._WHY in reasons) == (word == AMBIGUOUS)
+    assert (bcube_fig8.WHY in reasons) == (word == AMBIGUOUS)
 
 
 def test_six_networks_side_by_side(tmp_path: Path) -> None:
-    found = six_degradation.reproduce(replace(settings_in(tmp_path), repeats=1))
-    assert len(found.points) == 6 * len(six_degradation.SHARES)
+    found = six.degradation.reproduce(replace(settings_in(tmp_path), repeats=1))
+    assert len(found.points) == 6 * len(six.SHARES)
     assert all(0 <= (one.ours or 0) <= 4 for one in found.points)
     assert found.verdict in (AGREES, DIFFERS)
     assert sum("per 1000 $" in row.series for row in found.rows) == 18
@@ -86,9 +82,9 @@ def test_six_networks_side_by_side(tmp_path: Path) -> None:
 
 
 def test_networks_of_the_same_price_are_within_what_is_said() -> None:
-    for name in equal_cost.NETWORKS:
-        usd = six.cost_usd(equal_cost.NETWORKS, name)
-        assert usd == pytest.approx(equal_cost.BUDGET_USD, rel=equal_cost.OFF), name
+    for name in six.SAME_PRICE:
+        usd = six.cost_usd(six.SAME_PRICE, name)
+        assert usd == pytest.approx(six.BUDGET_USD, rel=six.OFF), name
 
 
 def test_what_a_thousand_dollars_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +93,8 @@ def test_what_a_thousand_dollars_carry(tmp_path: Path, monkeypatch: pytest.Monke
         six.BCUBE: ("bcube,4,1", "bsr"),
         six.FATTREE: ("fattree,4", "any"),
     }
-    monkeypatch.setattr(equal_cost, "NETWORKS", small)
-    found = equal_cost.reproduce(settings_in(tmp_path))
+    monkeypatch.setattr(six, "SAME_PRICE", small)
+    found = six.equal_cost.reproduce(settings_in(tmp_path))
     # 8 switches at 50 $, 32 cables at 1 $ and no cards: two ports are on board.
     assert find(found.rows, six.BCUBE, "price, $").ours == 432
     server, dollars = (
@@ -117,7 +113,7 @@ def test_ahead_is_ahead_of_both(bcube: float, ahead: bool) -> None:
 
 
 def test_tables_differ_where_the_paper_is_known_to(tmp_path: Path) -> None:
-    first, second = (m.reproduce(settings_in(tmp_path)) for m in (bcube_table1, bcube_table2))
+    first, second = (figure(f"bcube-table{i}").reproduce(settings_in(tmp_path)) for i in (1, 2))
     assert [reason.partition(":")[0] for reason in first.reasons] == [
         "tree,8,8 all-to-all (ABT)",
         "fattree,8 wires",

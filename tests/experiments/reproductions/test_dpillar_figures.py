@@ -9,7 +9,7 @@ import pytest
 
 import topos
 from experiments import reproductions
-from experiments.analysis.comparison.papers import Check, Table
+from experiments.analysis.comparison.checks import Check, Table
 from experiments.analysis.simulator.flows import random_flows
 from experiments.reporting.reproduced.result import (
     AGREES,
@@ -18,9 +18,10 @@ from experiments.reporting.reproduced.result import (
     Reproduction,
     Settings,
 )
-from experiments.reproductions.dpillar import fig8 as dpillar_fig8
-from experiments.reproductions.dpillar import fig13 as dpillar_fig13
-from experiments.reproductions.shared import dpillar_load, dpillar_paths, printed
+from experiments.reproductions.dpillar import lengths, loads, paths
+from experiments.reproductions.shared import printed
+from experiments.reproductions.shared.draws import Runs
+from experiments.reproductions.shared.figure import FIGURES
 from hosts.dpillar.paths import mp_paths, sp_path
 from topos.dpillar import CLOCKWISE, DPillar
 
@@ -67,7 +68,7 @@ def printed_paths(dpillar: DPillar, source: int, destination: int) -> list[int]:
 def test_hops_as_printed(spec: str) -> None:
     dpillar = topos.parse(spec)
     sources, destinations = random_flows(dpillar.servers, 50, numpy.random.default_rng(7))
-    found = dpillar_fig8.printed_hops(dpillar, sources, destinations)
+    found = lengths.printed_hops(dpillar, sources, destinations)
     ends = zip(sources.tolist(), destinations.tolist(), strict=True)
     assert found.tolist() == [printed_paths(dpillar, *pair) for pair in ends]
 
@@ -77,62 +78,61 @@ def test_a_run_without_failures_has_the_routers_lengths() -> None:
     servers = range(dpillar.servers)
     pairs = [(s, d) for s in servers for d in servers if s != d]
     expected = numpy.mean([len(sp_path(dpillar, *pair, CLOCKWISE)) for pair in pairs])
-    paths = [mp_paths(dpillar, *pair, CLOCKWISE) for pair in pairs]
-    found = dpillar_paths.measure(dpillar_paths.Task(dpillar.spec, 0, 0, 1, 0))
-    assert found.sp_hops == pytest.approx(expected, abs=0.05)
-    assert found.mp_available == pytest.approx(numpy.mean([*map(len, paths)]), abs=0.05)
-    of_pair = [numpy.mean([len(path) for path in of_pair]) for of_pair in paths]
-    assert found.mp_hops == pytest.approx(numpy.mean(of_pair), abs=0.05)
-    assert (found.sp_lost, found.mp_lost, found.both_lost, found.cut_off) == (0, 0, 0, 0)
+    sets = [mp_paths(dpillar, *pair, CLOCKWISE) for pair in pairs]
+    found = paths.measure((dpillar.spec, 0, 0, 1, 0))
+    assert found["sp_hops"] == pytest.approx(expected, abs=0.05)
+    assert found["mp_available"] == pytest.approx(numpy.mean([*map(len, sets)]), abs=0.05)
+    of_pair = [numpy.mean([len(path) for path in of_pair]) for of_pair in sets]
+    assert found["mp_hops"] == pytest.approx(numpy.mean(of_pair), abs=0.05)
+    assert [found[what] for what in paths.SERIES.values()] == [0, 0, 0, 0]
 
 
 def test_failures_cost_more_the_fewer_paths_there_are() -> None:
-    found = dpillar_paths.measure(dpillar_paths.Task("dpillar,8,3", 20, 10, 1, 0))
-    assert 0 < found.cut_off < found.both_lost < found.mp_lost < found.sp_lost < 1
-    everything = dpillar_paths.measure(dpillar_paths.Task("dpillar,4,2", 0, 4, 1, 0))
-    assert everything.sp_hops is None and everything.mp_available == 0
-    assert everything.both_lost == everything.cut_off == 1
+    found = paths.measure(("dpillar,8,3", 20, 10, 1, 0))
+    lost = [found[what] for what in paths.SERIES.values()]
+    assert [100, *lost, 0] == sorted({100, *lost, 0}, reverse=True)
+    everything = paths.measure(("dpillar,4,2", 0, 4, 1, 0))
+    assert everything["sp_hops"] is None and everything["mp_available"] == 0
+    assert everything["both_lost"] == everything["cut_off"] == 100
 
 
 def test_what_is_too_large_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dpillar_paths, "MOST_CUT_OFF", 10)
-    task = dpillar_paths.Task("dpillar,8,2", 0, 2, 1, 0)
-    assert dpillar_paths.measure(task).cut_off is None
-    (run,) = [dpillar_paths.Runs(task, [dpillar_paths.measure(task)])]
-    assert dpillar_paths.failing([run], [2])[-1].ours is None
+    monkeypatch.setattr(paths, "MOST_CUT_OFF", 10)
+    found = paths.measure(("dpillar,8,2", 0, 2, 1, 0))
+    assert found["cut_off"] is None
+    assert paths.failing([Runs((), [found])], [2])[-1].ours is None
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    task = dpillar_paths.Task("dpillar,6,2", 2, 1, 1, 0)
-    assert dpillar_paths.measure(task) == dpillar_paths.measure(task)
-    assert dpillar_paths.measure(task) != dpillar_paths.measure(task._replace(run=1))
+    *case, run = "dpillar,6,2", 2, 1, 1, 0
+    assert paths.measure((*case, run)) == paths.measure((*case, run))
+    assert paths.measure((*case, run)) != paths.measure((*case, run + 1))
 
 
 # -- loads ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("routing", dpillar_load.ROUTINGS.values())
+@pytest.mark.parametrize("routing", loads.ROUTINGS.values())
 def test_loads_are_of_all_servers_and_flows(routing: str) -> None:
-    task = dpillar_load.Task("dpillar,8,2", routing, 0.5, 1, 0)
-    servers = dpillar_load.measure(task)
+    servers = loads.measure(("dpillar,8,2", routing, 0.5, 1, 0))
     assert sum(servers) == 32
     flows = 16 * 15
-    assert 0 < dpillar_load.mean(servers) * 32 < flows * 4  # at most 2k hops over others
-    halves = dpillar_load.measure(task._replace(share=dpillar_load.HALVES))
+    assert 0 < loads.mean(servers) * 32 < flows * 4  # at most 2k hops over others
+    halves = loads.measure(("dpillar,8,2", routing, loads.HALVES, 1, 0))
     assert sum(halves) == 32
-    assert 0 < dpillar_load.mean(halves) * 32 <= 16 * 4
+    assert 0 < loads.mean(halves) * 32 <= 16 * 4
 
 
 def test_fig_13_sees_a_difference(settings: Settings) -> None:
     def found(most: int) -> Reproduction:
         of_network = {"dpillar,16,3": [900, 600], "dpillar,24,3": [2600, 2000]}
         runs = {
-            (spec, pattern, routing): [[*servers, *[0] * (most - 2), 1]]
+            (spec, pattern, routing): Runs((), [[*servers, *[0] * (most - 2), 1]])
             for spec, servers in of_network.items()
-            for pattern in dpillar_fig13.PATTERNS
-            for routing in dpillar_fig13.ROUTINGS
+            for pattern in loads.PATTERNS
+            for routing in loads.ROUTINGS
         }
-        return dpillar_fig13.reproduced(settings, runs)
+        return loads.fig13.of(loads.made_13(settings, runs))
 
     assert "flows of the most loaded: ours is 20, the paper's at most 11" in found(20).reasons[1]
     assert not any("most loaded" in reason for reason in found(12).reasons)
@@ -167,7 +167,7 @@ def test_verdicts(name: str, verdict: str, settings: Settings) -> None:
 
 def test_what_no_routing_reaches_is_less_than_what_mp_loses(settings: Settings) -> None:
     found = reproductions.figure("dpillar-fig12").reproduce(settings)
-    ours = [value(found, series, 20) for series in dpillar_paths.SERIES]
+    ours = [value(found, series, 20) for series in paths.SERIES]
     assert ours == sorted(ours, reverse=True)
     assert "No routing reaches" in found.reasons[-1]
 
@@ -175,12 +175,15 @@ def test_what_no_routing_reaches_is_less_than_what_mp_loses(settings: Settings) 
 def test_fig_8_agrees_only_if_the_paths_are_that_long(settings: Settings) -> None:
     def found(repaired: float) -> Reproduction:
         hops = {"SP": 0.8 * 5, "MP, as printed": 0.75 * 7, "MP, repaired": repaired * 7}
-        return dpillar_fig8.reproduced(settings, {3: [hops]})
+        return of({3: Runs((), [hops])})
+
+    def of(runs: dict[int, Runs]) -> Reproduction:
+        return lengths.fig8.of(lengths.made(settings, runs))
 
     assert found(0.75).verdict == AGREES
     assert found(0.6).verdict == AMBIGUOUS
     longer = {"SP": 1.0, "MP, as printed": 0.75 * 7, "MP, repaired": 5.0}
-    assert dpillar_fig8.reproduced(settings, {3: [longer]}).verdict == DIFFERS
+    assert of({3: Runs((), [longer])}).verdict == DIFFERS
 
 
 def test_a_printed_table_differs_where_a_check_does() -> None:
@@ -190,9 +193,10 @@ def test_a_printed_table_differs_where_a_check_does() -> None:
         Check("bcube,4,1 bisection", "N / 2 = 8", None, None),
         Check("bcube,4,1 diameter", "O(k)", 2, None),
     ]
-    found = printed.printed("a-table", Table("A table", "Nobody 2000", checks))
+    figure = FIGURES["bcube-table1"]
+    found = figure.of(printed.printed(Table("A table", "Nobody 2000", checks)))
     assert found.verdict == DIFFERS
     assert found.reasons == ("bcube,4,1 cables: ours is 31, in print 32: one is missing.",)
     assert [point.paper for point in found.points] == [16, 32, 8, None]
     assert "bcube,4,1 bisection" in found.notes[1]
-    assert printed.printed("a-table", Table("", "", checks[:1])).verdict == AGREES
+    assert figure.of(printed.printed(Table("", "", checks[:1]))).verdict == AGREES

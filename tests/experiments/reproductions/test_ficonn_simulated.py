@@ -7,14 +7,9 @@ import pytest
 
 import topos
 from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
-from experiments.reproductions.ficonn import fig4 as ficonn_fig4
-from experiments.reproductions.ficonn import fig6 as ficonn_fig6
-from experiments.reproductions.ficonn import fig7 as ficonn_fig7
-from experiments.reproductions.ficonn import fig8 as ficonn_fig8
-from experiments.reproductions.ficonn import fig9 as ficonn_fig9
-from experiments.reproductions.shared import ficonn_flows
-from experiments.reproductions.shared.ficonn_flows import PRINTED, TAR, TOR, Run, Sample
-from experiments.reproductions.shared.sampled import Claim, find
+from experiments.reproductions.ficonn import flows, size
+from experiments.reproductions.ficonn.flows import PRINTED, TAR, TOR, Run, Sample
+from experiments.reproductions.shared.figure import Claim, Figure, find
 from topos.ficonn import FiConn
 
 SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
@@ -22,12 +17,12 @@ SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(ficonn_flows, "NETWORK", SMALL.spec)
+    monkeypatch.setattr(flows, "NETWORK", SMALL.spec)
     return Settings(tmp_path, workers=1, quick=True, repeats=2, say=lambda _: None)
 
 
 def test_fig_4_counts_and_grows_along_a_line(settings: Settings) -> None:
-    found = ficonn_fig4.reproduce(settings)
+    found = size.fig4.reproduce(settings)
     assert found.verdict == AGREES
     assert [row.ours for row in found.rows[:2]] == [361_200, 3_553_776]
     assert find(found.points, "n = 16", 0).ours == pytest.approx(numpy.log10(numpy.log10(16)))
@@ -37,9 +32,9 @@ def test_fig_4_counts_and_grows_along_a_line(settings: Settings) -> None:
 
 def test_traffic_is_the_papers() -> None:
     random = numpy.random.default_rng(1)
-    sources, destinations = ficonn_flows.random_traffic(SMALL, random)
+    sources, destinations = flows.random_traffic(SMALL, random)
     assert sorted([*sources, *destinations]) == list(range(SMALL.servers))
-    sources, destinations = ficonn_flows.burst_traffic(SMALL, random)
+    sources, destinations = flows.burst_traffic(SMALL, random)
     assert len(set(zip(sources.tolist(), destinations.tolist(), strict=True))) == 40 * 40
     ends = [numpy.unique(end // 40) for end in (sources, destinations)]
     assert [len(members) for members in ends] == [1, 1]
@@ -47,7 +42,7 @@ def test_traffic_is_the_papers() -> None:
 
 
 def test_a_burst_by_tor_has_one_link_and_by_tar_those_of_its_ficonn_1(settings: Settings) -> None:
-    found = ficonn_fig8.reproduce(settings)
+    found = flows.fig8.reproduce(settings)
     times = [point.x for point in found.points if point.series == TOR]
     assert times == [30, 60, 90, 120]
     for x in times:
@@ -58,9 +53,9 @@ def test_a_burst_by_tor_has_one_link_and_by_tar_those_of_its_ficonn_1(settings: 
     assert found.verdict == DIFFERS  # nobody reaches 99.5 in so small a network
 
 
-@pytest.mark.parametrize("module", [ficonn_fig7, ficonn_fig9])
-def test_paths_of_tar_are_longer(module: object, settings: Settings) -> None:
-    found = module.reproduce(settings)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("one", [flows.fig7, flows.fig9])
+def test_paths_of_tar_are_longer(one: Figure, settings: Settings) -> None:
+    found = one.reproduce(settings)
     tor, tar, printed = (find(found.points, name, 120).ours for name in (TOR, TAR, PRINTED))
     assert tor and tar and printed
     assert tor < printed < tar  # counters that only grow let fewer flows bypass
@@ -70,7 +65,7 @@ def test_paths_of_tar_are_longer(module: object, settings: Settings) -> None:
 
 
 def test_random_traffic_goes_better_by_tor(settings: Settings) -> None:
-    found = ficonn_fig6.reproduce(settings)
+    found = flows.fig6.reproduce(settings)
     tor, tar = (find(found.points, name, 30).ours for name in (TOR, TAR))
     assert tor and tar and tar < tor <= SMALL.servers / 2
     ahead = find(found.rows, f"TOR ahead, %, {TAR}", "after 30 s")
@@ -80,10 +75,10 @@ def test_random_traffic_goes_better_by_tor(settings: Settings) -> None:
 def test_what_holds_only_as_printed_is_ambiguous() -> None:
     def claims(tar: float, printed: float) -> tuple[str, int]:
         values = {TAR: tar, PRINTED: printed}
-        word, reasons, rows = ficonn_flows.judged(
+        both, (word, reasons) = flows.judged(
             lambda routing: [Claim(Point(f"x, {routing}", "steady", values[routing], 1.0), 0.1)]
         )
-        assert len(rows) == 2
+        assert len(both) == 2
         return word, len(reasons)
 
     assert claims(1.0, 2.0) == (AGREES, 0)
@@ -98,6 +93,6 @@ def test_steady_is_the_mean_of_the_last_rounds() -> None:
     def value(tor: Sample, tar: Sample) -> float:
         return tor.hops - tar.hops
 
-    first, steady = (ficonn_flows.after([run], "x", value, TAR, at, 0.0) for at in (True, False))
+    first, steady = (flows.after([run], "x", value, TAR, at, 0.0) for at in (True, False))
     assert (first.ours, steady.ours) == (1.0, 8.0)
-    assert topos.parse(ficonn_flows.NETWORK).servers == 74_528
+    assert topos.parse(flows.NETWORK).servers == 74_528

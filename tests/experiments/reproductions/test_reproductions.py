@@ -13,14 +13,14 @@ import experiments.commands.reproduce as command_module
 from experiments import reproductions
 from experiments.cli import cli
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction, Settings
-from experiments.reproductions.bcube import fig9 as bcube_fig9
-from experiments.reproductions.bcube import fig10 as bcube_fig10
-from experiments.reproductions.bcube import fig11 as bcube_fig11
-from experiments.reproductions.dcell import fig11 as dcell_fig11
-from experiments.reproductions.dcell import fig12 as dcell_fig12
-from experiments.reproductions.dpillar import fig7 as dpillar_fig7
-from experiments.reproductions.ours import four_failover
-from experiments.reproductions.shared import live
+from experiments.reproductions.bcube import all_to_all as bcube_all
+from experiments.reproductions.bcube import patterns as bcube_fig10
+from experiments.reproductions.bcube import relay as bcube_fig9
+from experiments.reproductions.dcell import all_to_all as dcell_all
+from experiments.reproductions.dcell import failover as dcell_fig11
+from experiments.reproductions.dpillar import relay as dpillar_fig7
+from experiments.reproductions.ours import failover as four_failover
+from experiments.reproductions.shared import all_to_all, live
 from topos.base.errors import PillarboxError
 
 LIVE = {
@@ -72,11 +72,10 @@ def test_every_live_figure_is_found() -> None:
 
 @pytest.mark.parametrize("name", reproductions.names())
 def test_a_figure_says_what_it_is(name: str) -> None:
-    module = reproductions.figure(name)
-    assert isinstance(module.LIVE, bool)
-    assert callable(module.reproduce)
-    assert 10 < len(module.ABOUT) < 120
-    assert (name in LIVE) <= module.LIVE
+    figure = reproductions.figure(name)
+    assert figure.name == name
+    assert 10 < len(figure.about) < 120
+    assert (name in LIVE) == figure.live
 
 
 def test_an_unknown_one_has_a_hint() -> None:
@@ -101,7 +100,7 @@ def test_a_live_one_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
 class Simulated:
     """A figure that takes no lab."""
 
-    LIVE = False
+    live = False
 
     @staticmethod
     def reproduce(settings: Settings) -> Reproduction:
@@ -169,7 +168,7 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
         for bytes_s in [most[s] * 1e9 / scale.rate / 8]
     ]
     done = MadeUp(list(ends), {"trials": trials, "flows": flows, "intervals": intervals})
-    found = dcell_fig12.reproduced(done, scale)  # type: ignore[arg-type]
+    found = dcell_all.fig12.of(dcell_all.made(done, scale))  # type: ignore[arg-type]
     assert found.verdict == AGREES
     assert found.reasons == ()
     assert of(found, "DCell", "completion, s").ours == pytest.approx(2270)
@@ -177,7 +176,7 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     assert of(found, "DCell", "neighbours on level 1 done, s").ours == pytest.approx(350)
     assert of(found, "tree / DCell", "completion").ours == pytest.approx(4460 / 2270)
     trials[0]["completion_s"] /= 2
-    faster = dcell_fig12.reproduced(done, scale)  # type: ignore[arg-type]
+    faster = dcell_all.fig12.of(dcell_all.made(done, scale))  # type: ignore[arg-type]
     assert faster.verdict == DIFFERS
     assert (
         "ours is 0.50 times the paper's; of what the routed paths can do ours reaches 0.95"
@@ -190,7 +189,9 @@ def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
         row("tree", source="0.0", destination="0.3", end_s=1.0),
         row("tree", source="0.0", destination="3.0", end_s=9.0),
     ]
-    point = bcube_fig11._local(MadeUp([], {"flows": flows}).flows, live.Scale(1.0))
+    done: Any = MadeUp([], {"flows": flows})
+    local = bcube_all._is_local, live.Scale(1.0), bcube_all.PAPERS_LOCAL_END_S
+    point = all_to_all.ended(done, "tree", "below one switch done, s", *local)
     assert point.ours == pytest.approx(1.0)
 
 
@@ -225,7 +226,7 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
     ]
     trials = [row(system)]
     done = MadeUp([system], {"events": events, "intervals": intervals, "trials": trials})
-    return dcell_fig11.reproduced(done, live.Scale(1.0))  # type: ignore[arg-type]
+    return dcell_fig11.fig11.of(dcell_fig11.made(done, live.Scale(1.0)))  # type: ignore[arg-type]
 
 
 def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
@@ -243,7 +244,7 @@ def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
 
 
 def test_fig_11_of_dcell_takes_the_papers_ways() -> None:
-    first, cut, dead = dcell_fig11._ways()
+    first, cut, dead = dcell_fig11._paths()
     assert first.endswith("0.0 0.3 4.0 4.3.")
     assert cut.endswith("0.0 1.0 1.3 4.1 4.3.")
     assert dead.endswith("0.0 1.0 1.3 4.1 4.3.")
@@ -254,7 +255,7 @@ def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
         bcube_fig9.Measured(1500, 36e6, 0.36),
         bcube_fig9.Measured(9000, 40e6, 0.2),
     ]
-    found = bcube_fig9.reproduced(measured, rate_mbit=10.0)
+    found = bcube_fig9.fig9.of(bcube_fig9.made(measured, rate_mbit=10.0))
     assert of(found, bcube_fig9.THROUGHPUT, 9000).ours == pytest.approx(4.0)
     assert of(found, bcube_fig9.COST, 9000).ours == pytest.approx(0.5)
     assert of(found, bcube_fig9.COST, 9000).paper == pytest.approx(0.076 / 0.36)
@@ -264,13 +265,11 @@ def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
 def test_fig_7_of_dpillar_has_a_bound() -> None:
     def found(cost_us: float) -> Reproduction:
         cases = ((0.5, 1024), (1.0, 1024), (1.0, 256))
-        return dpillar_fig7.reproduced(
-            [
-                dpillar_fig7.Measured(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
-                for load, size in cases
-            ],
-            rate_mbit=20.0,
-        )
+        measured = [
+            dpillar_fig7.Measured(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
+            for load, size in cases
+        ]
+        return dpillar_fig7.fig7.of(dpillar_fig7.made(measured, rate_mbit=20.0))
 
     assert found(2.0).verdict == AGREES
     slow = found(41.0)
@@ -308,7 +307,7 @@ def test_failover_names_what_did_not_go_on() -> None:
         row("DCell", event="switch", what="s0", stopped_flows=0, **common),
     ]
     done = MadeUp(["DCell"], {"events": events})
-    found = four_failover.reproduced(done)  # type: ignore[arg-type]
+    found = four_failover.failover.of(four_failover.made(done))  # type: ignore[arg-type]
     assert found.verdict == DIFFERS
     assert found.reasons == ("DCell, cut of 0.3 4.0: not all of 2 flows that stopped went on",)
     assert of(found, "DCell", "server: all moved after, s").ours == pytest.approx(0.4)
@@ -322,7 +321,7 @@ def test_failover_names_what_did_not_go_on() -> None:
 @pytest.mark.root
 def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=5.0, quick=True, say=lambda _: None)
-    found = dcell_fig11.reproduce(settings)
+    found = dcell_fig11.fig11.reproduce(settings)
     (folder,) = tmp_path.iterdir()
     from experiments.trials.runs.records import load
 
@@ -349,10 +348,10 @@ def far_off(found: Reproduction) -> list[str]:
 def test_a_miscount_is_far_off() -> None:
     counted = dpillar_fig7.Measured(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
     short = counted._replace(packet_bytes=dpillar_fig7.SHORT_BYTES)
-    assert far_off(dpillar_fig7.reproduced([counted, short], 20.0))
+    assert far_off(dpillar_fig7.fig7.of(dpillar_fig7.made([counted, short], 20.0)))
 
 
 @pytest.mark.root
 def test_a_relays_packets_are_counted_whichever_plane_sends_them(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=4.0, quick=True, say=lambda _: None)
-    assert far_off(dpillar_fig7.reproduce(settings)) == []
+    assert far_off(dpillar_fig7.fig7.reproduce(settings)) == []

@@ -141,9 +141,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_error_is_that_of_the_task(tmp_path: Path) -> None:
-    from experiments.reproductions.shared.dpillar_paths import Task, measure
+    from experiments.reproductions.dpillar.paths import measure
 
-    tasks = [Task("dpillar,3,2", 0, 0, 1, run) for run in range(2)]
+    tasks = [("dpillar,3,2", 0, 0, 1, run) for run in range(2)]
     with pytest.raises(PillarboxError, match="even number n >= 4"):
         sweep(measure, tasks, tmp_path, workers=2, say=str)
 

@@ -1,0 +1,105 @@
+"""A value in print beside the one computed here: what agrees, and what does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.text import listing
+
+EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
+
+
+@dataclass(frozen=True)
+class Check:
+    """One value of a table: as printed, as computed (None: not computed), and the verdict."""
+
+    what: str
+    printed: str
+    ours: float | None
+    agrees: bool | None
+    reason: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The verdict in a word."""
+        return "not checked" if self.agrees is None else "agree" if self.agrees else "differs"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper."""
+
+    title: str
+    citation: str
+    checks: list[Check]
+
+
+def number(what: str, printed: str, ours: float, reason: str = "") -> Check:
+    """Return the check of a number in print: ours must round, or be cut off, to its digits.
+
+    >>> number("power", "435", 435.84).mark, number("power", "4.4", 4.532).mark
+    ('agree', 'differs')
+    """
+    plain = printed.replace(",", "")
+    scale = 10 ** len(plain.partition(".")[2])
+    wanted = round(float(plain) * scale)
+    rounded, cut = math.floor(ours * scale + 0.5), math.floor(ours * scale + 1e-9)
+    agrees = wanted in (rounded, cut)
+    if agrees and wanted != rounded:
+        reason = reason or "cut off in print, not rounded"
+    return Check(what, printed, ours, agrees, reason)
+
+
+def formula(
+    what: str,
+    words: str,
+    value: float | None,
+    ours: float | None,
+    relation: str = EQUAL,
+    reason: str = "",
+) -> Check:
+    """Return the check of a formula in print, evaluated for one network.
+
+    With a relation such as AT_MOST, our value must be at most the formula's.
+    """
+    if value is None:
+        return Check(what, words, ours, None, reason or "the paper gives only an order")
+    shown = words if words == f"{value:g}" else f"{words} = {value:,.6g}"
+    if ours is None:
+        return Check(what, shown, None, None, reason or "no exact value is known")
+    close = math.isclose(ours, value, rel_tol=1e-9)
+    holds = {EQUAL: close, AT_MOST: close or ours < value, AT_LEAST: close or ours > value}
+    return Check(what, shown, ours, holds[relation], reason)
+
+
+Formula = tuple[Any, ...]  # what `formula` takes, the network left out
+
+
+def formulas(spec: str, *rows: Formula) -> list[Check]:
+    """Return the checks of formulas of one network."""
+    return [formula(f"{spec} {what}", *row) for what, *row in rows]
+
+
+def as_text(table: Table) -> str:
+    """Return a table as aligned text."""
+    body = [("value", "in print", "ours", "", "")]
+    body += [(c.what, c.printed, _shown(c.ours), c.mark, c.reason) for c in table.checks]
+    return f"{table.title} ({table.citation})\n\n{listing(body)}"
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    """Return a table as a JSON object."""
+    names = "value", "printed", "ours", "verdict", "reason"
+    checks = [
+        dict(zip(names, (c.what, c.printed, c.ours, c.mark, c.reason), strict=True))
+        for c in table.checks
+    ]
+    return {"table": table.title, "citation": table.citation, "checks": checks}
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

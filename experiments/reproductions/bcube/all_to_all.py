@@ -1,0 +1,78 @@
+"""Guo 2009, Fig. 11: all-to-all over BCube and over a two-level tree.
+
+Paper: 16 servers, BCube_1 of n = 4; in the tree, four mini-switches of four servers and a fifth.
+Each of the 240 connections carries 683 MB at 1 Gbit/s. The curves are not printed as numbers;
+section 7.5 gives when they end, throughput by server, how even the load of BCube's 32 links is, and
+when the tree's connections below one mini-switch have ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared.all_to_all import TREE
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.trials.plans.experiment import System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+ABOUT = "total throughput of 240 TCP connections, BCube against a two-level tree (Guo 2009)"
+BCUBE = "BCube"
+SYSTEMS = (System("bcube,4,1", routing="bsr", label=BCUBE), System("tree,4,4", label=TREE))
+# Section 7.5.
+PAPERS_BYTES = 683e6
+PAPERS_END_S = {BCUBE: 114.0, TREE: 332.0}
+PAPERS_SERVER_MBPS = {BCUBE: 750.0, TREE: 260.0}
+PAPERS_SPREAD = 23.0 / 626.0  # Mbit/s a link: standard deviation and mean
+PAPERS_LOCAL_END_S = 39.0
+
+
+@figure(
+    "bcube-fig11",
+    ABOUT,
+    "All-to-all over BCube and a two-level tree",
+    "time with 683 MB a flow at 1 Gbit/s, s",
+    "total TCP throughput, Gbit/s",
+    live=True,
+)
+def fig11(settings: Settings) -> Made:
+    """Run both all-to-all, in turns."""
+    return made(*all_to_all.measured(settings, "bcube-fig11", ABOUT, SYSTEMS, PAPERS_BYTES))
+
+
+def made(done: Run, scale: live.Scale) -> Made:
+    """Return what a run's records say."""
+    rows = []
+    for system in SYSTEMS:
+        rows.append(all_to_all.completion(done, system.name, scale, PAPERS_END_S[system.name]))
+        rows.append(_by_server(done, system, scale))
+    links = done.of(BCUBE).trials.link_spread
+    rows.append(live.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD))
+    what = "below one switch done, s"
+    rows.append(all_to_all.ended(done, TREE, what, _is_local, scale, PAPERS_LOCAL_END_S))
+    rows.append(all_to_all.speed_up(done, PAPERS_END_S))
+    return live.compared(done, scale, live.curves(done, scale, (BCUBE, TREE)), rows)
+
+
+def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
+    """Return what each server sends, on average over the whole time."""
+    trials = done.of(system.name).trials
+    return live.spread(
+        system.name,
+        "by server, Mbit/s",
+        trials.goodput_bps,
+        factor=scale.rate / parse(system.network).servers / 1e6,
+        paper=PAPERS_SERVER_MBPS[system.name],
+        ideal=live.ideal_of(trials.ideal_bps),
+    )
+
+
+def _is_local(source: str, destination: str) -> bool:
+    """Tell whether a connection of the tree stays below one mini-switch."""
+    tree = parse(SYSTEMS[1].network)
+    leaves = {tree.server_plug(tree.server(end), 0).node for end in (source, destination)}
+    return len(leaves) == 1

@@ -1,0 +1,145 @@
+"""Guo 2009, Fig. 9: what a relay forwards, and what that costs, at several MTUs.
+
+Paper: five servers of BCube_3, of which 0000 relays four TCP connections (0001 and 0100, 0010 and
+1000, both ways) as fast as they can, at 1 Gbit/s. The curves are not printed as numbers; section
+7.4 gives 4 Gbit/s above 1 KB, and the processor's share at 1.5 KB and 9 KB.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from statistics import mean
+from typing import NamedTuple
+
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared import live, relaying
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.traffic.flows import Flow, Sending
+from hosts.base.failures import Failures
+from topos.base.spec import parse
+
+NETWORK, ROUTING = "bcube,2,3", "bsr"
+RELAY = "0.0.0.0"
+PAIRS = (("0.0.0.1", "0.1.0.0"), ("0.0.1.0", "1.0.0.0"))
+MTUS, QUICK_MTUS = (750, 1500, 3000, 6000, 9000), (1500, 9000)
+RATE_MBIT = 10.0  # what an interpreter forwards four times with some processor to spare
+SECONDS, QUICK_SECONDS = 4.0, 1.5
+SETTLE_S = 0.5  # of slow start
+# Section 7.4.
+PAPERS_GBPS = 4.0
+PAPERS_SHARE = {1500: 0.36, 9000: 0.076}
+PAPERS_COST = {9000: 0.076 / 0.36}
+THROUGHPUT, COST = "throughput, Gbit/s", "processor by bit, of that at 1500"
+FAIR = 1500  # the MTU to which the cost is related
+
+
+class Measured(NamedTuple):
+    """One turn: what was delivered, and how much of a processor the relay took."""
+
+    mtu: int
+    goodput_bps: float
+    share: float
+
+
+@figure(
+    "bcube-fig9",
+    "throughput and processor time of a relay at several MTUs (Guo 2009)",
+    "A relay's throughput and processor time",
+    "MTU, bytes",
+    "Gbit/s; processor by bit",
+    live=True,
+)
+def fig9(settings: Settings) -> Made:
+    """Measure each MTU in a lab of its own, in turns."""
+    rate_mbit = settings.rate_mbit or RATE_MBIT
+    mtus, seconds = (QUICK_MTUS, QUICK_SECONDS) if settings.quick else (MTUS, SECONDS)
+    found = []
+    for turn in range(live.repeats(settings)):
+        for mtu in mtus:
+            settings.say(f"MTU {mtu}, turn {turn + 1}")
+            found.append(Measured(mtu, *relaying.apart(measured, mtu, rate_mbit, seconds)))
+    return made(found, rate_mbit)
+
+
+def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
+    """Return the four connections, and the servers that are not there."""
+    bcube = parse(NETWORK)
+    ends = [(bcube.server(a), bcube.server(b)) for a, b in PAIRS]
+    pairs = [*ends, *((b, a) for a, b in ends)]
+    there = {bcube.server(RELAY), *(end for pair in ends for end in pair)}
+    flows = [Flow(number, a, b, duration_s=seconds) for number, (a, b) in enumerate(pairs)]
+    return flows, set(range(bcube.servers)) - there
+
+
+def measured(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
+    """Return what four connections deliver over the relay, and what it takes more than idle."""
+    from experiments.traffic.generator import Generator
+
+    flows, missing = _flows(seconds)
+    with relaying.lab_of(NETWORK, ROUTING, rate_mbit, mtu) as lab:
+        relay = lab.server(RELAY)
+        for server in missing:
+            lab.kill(server)
+        lab.wait_converged()
+        idle = relaying.idle(lab, relay)
+        with closing(Generator(lab, flows, Sending(timeout_s=seconds + 10))) as sending:
+            sending.prepare()
+            at_s = time.monotonic() + 0.2
+            sending.start(at_s)
+            time.sleep(max(0.0, at_s + SETTLE_S - time.monotonic()))
+            busy = relaying.Busy(lab, relay)
+            time.sleep(max(0.0, at_s + seconds - time.monotonic()))
+            share = busy.end().share - idle.share
+            while not sending.ended():
+                time.sleep(0.02)
+            delivered = sum(
+                one.delivered_bytes
+                for result in sending.results()
+                for one in result.intervals
+                if one.begin_s >= SETTLE_S and one.end_s <= seconds
+            )
+    return delivered * 8 / (seconds - SETTLE_S), share
+
+
+def made(found: list[Measured], rate_mbit: float) -> Made:
+    """Return what was measured, beside the paper."""
+    from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, ideal
+
+    bcube = parse(NETWORK)
+    header = header_bytes(bcube, ROUTING)
+    flows, missing = _flows(SECONDS)
+    failures = Failures(frozenset(missing))
+    mtus = sorted({one.mtu for one in found})
+    costs = {mtu: mean(o.share / o.goodput_bps for o in found if o.mtu == mtu) for mtu in mtus}
+    rows = []
+    for mtu in mtus:
+        own = [one.goodput_bps / rate_mbit / 1e6 for one in found if one.mtu == mtu]
+        best = ideal(bcube, ROUTING, flows, 1e9, mtu, failures=failures).total_bps / 1e9
+        paper = PAPERS_GBPS if mtu > 1000 else None
+        rows.append(Point(THROUGHPUT, mtu, mean(own), paper, min(own), max(own), best))
+    for mtu in mtus:
+        paper = PAPERS_COST.get(mtu)
+        # By packets alone, the cost falls as their number does.
+        by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
+        rows.append(Point(COST, mtu, costs[mtu] / costs[FAIR], paper, ideal=by_packets))
+    reasons = [*live.against_ideal(rows), _reason(costs[FAIR] * 1e9)]
+    return Made(
+        rows,
+        judged=(live.verdict_of(rows), reasons),
+        notes=(
+            f"Cables of {rate_mbit:g} Mbit/s: rates are multiplied by "
+            f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The relay is a process in Python. "
+            "The ideal of its cost is that of a relay which only counts packets.",
+        ),
+    )
+
+
+def _reason(ours: float) -> str:
+    """Return what forwarding costs here and there: processors for each Gbit/s."""
+    papers = PAPERS_SHARE[FAIR] / PAPERS_GBPS
+    return (
+        f"At an MTU of {FAIR} the relay, a process in Python, takes {ours:.2f} processors for each "
+        f"Gbit/s; the paper's driver in the kernel took {papers:.2f}, {ours / papers:.0f} times "
+        "less."
+    )

@@ -1,0 +1,62 @@
+"""Guo 2008, Fig. 12: 380 TCP connections all-to-all, over DCell and over a two-level tree.
+
+Paper: 20 servers, DCell_1 of n = 4; the tree joins the same five mini-switches by a sixth. Each
+connection carries 5 GB at 1 Gbit/s. The curves are not printed as numbers; section 7.3 gives when
+they end, their maximum, and when the connections between neighbours on level-1 links have ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.reporting.reproduced.result import Settings
+from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared.all_to_all import TREE
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.trials.plans.experiment import System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+ABOUT = "total throughput of 380 TCP connections, DCell against a two-level tree (Guo 2008)"
+DCELL = "DCell"
+SYSTEMS = (System("dcell,4,1", routing="dfr", label=DCELL), System("tree,4,5", label=TREE))
+# Section 7.3.
+PAPERS_BYTES = 5e9
+PAPERS_END_S = {DCELL: 2270.0, TREE: 4460.0}
+PAPERS_MOST_GBPS = {DCELL: 9.6, TREE: 3.6}
+PAPERS_NEIGHBOURS_END_S = 350.0
+
+
+@figure(
+    "dcell-fig12",
+    ABOUT,
+    "All-to-all over DCell and a two-level tree",
+    "time with 5 GB a flow at 1 Gbit/s, s",
+    "total TCP throughput, Gbit/s",
+    live=True,
+)
+def fig12(settings: Settings) -> Made:
+    """Run both all-to-all, in turns."""
+    return made(*all_to_all.measured(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
+
+
+def made(done: Run, scale: live.Scale) -> Made:
+    """Return what a run's records say."""
+    rows = []
+    for system in (DCELL, TREE):
+        rows.append(all_to_all.completion(done, system, scale, PAPERS_END_S[system]))
+        rows.append(all_to_all.maximum(done, system, scale, PAPERS_MOST_GBPS[system]))
+    dcell, what = parse(SYSTEMS[0].network), "neighbours on level 1 done, s"
+    neighbours = {
+        frozenset((dcell.address(cable.a), dcell.address(cable.b)))
+        for cable in dcell.links()
+        if cable.level == 1
+    }
+    paper = PAPERS_NEIGHBOURS_END_S
+    rows.append(
+        all_to_all.ended(done, DCELL, what, lambda *ends: {*ends} in neighbours, scale, paper)
+    )
+    rows.append(all_to_all.speed_up(done, PAPERS_END_S))
+    return live.compared(done, scale, live.curves(done, scale, (DCELL, TREE)), rows)

@@ -1,0 +1,194 @@
+"""Guo 2008, Fig. 11: a TCP connection through a pulled plug, and through the death of a server.
+
+Paper: from [0,0] to [4,3] of DCell_1, n = 4; the cable ([0,3], [4,0]) is pulled at 34 s and plugged
+in again at 42 s; [0,3] is shut down at 104 s. Here it comes back as well. The curve is not printed
+as numbers; section 7.3 gives how long the throughput suffered, to the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import topos
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared import live
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, FaultAt, System
+from hosts.base.algorithms import route
+from hosts.base.failures import parse_failures
+
+if TYPE_CHECKING:
+    import pandas
+
+    from experiments.trials.runs.records import Run
+
+ABOUT = "a TCP connection through a link's failure and repair and a server's death (Guo 2008)"
+
+NETWORK, ROUTING, SOURCE, DESTINATION = "dcell,4,1", "dfr", "0.0", "4.3"
+CABLE, SERVER = ("0.3", "4.0"), "0.3"
+FAST, PAPER = "fast timers", "the paper's timers"
+SYSTEMS = (
+    System(NETWORK, routing=ROUTING, timers="fast", label=FAST),
+    System(NETWORK, routing=ROUTING, timers="paper", label=PAPER),
+)
+RATE_MBIT = 100.0  # one connection: any machine can
+INTERVAL_S = 0.05
+POINTS = 300
+# Section 7.3: "only 1-second throughput degradation", "a 5-second throughput outage".
+PAPERS_S = {("cut", "recovered_s"): 1.0, ("kill", "rerouted_s"): 5.0}
+PAPERS_RESOLUTION_S = 1.0
+EVENTS = {"cut": "cut", "healed": "plugged in again", "kill": "death", "revive": "back"}
+COLUMNS = {"rerouted_s": "stood still for, s", "recovered_s": "as fast as before after, s"}
+SHARE = "throughput then, of the first"
+AS_BEFORE = 0.9
+
+
+class Moments(NamedTuple):
+    """When what happens, in seconds."""
+
+    cut_s: float
+    plug_s: float
+    death_s: float
+    back_s: float
+    end_s: float
+
+
+# Between events there is time for what the timers bring: 5 s of silence, and TCP's next try.
+MOMENTS = Moments(3.0, 7.0, 10.0, 19.0, 25.0)
+QUICK = Moments(1.5, 3.0, 4.5, 6.0, 8.0)
+
+
+@figure(
+    "dcell-fig11",
+    ABOUT,
+    "TCP through a pulled plug and a server's death",
+    "time, s",
+    "TCP throughput, Gbit/s",
+    live=True,
+)
+def fig11(settings: Settings) -> Made:
+    """Run the connection under fast timers and, unless in a hurry, under the paper's."""
+    moments = QUICK if settings.quick else MOMENTS
+    systems = SYSTEMS[:1] if settings.quick else SYSTEMS
+    rate_mbit = settings.rate_mbit or RATE_MBIT
+    experiment = Experiment(
+        name="dcell-fig11",
+        about=ABOUT,
+        systems=tuple(replace(system, rate_mbit=rate_mbit) for system in systems),
+        workload=Workload(
+            "one-to-one",
+            duration_s=moments.end_s,
+            tool="generator",
+            interval_s=INTERVAL_S,
+            timeout_s=moments.end_s + 20.0,
+            options={"source": SOURCE, "destination": DESTINATION, "flows": 1},
+        ),
+        faults=(
+            FaultAt("cut", CABLE, moments.cut_s, moments.plug_s),
+            FaultAt("server", (SERVER,), moments.death_s, moments.back_s),
+        ),
+        repeats=settings.repeats or 1,
+        seed=settings.seed,
+    )
+    return made(live.run(settings, experiment), live.Scale(live.PAPERS_MBIT / rate_mbit))
+
+
+def made(done: Run, scale: live.Scale) -> Made:
+    """Return what a run's records say."""
+    rows = [row for system in done.systems for row in _rows(done.of(system), system)]
+    return Made(
+        live.curves(done, scale, points=POINTS),
+        rows=rows,
+        judged=(AGREES if all(map(_is_as_good, rows)) else DIFFERS, _reasons(done)),
+        notes=(*_paths(), *live.notes(done, scale)),
+    )
+
+
+def _rows(done: Run, system: str) -> list[Point]:
+    """Return how long the connection suffered from each event, and what it was worth after it."""
+    rows = []
+    for name, event in EVENTS.items():
+        events = _of(done, name)
+        columns = ["rerouted_s"] if name == "kill" else []
+        for column in (*columns, "recovered_s"):
+            # Where nothing stood still, nothing had to move and to recover.
+            values = events[column].mask(events.stopped_flows == 0, 0.0)
+            paper = PAPERS_S.get((name, column)) if system == PAPER else None
+            rows.append(live.spread(system, f"{event}: {COLUMNS[column]}", values, paper=paper))
+        shares = _shares(done, name)
+        rows.append(live.spread(system, f"{event}: {SHARE}", shares, paper=1.0))
+    return rows
+
+
+def _of(done: Run, name: str) -> pandas.DataFrame:
+    """Return the events of that name."""
+    return done.events[(done.events.event == name) & (done.events.reason == "")]
+
+
+def _shares(done: Run, name: str) -> pandas.Series:
+    """Return each trial's throughput in the last second before the next event, of the first's."""
+    import pandas
+
+    shares = {}
+    for trial, events in done.events.groupby("trial"):
+        intervals = done.intervals[done.intervals.trial == trial]
+        moments = [*sorted(events.at_s), float(intervals.end_s.max())]
+        at_s = events[events.event == name].at_s
+        if not at_s.empty:
+            following = moments[moments.index(at_s.iloc[0]) + 1]
+            first, now = (_second_before(intervals, end_s) for end_s in (moments[0], following))
+            shares[trial] = now / first
+    return pandas.Series(shares, dtype=float)
+
+
+def _second_before(intervals: pandas.DataFrame, end_s: float) -> float:
+    within = intervals[(intervals.begin_s >= end_s - 1.0) & (intervals.end_s <= end_s)]
+    return float(within.delivered_bytes.sum() / (within.end_s - within.begin_s).sum())
+
+
+def _is_as_good(row: Point) -> bool:
+    """Tell whether ours is as good as the paper's, as far as that is told."""
+    if row.paper is None:
+        return True
+    if row.ours is None:
+        return False
+    if str(row.x).endswith(SHARE):
+        return row.ours >= AS_BEFORE
+    return row.ours <= row.paper + PAPERS_RESOLUTION_S
+
+
+def _reasons(done: Run) -> list[str]:
+    """Return what the connection waited for under each system."""
+    reasons = []
+    for system in done.systems:
+        for name, event in EVENTS.items():
+            found = _of(done.of(system), name).mean(numeric_only=True).astype(float)
+            sentence = f"{system}, {event}: the first server noticed after {found.detected_s:.3f} s"
+            if found.stopped_flows:
+                waited_s = found.rerouted_s - found.detected_s
+                sentence += (
+                    f"; the connection waited {waited_s:.2f} s more, for TCP's next try, and was "
+                    f"as fast as before {found.recovered_s - found.rerouted_s:.2f} s later"
+                )
+            else:
+                sentence += f"; the connection never stood still for {INTERVAL_S:g} s"
+            reasons.append(sentence)
+    return reasons
+
+
+def _paths() -> list[str]:
+    """Return the paths that the routing takes: the paper gives the same."""
+    dcell = topos.parse(NETWORK)
+    ends = dcell.server(SOURCE), dcell.server(DESTINATION)
+    sentences = []
+    for state, failed in (
+        ("at first", ()),
+        ("with the plug pulled", (f"link:{'-'.join(CABLE)}",)),
+        ("with the server dead", (f"server:{SERVER}",)),
+    ):
+        found = route(dcell, ROUTING, *ends, parse_failures(dcell, failed))
+        way = " ".join(dcell.address(server) for server in found.paths[0].servers)
+        sentences.append(f"The way {state}: {way}.")
+    return sentences

@@ -1,0 +1,285 @@
+"""DFR and shortest paths around failures: Guo 2008, Fig. 7-9 and Table 2.
+
+In each run failures are drawn anew, and servers that work are drawn as sources. Shortest paths
+(SPF, which knows every failure) go to all servers, DFR's packets to a sample of them. A failed
+destination counts as a path failure of both, as it does in the paper.
+
+The paper's simulations do not give DFR's retry count. Its header has four bits for it, and its
+implementation begins with 5 (section 7.1). Only at high failure ratios does it matter; there the
+paper's numbers come out with the most that the header holds.
+
+The figures' curves are not printed as numbers; sections 6.1 and 6.2 say what is claimed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy
+
+from experiments.analysis.simulator import dfr
+from experiments.analysis.simulator.failures import draw
+from experiments.analysis.simulator.hops import count_hops
+from experiments.analysis.simulator.search import distances, mean_and_deviation
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.draws import Found, Runs, drawn, drawn_note, draws, repeats
+from experiments.reproductions.shared.figure import (
+    Claim,
+    Made,
+    Papers,
+    by_series,
+    figure,
+    find,
+    ours,
+    with_paper,
+)
+from hosts.dcell.dfr import RETRY, TTL
+from topos.base.spec import parse
+from topos.dcell import DCell
+
+MOST_RETRIES = 15  # of a 4-bit field
+RUNS, QUICK_RUNS = 20, 2
+SOURCES, DESTINATIONS = 64, 1000  # of DFR's packets in each run
+# Section 6.1: DCell_3 of 176,820 and 865,830 servers.
+NETWORKS = {"n = 4": "dcell,4,3", "n = 5": "dcell,5,3"}
+PERCENT, QUICK_PERCENT = range(2, 21, 2), (4, 8, 20)
+SERVERS, RACKS, CABLES = "servers", "racks", "cables"  # what fails
+
+
+@drawn
+def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) -> Found:
+    """Draw failures and send packets around them; return percentages lost, and hops of the others.
+
+    `few_lost` is DFR's loss with the implementation's retry count.
+    """
+    dcell = parse(spec)
+    assert isinstance(dcell, DCell)
+    # A rack is a DCell_1, of which all servers and links fail.
+    broken = draw(dcell, random, rack_servers=dcell.unit, **{kind: share})
+    works = broken.works(dcell)
+    sources = random.choice(numpy.flatnonzero(~broken.servers), SOURCES, replace=False)
+    counts = distances(dcell, sources, works)
+    ends = numpy.repeat(sources, DESTINATIONS), _others(dcell, sources, random)
+    many, few = (
+        count_hops(dfr.fill(dcell, works, retry=retry), TTL, *ends)
+        for retry in (MOST_RETRIES, RETRY)
+    )
+    # How many destinations have failed is known; only what becomes of the others is sampled.
+    failed, up = float(broken.servers.sum()) / (dcell.servers - 1), ~broken.servers[ends[1]]
+    many_lost, few_lost = (
+        failed + (1 - failed) * float((counted[up] == 0).mean()) for counted in (many, few)
+    )
+    return {
+        "spf_lost": (1 - float(counts[:, 1:].sum()) / (SOURCES * (dcell.servers - 1))) * 100,
+        "spf_hops": mean_and_deviation(counts)[0],
+        "dfr_lost": many_lost * 100,
+        "dfr_hops": float(many[many > 0].mean()),
+        "dfr_deviation": float(many[many > 0].std()),
+        "few_lost": few_lost * 100,
+    }
+
+
+def _others(dcell: DCell, sources: numpy.ndarray, random: numpy.random.Generator) -> numpy.ndarray:
+    """Return random servers for each source, itself not among them."""
+    destinations = random.integers(0, dcell.servers - 1, (len(sources), DESTINATIONS))
+    return (destinations + (destinations >= sources[:, None])).ravel()
+
+
+def measured(
+    settings: Settings, cases: Iterable[tuple[str, str, float]], runs: int = RUNS
+) -> list[Runs]:
+    """Return the runs of each (network, kind of failure, share)."""
+    return draws(settings, measure, cases, repeats(settings, runs, QUICK_RUNS))
+
+
+def lost(runs: Runs, x: float, label: str) -> list[Point]:
+    """Return the path failure ratios in percent: DFR's, and the least that any routing has."""
+    return [runs.point(f"{name.upper()}, {label}", x, f"{name}_lost") for name in ("dfr", "spf")]
+
+
+def notes(settings: Settings, runs: list[Runs]) -> tuple[str, ...]:
+    """Return how it was measured."""
+    return (
+        f"{drawn_note(settings, len(runs[0].found))} In each, "
+        f"{SOURCES} random servers that work send: shortest paths to all servers, DFR's packets to "
+        f"{DESTINATIONS} random ones each. A failed destination is a path failure.",
+        f"DFR with link states inside DCell_1 and a retry count of {MOST_RETRIES}, the most of the "
+        f"header's four bits. The paper does not say with what it simulated; its implementation "
+        f"begins with {RETRY}, which loses more packets at high failure ratios.",
+    )
+
+
+# -- Fig. 7 and 8: against the share that fails ----------------------------------------------------
+
+
+def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[list[Runs], list[Point]]:
+    """Return the runs, and path failure ratios in percent against the percentage that fails."""
+    networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
+    labels = {spec: label for label, spec in networks.items()}
+    percents = QUICK_PERCENT if settings.quick else PERCENT
+    runs = measured(settings, [(spec, kind, p / 100) for spec in labels for p in percents])
+    points = []
+    for one in runs:
+        spec, _, share = one.case
+        x, label = round(share * 100), labels[spec]
+        points += lost(one, x, label)
+        if label == next(iter(networks)):
+            points.append(one.point(f"DFR, {label}, retries {RETRY}", x, "few_lost"))
+    return runs, with_paper(by_series(points), papers)
+
+
+def _above(
+    points: list[Point], first: str, second: str, percent: float, what: str, near: float
+) -> Claim:
+    """Claim that one curve is above another by no more than that, or not at all for 0."""
+    difference = ours(points, first, percent) - ours(points, second, percent)
+    return Claim(Point(what, percent, difference, 0.0), near, at_most=not near)
+
+
+# Section 6.1, in percent: DFR's ratio at 20 % for n = 4, and that of any routing.
+FIG7: Papers = {("DFR, n = 4", 20): 22.3, ("SPF, n = 4", 20): 20.0}
+NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # of all packets, in percent
+ALMOST_THE_SAME = 0.5  # below 10 %
+DFR_ABOVE = ("DFR, n = 4", "SPF, n = 4")
+
+
+@figure(
+    "dcell-fig7",
+    "path failures of DFR and shortest paths while servers fail (Guo 2008)",
+    "Path failures in a DCell_3 while servers fail",
+    "failed servers, %",
+    "path failure ratio, %",
+)
+def fig7(settings: Settings) -> Made:
+    """Fail servers of both networks; with a larger n DFR does better."""
+    runs, points = lost_by_share(settings, SERVERS, FIG7)
+    claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
+    claims.append(_above(points, *DFR_ABOVE, 8, "DFR above SPF, n = 4", ALMOST_THE_SAME))
+    if any(one.series == "DFR, n = 5" for one in points):
+        larger = "DFR, n = 5", "DFR, n = 4"
+        claims.append(_above(points, *larger, 20, "DFR, n = 5 above n = 4", 0.0))
+    return Made(points, claims, notes=notes(settings, runs))
+
+
+FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: almost never
+ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # the latter below 5 %
+
+
+@figure(
+    "dcell-fig8",
+    "path failures of DFR and shortest paths while links fail (Guo 2008)",
+    "Path failures in a DCell_3 while links fail",
+    "failed links, %",
+    "path failure ratio, %",
+)
+def fig8(settings: Settings) -> Made:
+    """Fail cables of both networks, those to switches included."""
+    runs, points = lost_by_share(settings, CABLES, FIG8)
+    claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
+    claims.append(_above(points, *DFR_ABOVE, 4, "DFR above SPF, n = 4", VERY_CLOSE))
+    all_links = "The link of a server to its switch may fail too."
+    return Made(points, claims, notes=(*notes(settings, runs), all_links))
+
+
+# -- Fig. 9: in a DCell_3 of n = 6 that AddDCell has built up to some share ------------------------
+
+FIG9_NETWORK, FIG9_QUICK_NETWORK = "dcell,6,3", "dcell,4,3"
+DEPLOYED, QUICK_DEPLOYED = range(10, 101, 10), (10, 50, 100)
+FIG9_SHARE, FIG9_RUNS = 0.05, 5
+FIG9_NAMES = {SERVERS: "nodes", RACKS: "racks", CABLES: "links"}
+# Section 6.2, in percent: DFR's at most, and shortest paths'.
+FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
+FIG9_NEAR = 0.1
+FEW_RACKS = (
+    "In a small part a DCell_2 has cables to few others. They begin in its first racks, so that a "
+    "rack that fails takes many of them; and DFR, which looks for a proxy in its own rack, seldom "
+    "finds one."
+)
+
+
+@figure(
+    "dcell-fig9",
+    "path failures in a partly built DCell (Guo 2008)",
+    "Path failures in a part of a DCell, 5 % of which fail",
+    "servers deployed, %",
+    "path failure ratio, %",
+)
+def fig9(settings: Settings) -> Made:
+    """Fail servers, racks and cables of ever larger parts of a DCell."""
+    whole = parse(FIG9_QUICK_NETWORK if settings.quick else FIG9_NETWORK)
+    assert isinstance(whole, DCell)
+    shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
+    deployed = {partial(whole, percent): percent for percent in shares}
+    cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
+    runs = measured(settings, cases, FIG9_RUNS)
+    points = by_series(
+        point for one in runs for point in lost(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
+    )
+    claims = [claim for name in FIG9_NAMES.values() for claim in _fig9_claims(points, name)]
+    title = f"Path failures in a part of {whole.spec}, 5 % of which fail"
+    return Made(points, claims, notes=(*notes(settings, runs), FEW_RACKS), title=title)
+
+
+def partial(whole: DCell, percent: int) -> str:
+    """Return the network of that share, in whole DCell_1s, which are what AddDCell adds."""
+    if percent == 100:
+        return whole.spec
+    units = round(whole.servers // whole.unit * percent / 100)
+    return f"{whole.spec},servers={units * whole.unit}"
+
+
+def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
+    """Return what the paper says of one kind of failure, whatever the share deployed."""
+    most, least = FIG9[name]
+    dfr, spf = (
+        [point.ours or 0.0 for point in points if point.series == f"{routing}, {name}"]
+        for routing in ("DFR", "SPF")
+    )
+    return [
+        Claim(Point(f"DFR, {name}", "most", max(dfr), most), FIG9_NEAR, at_most=True),
+        Claim(Point(f"SPF, {name}", "most", max(spf), least), FIG9_NEAR),
+        Claim(Point(f"SPF, {name}", "least", min(spf), least), FIG9_NEAR),
+    ]
+
+
+# -- Table 2: path lengths around failures, n = 4 --------------------------------------------------
+
+TABLE2_NETWORK = NETWORKS["n = 4"]
+TABLE2_PERCENT = (2, 4, 8, 12, 20)
+TABLE2_NAMES = {SERVERS: "node", RACKS: "rack", CABLES: "link"}
+# By kind of failure, DFR's and SPF's, at these percentages.
+TABLE2 = {
+    "node": ((11.60, 12.00, 12.78, 13.60, 16.05), (10.00, 10.16, 10.32, 10.50, 11.01)),
+    "rack": ((11.37, 11.55, 11.74, 11.96, 12.50), (10.00, 10.01, 10.09, 10.14, 10.32)),
+    "link": ((11.72, 12.40, 13.73, 14.97, 17.90), (10.14, 10.26, 10.55, 10.91, 11.55)),
+}
+NEAR_HOPS = 0.3
+MOST_DEVIATION = 5.0  # of DFR's lengths, up to 20 % (section 6.1)
+
+
+@figure(
+    "dcell-table2",
+    "path lengths of DFR and shortest paths around failures (Guo 2008)",
+    "Average path lengths in a DCell_3, n = 4",
+    "failed, %",
+    "hops",
+    kind="table",
+)
+def table2(settings: Settings) -> Made:
+    """Fail servers, racks and cables."""
+    cases = [(kind, percent) for kind in TABLE2_NAMES for percent in TABLE2_PERCENT]
+    runs = measured(settings, [(TABLE2_NETWORK, kind, p / 100) for kind, p in cases])
+    points = []
+    for (kind, percent), one in zip(cases, runs, strict=True):
+        name, at = TABLE2_NAMES[kind], TABLE2_PERCENT.index(percent)
+        for routing, papers in zip(("DFR", "SPF"), TABLE2[name], strict=True):
+            what = f"{name} failures, {routing}", percent, f"{routing.lower()}_hops"
+            points.append(one.point(*what, papers[at]))
+    worst = runs[cases.index((SERVERS, TABLE2_PERCENT[-1]))]
+    spread = worst.point(
+        "node failures, DFR's deviation", TABLE2_PERCENT[-1], "dfr_deviation", MOST_DEVIATION
+    )
+    points = by_series(points)
+    claims = [*(Claim(row, NEAR_HOPS) for row in points), Claim(spread, 0.0, at_most=True)]
+    near = f"Agreement is within {NEAR_HOPS} hops."
+    return Made([*points, spread], claims, rows=(), notes=(*notes(settings, runs), near))

@@ -1,0 +1,135 @@
+"""Guo 2008, Table 1: mean and deviation of path lengths, shortest paths and DCellRouting.
+
+Small networks count every pair. Of larger ones some servers send to all others: 64 by DCellRouting,
+where each is as good as all, and 1024 by shortest paths. Their means differ from server to server
+by 0.15 to 0.2 hops, so that 64 would leave an error as large as the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.simulator.paths import lengths
+from experiments.analysis.simulator.search import distances, mean_and_deviation
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.draws import swept
+from experiments.reproductions.shared.figure import Claim, Made, figure, point
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+# Shortest paths' mean and deviation, DCellRouting's.
+PAPERS = {
+    "dcell,4,2": (4.87, 1.27, 5.16, 1.42),
+    "dcell,5,2": (5.22, 1.23, 5.50, 1.33),
+    "dcell,6,2": (5.48, 1.18, 5.73, 1.25),
+    "dcell,4,3": (9.96, 1.64, 11.29, 2.05),
+    "dcell,5,3": (10.74, 1.59, 11.98, 1.91),
+    "dcell,6,3": (11.31, 1.55, 12.46, 1.79),
+}
+COLUMNS = ("shortest, mean", "shortest, deviation", "DCellRouting, mean", "DCellRouting, deviation")
+MOST_PAIRS = 4_000_000  # that are all counted
+SHORTEST, ROUTED = "shortest", "DCellRouting"
+SOURCES = {SHORTEST: 1024, ROUTED: 64}
+QUICK_SOURCES = 8
+TASK_SOURCES = {SHORTEST: 256, ROUTED: 16}
+NEAR_HOPS = 0.02
+
+
+class Task(NamedTuple):
+    """Some of the sources of one network."""
+
+    network: str
+    paths: str  # SHORTEST or ROUTED
+    drawn: int  # how many sources there are; 0 for all servers
+    seed: int
+    first: int  # of those, from this one on, so many are the task's
+    sources: int
+
+
+@figure(
+    "dcell-table1",
+    "path lengths of shortest paths and DCellRouting (Guo 2008)",
+    "Path lengths in DCells",
+    "",
+    "hops",
+    kind="table",
+)
+def table1(settings: Settings) -> Made:
+    """Count the hops of all six networks."""
+    tasks = [task for spec in PAPERS for paths in SOURCES for task in _tasks(spec, paths, settings)]
+    counts: dict[tuple[str, str], list[list[int]]] = {}
+    for task, rows in zip(tasks, swept(settings, measure, tasks), strict=True):
+        counts.setdefault((task.network, task.paths), []).extend(rows)
+    sampled = {task.network for task in tasks if task.drawn}
+    points = [
+        replace(one, paper=paper)
+        for spec, papers in PAPERS.items()
+        for one, paper in zip(_points(spec, counts, spec in sampled), papers, strict=True)
+    ]
+    return Made(
+        points,
+        [Claim(point, NEAR_HOPS) for point in points],
+        rows=(),
+        notes=(
+            f"To all servers, from all in networks of up to {MOST_PAIRS:,} pairs. In larger ones "
+            f"from {_drawn(SHORTEST, settings)} random ones by shortest paths, where the mean "
+            f"differs from server to server, and from {_drawn(ROUTED, settings)} by DCellRouting, "
+            "where every server has as many others at each distance; seed "
+            f"{settings.seed}. Agreement is within {NEAR_HOPS} hops.",
+        ),
+    )
+
+
+def measure(task: Task) -> list[list[int]]:
+    """Return for each source how many servers are how many hops away."""
+    network = parse(task.network)
+    sources = numpy.arange(network.servers)
+    if task.drawn:
+        random = numpy.random.default_rng(task.seed)
+        sources = random.choice(network.servers, task.drawn, replace=False)
+    own = sources[task.first : task.first + task.sources]
+    if task.paths == SHORTEST:
+        found: list[list[int]] = distances(network, own).tolist()
+        return found
+    return [_routed(network, source) for source in own.tolist()]
+
+
+def _drawn(paths: str, settings: Settings) -> int:
+    return QUICK_SOURCES if settings.quick else SOURCES[paths]
+
+
+def _tasks(spec: str, paths: str, settings: Settings) -> list[Task]:
+    """Return the network's sources, some for each task."""
+    servers = parse(spec).servers
+    if servers**2 <= MOST_PAIRS:
+        return [Task(spec, paths, 0, settings.seed, 0, servers)]
+    count, each = _drawn(paths, settings), TASK_SOURCES[paths]
+    return [Task(spec, paths, count, settings.seed, at, each) for at in range(0, count, each)]
+
+
+def _routed(network: Topology, source: int) -> list[int]:
+    """Return how many servers are how many hops of DCellRouting away; of 0, the source itself."""
+    others = numpy.delete(numpy.arange(network.servers), source)
+    counts = numpy.bincount(lengths(network, "dcell", numpy.full_like(others, source), others))
+    return [1, *counts[1:].tolist()]
+
+
+def _points(
+    spec: str, counts: Mapping[tuple[str, str], list[list[int]]], sampled: bool
+) -> Iterator[Point]:
+    """Yield the network's cells, in the order of COLUMNS."""
+    names = iter(COLUMNS)
+    for paths in SOURCES:
+        table = numpy.array(list(zip_longest(*counts[spec, paths], fillvalue=0))).T
+        mean, deviation = mean_and_deviation(table)
+        found = Point(spec, next(names), mean)
+        if sampled:  # an interval for what all sources would give
+            each = table @ numpy.arange(table.shape[1]) / (table.sum(axis=1) - 1)
+            found = point(spec, found.x, each.tolist())
+        yield found
+        yield Point(spec, next(names), deviation)

@@ -1,0 +1,210 @@
+"""Liao 2012, Fig. 7: a relay's processor time against the UDP load that it forwards.
+
+Paper: servers A and B send each other datagrams of 1024 bytes over server P, whose Click element
+forwards them in the kernel. The curve is not printed as numbers; section 5.2 gives that at full
+load, 1 Gbit/s each way, P takes less than half of one processor, and that what forwarding costs
+does not depend on the packets' length.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from statistics import mean
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared import live, relaying
+from experiments.reproductions.shared.figure import Made, figure
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NETWORK, ROUTING = "dpillar,4,3", "mp-both"
+A, RELAY, B = "0.0.0.0", "1.0.0.1", "2.0.0.1"  # the one way of two hops, there and back
+PACKET_BYTES, SHORT_BYTES = 1024, 256
+UDP_IP_BYTES = 28
+RATE_MBIT = 20.0  # each way, at full load
+LOADS, QUICK_LOADS = (0.2, 0.4, 0.6, 0.8, 1.0), (0.5, 1.0)
+SECONDS, QUICK_SECONDS = 3.0, 1.0
+SPARE = 1.5  # of the cables' rate: what they carry beside is never the limit
+PORT = 5002
+TICK_S = 0.002  # senders send so often
+# Section 5.2: less than that of one processor, for 1 Gbit/s each way.
+PAPERS_SHARE = 0.5
+ARRIVED = 0.98  # of what is sent, or the load was not what it says
+STRAIGHT = 0.15  # off the line through the origin and full load, of full load
+
+
+class Measured(NamedTuple):
+    """One turn: at which load, in which packets, and what that did."""
+
+    load: float
+    packet_bytes: int
+    share: float  # of one processor
+    packets_s: float  # that the relay forwarded, both ways
+    arrived: float  # of those that were sent
+
+
+@figure(
+    "dpillar-fig7",
+    "a relay's processor time against the UDP load that it forwards (Liao 2012)",
+    "A relay's processor time against UDP load",
+    "load each way, Gbit/s",
+    "share of one processor",
+    live=True,
+)
+def fig7(settings: Settings) -> Made:
+    """Measure each load in one lab after the other."""
+    rate_mbit = settings.rate_mbit or RATE_MBIT
+    loads, seconds = (QUICK_LOADS, QUICK_SECONDS) if settings.quick else (LOADS, SECONDS)
+    cases = [(load, PACKET_BYTES) for load in loads] + [(loads[-1], SHORT_BYTES)]
+    found = []
+    for turn in range(live.repeats(settings)):
+        settings.say(f"turn {turn + 1}: {len(cases)} loads of {seconds:g} s")
+        done = relaying.apart(measured, cases, rate_mbit, seconds)
+        found += [Measured(*one) for one in done]
+    return made(found, rate_mbit)
+
+
+def measured(
+    cases: list[tuple[float, int]], rate_mbit: float, seconds: float
+) -> list[tuple[float, int, float, float, float]]:
+    """Return what each load takes of the relay's processor, more than idling does."""
+    packets_s = rate_mbit * 125_000 / PACKET_BYTES  # at full load, one way; of short ones as many
+    with relaying.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
+        a, relay, b = (lab.server(name) for name in (A, RELAY, B))
+        idle = relaying.idle(lab, relay)
+        found = []
+        for load, size in cases:
+            streams = [_Stream(lab, a, b, size), _Stream(lab, b, a, size)]
+            for stream in streams:
+                stream.start(load * packets_s)
+            time.sleep(seconds / 5)  # the first packets find their way
+            busy = relaying.Busy(lab, relay)
+            time.sleep(seconds)
+            used = busy.end()
+            for stream in streams:
+                stream.stop()
+            arrived = sum(s.received for s in streams) / sum(s.sent for s in streams)
+            share, frames_s = used.share - idle.share, used.frames_s - idle.frames_s
+            found.append((load, size, share, frames_s, arrived))
+    return found
+
+
+class _Stream:
+    """Datagrams from one server to another, so many a second, sent and received by threads."""
+
+    def __init__(self, lab: Lab, source: int, destination: int, packet_bytes: int) -> None:
+        self.sent = self.received = 0
+        self._data = bytes(packet_bytes - UDP_IP_BYTES)
+        self._address = lab.topology.ip(destination), PORT
+        with lab.host(destination).live_namespace():
+            self._receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with lab.host(source).live_namespace():
+            self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._receiver.bind(self._address)
+        self._receiver.settimeout(0.2)
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, packets_s: float) -> None:
+        """Begin to send."""
+        runs = (lambda: self._send(packets_s), self._receive)
+        self._threads = [threading.Thread(target=run, daemon=True) for run in runs]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Send no more, and take what is still under way."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._sender.close()
+        self._receiver.close()
+
+    def _send(self, packets_s: float) -> None:
+        began_s = time.monotonic()
+        while not self._ended.wait(TICK_S):
+            due = int((time.monotonic() - began_s) * packets_s)
+            while self.sent < due:
+                self._sender.sendto(self._data, self._address)
+                self.sent += 1
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                self._receiver.recv(PACKET_BYTES)
+                self.received += 1
+            except TimeoutError:
+                if self._ended.is_set():
+                    return
+
+
+def made(found: list[Measured], rate_mbit: float) -> Made:
+    """Return what was measured, beside the paper."""
+    series = f"packets of {PACKET_BYTES} bytes"
+    full = max(one.load for one in found)
+    points = []
+    for load in sorted({one.load for one in found}):
+        own = [o.share for o in found if o.load == load and o.packet_bytes == PACKET_BYTES]
+        paper = PAPERS_SHARE if load == full else None
+        points.append(Point(series, load, mean(own), paper, min(own), max(own)))
+    long, short = (_cost_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
+    papers_us = PAPERS_SHARE / (2 * live.PAPERS_MBIT * 125_000 / PACKET_BYTES) * 1e6
+    rows = [
+        *points,
+        Point("processor by packet, µs", f"{PACKET_BYTES} bytes", long, papers_us),
+        Point("processor by packet, µs", f"{SHORT_BYTES} bytes", short),
+        Point("arrived, of what was sent", "least", min(one.arrived for one in found), ideal=1.0),
+    ]
+    differences = _differences(found, points, long, papers_us)
+    length = (
+        f"A packet of {SHORT_BYTES} bytes costs {short / long:.2f} times one of "
+        f"{PACKET_BYTES}; the paper: its length does not matter."
+    )
+    return Made(
+        points,
+        rows=rows,
+        judged=(DIFFERS if differences else AGREES, [*differences, length]),
+        notes=(
+            f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
+            f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The relay is a process in Python. "
+            "The paper's value is a bound: less than that.",
+        ),
+    )
+
+
+def _cost_us(found: list[Measured], packet_bytes: int) -> float:
+    """Return what a packet takes of a processor, the mean over the turns at full load."""
+    full = max(one.load for one in found)
+    own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]
+    return mean(one.share / one.packets_s for one in own) * 1e6
+
+
+def _differences(
+    found: list[Measured], points: list[Point], cost_us: float, papers_us: float
+) -> list[str]:
+    """Return what is not as in the paper."""
+    differences = []
+    last = points[-1]
+    assert last.ours is not None
+    for point in points:
+        off = (point.ours or 0.0) - last.ours * float(point.x) / float(last.x)
+        if abs(off) > STRAIGHT * last.ours:
+            differences.append(
+                f"At a load of {point.x:g} the share is {off:+.2f} off the line to full load."
+            )
+    if cost_us > papers_us:
+        differences.append(
+            f"A packet costs {cost_us:.1f} µs, {cost_us / papers_us:.0f} times the paper's bound "
+            f"of {papers_us:.2f}: an interpreter forwards here, compiled code in the kernel there."
+        )
+    lost = min(found, key=lambda one: one.arrived)
+    if lost.arrived < ARRIVED:
+        differences.append(
+            f"At a load of {lost.load:g} only {lost.arrived:.1%} arrived: it is too high."
+        )
+    return differences

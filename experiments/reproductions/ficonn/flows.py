@@ -1,0 +1,301 @@
+"""TOR and TAR under random and burst traffic: Li 2009, Fig. 6-9.
+
+The paper's network is FiConn_2 of 32-port switches, 74,528 servers, every link at 1 Gbit/s. Flows
+start one after the other in the first 30 seconds; after that every flow is probed every 30 seconds.
+
+How the paper computes throughput is not said, nor how a server knows the available bandwidth. Ours
+is max-min fair, with equal shares beside it (a flow has the least of its links' equal parts, and
+what it cannot use is lost), and available bandwidth is told by the number of flows
+(`experiments.analysis.simulator.tar`). The curves are not printed as numbers; section V says what
+is claimed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.rates import equal_share, max_min
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.paths import lengths, routes
+from experiments.analysis.simulator.tar import Tar
+from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, Point, Settings
+from experiments.reproductions.shared.draws import drawn, draws, repeats
+from experiments.reproductions.shared.figure import (
+    Claim,
+    Figure,
+    Judged,
+    Made,
+    by_series,
+    figure,
+    point,
+    verdict,
+    with_paper,
+)
+from topos.base.spec import parse
+from topos.ficonn import FiConn
+
+NETWORK = "ficonn,32,2"
+ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
+STEADY = 3  # rounds at the end
+RUNS = 3
+TOR, TAR, PRINTED = "TOR", "TAR", "TAR, virtual flows as printed"
+
+
+class Sample(NamedTuple):
+    """All flows after a round: rates in links, and hops."""
+
+    max_min: float
+    equal: float
+    hops: float
+
+
+class Run(NamedTuple):
+    """One draw of the flows, and what became of them; a list has a sample of each round."""
+
+    flows: int
+    tor: Sample
+    tar: list[Sample]
+    printed: list[Sample]
+
+    def samples(self, routing: str) -> list[Sample]:
+        """Return what a routing came to, round by round; TOR never changes."""
+        return {TOR: [self.tor] * len(self.tar), TAR: self.tar, PRINTED: self.printed}[routing]
+
+
+Ends = tuple[Ints, Ints]
+
+
+def random_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
+    """Return N/2 flows between pairs of servers; every server is in one pair."""
+    order = random.permutation(ficonn.servers)
+    return order[: len(order) // 2], order[len(order) // 2 :]
+
+
+def burst_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
+    """Return a flow from every server of a random FiConn_{k-1} to every one of another."""
+    size = ficonn.sizes[-2]
+    first, second = random.choice(ficonn.servers // size, 2, replace=False) * size
+    members = numpy.arange(size)
+    return numpy.repeat(first + members, size), numpy.tile(second + members, size)
+
+
+TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
+
+
+@drawn
+def measure(spec: str, traffic: str, rounds: int, random: numpy.random.Generator) -> Run:
+    """Draw flows, and let them look for paths, round by round."""
+    ficonn = parse(spec)
+    assert isinstance(ficonn, FiConn)
+    ends = TRAFFIC[traffic](ficonn, random)
+    tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
+    tar = (_rounds(Tar(ficonn, *ends, random, printed=p), rounds) for p in (False, True))
+    return Run(len(ends[0]), tor, *tar)
+
+
+def _rounds(flows: Tar, rounds: int) -> list[Sample]:
+    samples = []
+    for _ in range(rounds):
+        flows.probe()
+        samples.append(_sample(flows.ficonn, flows.routes(), flows.counts))
+    return samples
+
+
+def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> Sample:
+    links = link_count(ficonn)
+    return Sample(
+        float(max_min(found, 1.0, links).sum()),
+        float(equal_share(found, numpy.ones(links)).sum()),
+        float(hops.mean()),
+    )
+
+
+def simulated(settings: Settings, traffic: str) -> list[Run]:
+    """Return the runs, each with flows of its own."""
+    rounds = QUICK_ROUNDS if settings.quick else ROUNDS
+    cases = [(NETWORK, traffic, rounds)]
+    (runs,) = draws(settings, measure, cases, repeats(settings, RUNS, 1))
+    return [
+        Run(flows, Sample(*tor), *([Sample(*one) for one in each] for each in rounds_of))
+        for flows, tor, *rounds_of in runs.found
+    ]
+
+
+# -- from runs to points ---------------------------------------------------------------------------
+
+
+def curves(
+    runs: list[Run],
+    value: Callable[[Sample], float],
+    routings: Sequence[str] = (TOR, TAR, PRINTED),
+    model: str = "",
+) -> list[Point]:
+    """Return each routing's value at the end of every round; its name says the model."""
+    return by_series(
+        point(routing + model, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
+        for routing in routings
+        for i in range(len(runs[0].tar))
+    )
+
+
+def after(
+    runs: list[Run],
+    series: str,
+    value: Callable[[Sample, Sample], float],
+    routing: str,
+    first: bool,
+    paper: float,
+) -> Point:
+    """Return a value of TOR's sample and a routing's: after the first round, or in steady state."""
+    values = []
+    for run in runs:
+        samples = run.samples(routing)
+        part = samples[:1] if first else samples[-STEADY:]
+        values.append(float(numpy.mean([value(run.tor, sample) for sample in part])))
+    when = "after 30 s" if first else "steady"
+    return point(f"{series}, {routing}", when, values, paper)
+
+
+def judged(of_routing: Callable[[str], list[Claim]]) -> tuple[list[Claim], Judged]:
+    """Return all claims, and the verdict with its reasons.
+
+    Where the claims hold only with virtual flows as printed, the paper is ambiguous.
+    """
+    own, printed = of_routing(TAR), of_routing(PRINTED)
+    (word, reasons), (as_printed, others) = verdict(own), verdict(printed)
+    if word != AGREES:
+        word = AMBIGUOUS if as_printed == AGREES else word
+        reasons = (*reasons, *(reason for reason in others if reason not in reasons))
+    return [*own, *printed], (word, reasons)
+
+
+def notes(runs: list[Run], settings: Settings) -> tuple[str, ...]:
+    """Return how it was measured."""
+    return (
+        f"{NETWORK}, {runs[0].flows:,} flows, links of "
+        f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
+        f"interval, seed {settings.seed}. Steady is the mean of the last {STEADY} rounds.",
+        "Throughput is max-min fair. A probe sees how many flows leave a server by each port; its "
+        "own does not count. The paper states neither model.",
+        "A virtual flow ends when its flow is probed again. As printed (Algorithm 3) the counter "
+        "only falls when a flow takes the level-0 link; so it grows from round to round, and ever "
+        "fewer flows bypass.",
+    )
+
+
+# -- Fig. 6 and 8: throughput ----------------------------------------------------------------------
+
+THROUGHPUT = ("time, s", "aggregate throughput, Gbit/s")
+# Percent by which TOR is above TAR: after 30 seconds, and at most in the end.
+PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
+
+
+@figure(
+    "ficonn-fig6",
+    "throughput of FiConn's routings, random traffic (Li 2009)",
+    "Throughput in FiConn, random traffic",
+    *THROUGHPUT,
+)
+def fig6(settings: Settings) -> Made:
+    """Let flows between random pairs look for paths."""
+    runs = simulated(settings, "random")
+
+    def ahead(tor: Sample, tar: Sample) -> float:
+        return (tor.max_min / tar.max_min - 1) * 100
+
+    def claims(routing: str) -> list[Claim]:
+        first, steady = (
+            after(runs, "TOR ahead, %", ahead, routing, at_first, paper)
+            for at_first, paper in ((True, PAPERS_FIRST), (False, PAPERS_STEADY))
+        )
+        return [Claim(first, NEAR), Claim(steady, NEAR, at_most=True)]
+
+    every, word = judged(claims)
+    return Made(
+        curves(runs, lambda sample: sample.max_min),
+        every,
+        judged=word,
+        why="By how much TOR is ahead depends on both models, and the paper states neither.",
+        notes=notes(runs, settings),
+    )
+
+
+# By TOR all flows share the one level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s. A
+# FiConn_1 of 32-port switches has 136 level-2 links, and no routing brings more out of it.
+PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # Gbit/s
+EXACT, NEAR_TAR = 1e-9, 5.0
+EQUAL_SHARES = (
+    "By equal shares a flow has the least of its links' equal parts, and what it cannot use of the "
+    "others is lost."
+)
+
+
+@figure(
+    "ficonn-fig8",
+    "throughput of FiConn's routings, burst traffic (Li 2009)",
+    "Throughput in FiConn, burst traffic",
+    *THROUGHPUT,
+    log_y=True,
+)
+def fig8(settings: Settings) -> Made:
+    """Let the flows between two FiConn_1s look for paths."""
+    runs = simulated(settings, "burst")
+    tor, tar, equal = (
+        after(runs, model, lambda _, now, i=i: now[i], routing, False, paper)  # type: ignore[misc]
+        for model, i, routing, paper in (
+            ("max-min fair", 0, TOR, PAPERS_TOR),
+            ("max-min fair", 0, TAR, PAPERS_TAR),
+            ("equal shares", 1, TAR, PAPERS_TAR),
+        )
+    )
+    claims = [Claim(tor, EXACT), Claim(tar, NEAR_TAR), Claim(equal, NEAR_TAR)]
+    word, reasons = verdict(claims)
+    is_between = (equal.ours or 0.0) < PAPERS_TAR < (tar.ours or 0.0)
+    if claims[0].holds and word != AGREES and is_between:
+        word = AMBIGUOUS
+        between = "The paper's value lies between two models; it does not state its own."
+        reasons = (*reasons, between)
+    points = [  # max-min fair, TAR is the same either way
+        *curves(runs, lambda sample: sample.max_min, (TOR, TAR)),
+        *curves(runs, lambda sample: sample.equal, (TAR, PRINTED), ", equal shares"),
+    ]
+    last = points[-1].x
+    points = with_paper(points, {(TOR, last): PAPERS_TOR, (TAR, last): PAPERS_TAR})
+    how = (*notes(runs, settings), EQUAL_SHARES)
+    return Made(points, claims, judged=(word, reasons), notes=how)
+
+
+# -- Fig. 7 and 9: path lengths --------------------------------------------------------------------
+
+PAPERS_HOPS = {"random": 1.5, "burst": 3.0}  # by less than which TAR's are longer, in the end
+NEAR_HOPS = 0.1
+
+
+def longer_paths(settings: Settings, traffic: str) -> Made:
+    """Return average path lengths, and by how much TAR's are longer than TOR's in the end."""
+    runs, paper = simulated(settings, traffic), PAPERS_HOPS[traffic]
+
+    def longer(tor: Sample, tar: Sample) -> float:
+        return tar.hops - tor.hops
+
+    def claims(routing: str) -> list[Claim]:
+        row = after(runs, "hops more than TOR", longer, routing, False, paper)
+        return [Claim(row, NEAR_HOPS, at_most=True)]
+
+    every, word = judged(claims)
+    points = curves(runs, lambda sample: sample.hops)
+    return Made(points, every, judged=word, notes=notes(runs, settings))
+
+
+def _lengths(name: str, traffic: str) -> Figure:
+    about = f"path lengths of FiConn's routings, {traffic} traffic (Li 2009)"
+    title = f"Path lengths in FiConn, {traffic} traffic"
+    labels = "time, s", "average path length, hops"
+    return figure(name, about, title, *labels)(lambda settings: longer_paths(settings, traffic))
+
+
+fig7, fig9 = _lengths("ficonn-fig7", "random"), _lengths("ficonn-fig9", "burst")

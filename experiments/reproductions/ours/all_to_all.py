@@ -1,0 +1,88 @@
+"""No paper's: all four networks, a tree and a fat-tree under the same all-to-all.
+
+Every server sends the same volume to every other, over cables of the same rate. The networks do not
+have the same number of servers: what each server sends, as a share of a cable's rate, compares.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.trials.plans.experiment import System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+ABOUT = "four networks, a tree and a fat-tree under the same all-to-all traffic (no paper's)"
+
+SYSTEMS = (
+    System("dcell,4,1", routing="dfr", label="DCell"),
+    System("bcube,4,1", routing="bsr", label="BCube"),
+    # Clockwise paths alone would leave half of every cable unused.
+    System("dpillar,4,3", routing="mp-both", label="DPillar"),
+    System("ficonn,6,1", routing="tar", label="FiConn"),
+    System("tree,4,4", label="tree"),
+    System("fattree,4", label="fat-tree"),
+)
+NETWORKS = {system.name: parse(system.network) for system in SYSTEMS}
+BYTES = 1e9  # of each flow, at 1 Gbit/s: for whole numbers
+GOAL = 0.9  # of the ideal
+SERIES = "throughput of a server"
+
+
+@figure(
+    "six-all-to-all",
+    ABOUT,
+    "Six networks under the same all-to-all",
+    "network",
+    "what a server sends, of a cable's rate",
+    live=True,
+    kind="bars",
+)
+def six(settings: Settings) -> Made:
+    """Run all six, in turns."""
+    return made(*all_to_all.measured(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
+
+
+def made(done: Run, scale: live.Scale) -> Made:
+    """Return what a run's records say."""
+    points = [_point(done, system, scale) for system in done.systems]
+    short = [p for p in points if not p.ours or (p.ideal and p.ours < GOAL * p.ideal)]
+    rows = list(points)
+    for system in done.systems:
+        trials = done.of(system).trials
+        rows.append(all_to_all.completion(done, system, scale))
+        rows.append(live.spread(system, "fairness", trials.fairness))
+        rows.append(live.spread(system, "spread of links, of mean", trials.link_spread))
+    return Made(
+        points,
+        rows=rows,
+        judged=(DIFFERS if short else AGREES, _reasons(points)),
+        notes=(
+            f"There is no paper to compare with: agreement is with the ideal, {GOAL:g} of it.",
+            ", ".join(f"{name}: {found.spec}" for name, found in NETWORKS.items()) + ".",
+            *live.notes(done, scale),
+        ),
+    )
+
+
+def _point(done: Run, system: str, scale: live.Scale) -> Point:
+    trials = done.of(system).trials
+    factor = scale.rate / NETWORKS[system].servers / (live.PAPERS_MBIT * 1e6)
+    ideal = live.ideal_of(trials.ideal_bps)
+    return live.spread(SERIES, system, trials.goodput_bps, factor=factor, ideal=ideal)
+
+
+def _reasons(points: list[Point]) -> list[str]:
+    """Return what each network reaches of its ideal, and how they compare."""
+    known = [point for point in points if point.ours and point.ideal]
+    reasons = [f"{p.x}: {(p.ours or 0) / (p.ideal or 1):.2f} of its ideal" for p in known]
+    if known:
+        best, worst = (choose(known, key=lambda p: p.ours or 0) for choose in (max, min))
+        times = (best.ours or 0) / (worst.ours or 1)
+        reasons.append(f"A server of {best.x} sends {times:.2f} times what one of {worst.x} does.")
+    return reasons

@@ -1,0 +1,122 @@
+"""No paper's: all four networks under the same schedule of faults.
+
+One kind of fault after the other strikes at random, at the same moments in every network, each at
+things of its own. Every server sends to one other and receives from one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared import live
+from experiments.reproductions.shared.figure import Made, figure
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, FaultRate, System
+
+if TYPE_CHECKING:
+    import pandas
+
+    from experiments.trials.runs.records import Run
+
+ABOUT = "four networks under the same faults: when flows move, and recover (no paper's)"
+
+# Of each network the routing that goes around failures.
+SYSTEMS = (
+    System("dpillar,4,2", routing="mp-both", label="DPillar"),
+    System("dcell,4,1", routing="dfr", label="DCell"),
+    System("bcube,4,1", routing="bsr", label="BCube"),
+    System("ficonn,4,1", routing="tar", label="FiConn"),
+)
+KINDS = {"cut": "cut", "silent cut": "silent cut", "switch": "switch", "server": "kill"}
+COLUMNS = {
+    "stopped_flows": "flows that stopped",
+    "detected_s": "noticed after, s",
+    "rerouted_s": "all moved after, s",
+    "recovered_s": "as fast again after, s",
+}
+GOAL_S = 1.0
+FROM_S, LASTING_S, REST_S = 1.5, 1.0, 1.0
+STRIKES, QUICK_STRIKES = 5, 2  # of each kind, on average
+PER_MINUTE = 60.0
+
+
+@figure(
+    "four-failover",
+    ABOUT,
+    "Four networks under the same faults",
+    "fault",
+    "until all flows had moved, s",
+    live=True,
+    kind="bars",
+)
+def failover(settings: Settings) -> Made:
+    """Run the same faults in all four, in turns."""
+    strikes = QUICK_STRIKES if settings.quick else STRIKES
+    window_s = strikes * 60.0 / PER_MINUTE
+    faults, at_s = [], FROM_S
+    for kind in KINDS:
+        faults.append(FaultRate(kind, PER_MINUTE, LASTING_S, at_s, at_s + window_s))
+        at_s += window_s + LASTING_S + REST_S
+    experiment = Experiment(
+        name="four-failover",
+        about=ABOUT,
+        systems=live.with_rate(settings, SYSTEMS),
+        workload=Workload("permutation", duration_s=at_s, tool="generator", timeout_s=at_s + 20.0),
+        faults=tuple(faults),
+        repeats=settings.repeats or 1,
+        seed=settings.seed,
+    )
+    return made(live.run(settings, experiment))
+
+
+def made(done: Run) -> Made:
+    """Return what a run's records say."""
+    points = [_point(done, system, kind, "rerouted_s") for kind in KINDS for system in done.systems]
+    rows = [
+        _point(done, system, kind, column, f"{kind}: {words}")
+        for column, words in COLUMNS.items()
+        for kind in KINDS
+        for system in done.systems
+    ]
+    late = [point for point in points if (point.high or point.ours or 0.0) > GOAL_S]
+    lost = _lost(done)
+    reasons = [
+        f"{point.series}, {point.x}: it took up to {point.high or point.ours:.2f} s"
+        for point in late
+    ]
+    return Made(
+        points,
+        rows=rows,
+        judged=(DIFFERS if late or lost else AGREES, [*reasons, *lost]),
+        notes=(
+            "There is no paper to compare with: agreement is that all flows move within "
+            f"{GOAL_S:g} s. Where a time is missing, no flow had stopped, or not all went on. "
+            "Flows that share what is left are as fast again when the fault is repaired, after "
+            f"{LASTING_S:g} s.",
+            *live.notes(done, live.Scale(1.0)),
+        ),
+    )
+
+
+def _events(done: Run, system: str, kind: str) -> pandas.DataFrame:
+    events = done.of(system).events
+    return events[(events.event == KINDS[kind]) & (events.reason == "")]
+
+
+def _point(done: Run, system: str, kind: str, column: str, x: str = "") -> Point:
+    return live.spread(system, x or kind, _events(done, system, kind)[column])
+
+
+def _lost(done: Run) -> list[str]:
+    """Return which faults stopped flows that did not all go on."""
+    lost = []
+    for kind in KINDS:
+        for system in done.systems:
+            events = _events(done, system, kind)
+            stuck = events[(events.stopped_flows > 0) & events.rerouted_s.isna()]
+            lost += [
+                f"{system}, {kind} of {what}: not all of {count} flows that stopped went on"
+                for what, count in zip(stuck.what, stuck.stopped_flows, strict=True)
+            ]
+    return lost

@@ -1,0 +1,193 @@
+"""No paper's: six networks while servers or switches fail, of the same size and of the same price.
+
+Every server that works sends to every other. Networks of about 2000 servers have not quite the same
+number of them, and cost differently: what a server sends compares, and what a thousand dollars
+carry. For some 22,500 dollars of switches, cables and network cards, one network joins 500 servers
+and another 1800: a thousand dollars of each compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from experiments.analysis.comparison.prices import LIAO, bill
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reproductions.shared.degradation import (
+    BCUBE,
+    DCELL,
+    FATTREE,
+    SERVERS,
+    SWITCHES,
+    Failing,
+    Networks,
+    measured,
+)
+from experiments.reproductions.shared.draws import repeats
+from experiments.reproductions.shared.figure import Made, figure, find
+from topos.base.spec import parse
+
+SAME_SIZE: Networks = {
+    "DPillar": ("dpillar,18,3", "mp-both"),
+    DCELL: ("dcell,8,2,servers=2048", "dfr"),
+    BCUBE: ("bcube,8,3,servers=2048", "bsr"),
+    "FiConn": ("ficonn,12,2", "tor"),
+    "tree": ("tree,47,44,servers=2048", "bridge"),
+    FATTREE: ("fattree,8,levels=5", "any"),
+}
+QUICK_SAME_SIZE: Networks = {
+    "DPillar": ("dpillar,8,3", "mp-both"),
+    DCELL: ("dcell,4,2,servers=200", "dfr"),
+    BCUBE: ("bcube,4,3,servers=192", "bsr"),
+    "FiConn": ("ficonn,8,2", "tor"),
+    "tree": ("tree,12,16", "bridge"),
+    FATTREE: ("fattree,4,levels=7", "any"),
+}
+# Sizes come in large steps: no network's price is farther from this than the share says.
+BUDGET_USD, OFF = 22_500.0, 0.15
+SAME_PRICE: Networks = {
+    "DPillar": ("dpillar,14,3", "mp-both"),
+    DCELL: ("dcell,8,2,servers=792", "dfr"),
+    BCUBE: ("bcube,8,2", "bsr"),
+    "FiConn": ("ficonn,12,2", "tor"),
+    "tree": ("tree,47,34", "bridge"),
+    FATTREE: ("fattree,8,levels=4", "any"),
+}
+SHARES = (0.0, 0.02, 0.05, 0.1, 0.2)
+LAST = SHARES[-1]
+RUNS = 5
+
+
+def servers(networks: Networks, name: str) -> int:
+    """Return how many servers a network has."""
+    return parse(networks[name][0]).servers
+
+
+def cost_usd(networks: Networks, name: str) -> float:
+    """Return what a network's switches, network cards and cables cost."""
+    cost = bill(parse(networks[name][0]), LIAO)
+    assert cost.network_usd is not None
+    assert cost.nics_usd is not None
+    return cost.network_usd + cost.nics_usd
+
+
+def per_server(networks: Networks, one: Failing) -> Point:
+    """Return what a server sends, of a link's rate; failed servers count."""
+    return one.throughput(1 / servers(networks, one.series))
+
+
+def per_price(networks: Networks, one: Failing) -> Point:
+    """Return what a thousand dollars carry, in links."""
+    return one.throughput(1000 / cost_usd(networks, one.series))
+
+
+def is_ahead(points: Iterable[Point], percent: float) -> bool:
+    """Tell whether BCube is ahead of the fat-tree and DCell, as Guo 2009, section 6, has it."""
+    points = list(points)
+    bcube, *others = (
+        find(points, f"{name}, {SWITCHES}", percent).ours or 0.0 for name in (BCUBE, FATTREE, DCELL)
+    )
+    return bcube > max(others)
+
+
+@figure(
+    "six-degradation",
+    "six networks of about 2000 servers while servers or switches fail (no paper's)",
+    "All-to-all in six networks under failures",
+    "failed switches, %",
+    "what a server sends, of a cable's rate",
+)
+def degradation(settings: Settings) -> Made:
+    """Fail servers, then switches, of all six."""
+    networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
+    count = repeats(settings, RUNS, 2)
+    runs = measured(settings, networks, SHARES, count)
+    points = [per_server(networks, one) for one in runs]
+    ahead = is_ahead(points, LAST * 100)
+    reason = (
+        f"{BCUBE} is {'' if ahead else 'not '}ahead of {FATTREE} and {DCELL} with "
+        f"{LAST:.0%} of the switches failed, as Guo 2009, section 6, has it."
+    )
+    whole, last = _ends(runs)
+    rows = [
+        *(per_server(networks, one) for one in (*whole, *last)),
+        *(_named(per_price(networks, one), "ABT per 1000 $") for one in (*whole, *last)),
+        *(one.lost() for one in last),
+    ]
+    return _made(networks, settings, count, points, rows, ahead, reason)
+
+
+@figure(
+    "six-equal-cost",
+    "six networks of the same price while servers or switches fail (no paper's)",
+    "All-to-all for the same price under failures",
+    "failed switches, %",
+    "throughput per 1000 dollars, in links",
+)
+def equal_cost(settings: Settings) -> Made:
+    """Fail servers, then switches, of all six."""
+    shares = (SHARES[0], LAST) if settings.quick else SHARES
+    count = repeats(settings, RUNS, 1)
+    runs = measured(settings, SAME_PRICE, shares, count)
+    points = [per_price(SAME_PRICE, one) for one in runs]
+    ahead = is_ahead(points, LAST * 100)
+    reason = (
+        f"For the same price, {BCUBE} is {'' if ahead else 'not '}ahead of {FATTREE} and "
+        f"{DCELL} with {LAST:.0%} of the switches failed; Guo 2009, section 6, has it ahead "
+        "for the same number of servers."
+    )
+    whole, last = _ends(runs)
+    rows = [
+        *(Point(name, "servers", servers(SAME_PRICE, name)) for name in SAME_PRICE),
+        *(Point(name, "price, $", cost_usd(SAME_PRICE, name)) for name in SAME_PRICE),
+        *(_named(per_price(SAME_PRICE, one), "per 1000 $") for one in (*whole, *last)),
+        *(_named(per_server(SAME_PRICE, one), "a server") for one in (*whole, *last)),
+        *(one.lost() for one in last),
+    ]
+    return _made(SAME_PRICE, settings, count, points, rows, ahead, reason)
+
+
+def _ends(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
+    """Return the runs without failures, and those with the most."""
+    whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
+    return whole, [one for one in runs if one.share == LAST]
+
+
+def _named(point: Point, what: str) -> Point:
+    """Return a point whose series says what it is."""
+    return replace(point, series=f"{point.series}: {what}")
+
+
+def _made(
+    networks: Networks,
+    settings: Settings,
+    draws: int,
+    points: list[Point],
+    rows: list[Point],
+    ahead: bool,
+    reason: str,
+) -> Made:
+    compared = [
+        f"{name}: {spec} ({servers(networks, name)} servers, ${cost_usd(networks, name):,.0f}), "
+        f"{routing}"
+        for name, (spec, routing) in networks.items()
+    ]
+    drawn = f"Mean of {draws} draws of failures and its 95 % confidence interval"
+    if draws == 1:
+        drawn = "One draw of failures"
+    return Made(
+        # Twelve curves would be too many: those of failed servers are told by their ends.
+        [one for one in points if one.series.endswith(SWITCHES)],
+        rows=rows,
+        judged=(AGREES if ahead else DIFFERS, (reason,)),
+        notes=(
+            "; ".join(compared) + ".",
+            f"{drawn}, seed {settings.seed}. Aggregate bottleneck throughput (ABT) of all-to-all "
+            "traffic between the servers that work; flows that are cut off are not counted.",
+            "FiConn's TOR and the tree know one path for each pair: a failure on it cuts the pair "
+            "off, and relieves the others. BCube's and DPillar's flows take a random path of their "
+            "sets.",
+            f"Switches, cables and network cards at the prices of {LIAO.source}; its two ports on "
+            "board of each server cost nothing.",
+        ),
+    )

@@ -1,0 +1,91 @@
+"""What simulated figures share: cases drawn again and again, over processes or machines.
+
+A measure is a function of a case and a random source that returns named numbers. Each run of a case
+has a random source of its own, from the figure's seed and the run's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy
+
+from experiments.analysis.simulator.sweeps import sweep
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.figure import point
+
+FOLDER = "tasks"  # of a figure's own, for what is finished
+Found = dict[str, Any]  # what a run found, by name
+
+
+def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    """Return what `measure` makes of each task (see `experiments.analysis.simulator.sweeps`)."""
+    return sweep(
+        measure,
+        tasks,
+        settings.folder / FOLDER,
+        workers=settings.workers,
+        scheduler=settings.scheduler,
+        say=settings.say,
+    )
+
+
+def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """Make a measure (case..., random) one of a task: the case, then seed and run."""
+
+    @wraps(measure)
+    def of_task(task: Sequence[Any]) -> Any:
+        *case, seed, run = task
+        return measure(*case, numpy.random.default_rng([seed, run]))
+
+    return of_task
+
+
+class Runs(NamedTuple):
+    """The runs of one case."""
+
+    case: Any
+    found: list[Any]
+
+    def values(self, what: str | Callable[[Any], float | None]) -> list[float]:
+        """Return a number of each run, those without it left out."""
+        of_run = what if callable(what) else lambda found: found[what]
+        return [value for found in self.found if (value := of_run(found)) is not None]
+
+    def point(
+        self,
+        series: str,
+        x: float | str,
+        what: str | Callable[[Any], float | None],
+        paper: float | None = None,
+        **bounds: float,
+    ) -> Point:
+        """Return the mean over the runs, and its confidence interval."""
+        return point(series, x, self.values(what), paper, **bounds)
+
+
+def repeats(settings: Settings, runs: int, quick: int) -> int:
+    """Return how many runs each case has."""
+    return settings.repeats or (quick if settings.quick else runs)
+
+
+def draws(
+    settings: Settings,
+    measure: Callable[[Sequence[Any]], Any],
+    cases: Iterable[tuple[Any, ...]],
+    count: int,
+) -> list[Runs]:
+    """Return so many runs of each case, a tuple; a case that comes twice is run once."""
+    cases = list(cases)
+    different = list(dict.fromkeys(cases))
+    tasks = [(*case, settings.seed, run) for case in different for run in range(count)]
+    found = swept(settings, measure, tasks)
+    runs = {case: found[i * count : (i + 1) * count] for i, case in enumerate(different)}
+    return [Runs(case, runs[case]) for case in cases]
+
+
+def drawn_note(settings: Settings, count: int) -> str:
+    """Return the words on repeats and seed with which figures' notes begin."""
+    return f"Mean of {count} runs and its 95 % confidence interval, seed {settings.seed}."
