@@ -14,6 +14,16 @@ that has too much to do. What would follow (floods, probes, other paths) makes a
 it is given twice the time from then on, up to MOST_PATIENCE times, and half of that again when all
 was well for a while.
 
+The state of a link, and how it changes; only over one that is up go packets. `deaf` is a neighbour
+that does not hear me, `unplugged` a port without carrier; a `cut` is the neighbour's word that its
+own cable is::
+
+    state      hears me   hears not  silence    no carrier  carrier    cut
+    up         up         deaf       silent     unplugged   up         silent
+    deaf       up         deaf       silent     unplugged   deaf       silent
+    silent     up         deaf       silent     unplugged   silent     silent
+    unplugged  unplugged  unplugged  unplugged  unplugged   silent     unplugged
+
 At first every neighbour counts as heard, so that a network works from its first moment; what is
 not there is noticed one timeout later.
 """

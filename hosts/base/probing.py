@@ -3,6 +3,18 @@
 The source sends a probe along every path. Each relay lowers the probe's available bandwidth to
 that of its own ports; the destination sends it back. What is not answered in time has failed
 (Guo 2009, section 4.2; Liao 2012, section 4.5). How a probe travels is the network's business.
+
+What is known of a path, and how that changes; `*` is a path whose probe is on its way, `silent` one
+that has failed for no other reason than that its answer did not come in time::
+
+    state      begin      answer    fail    give up
+    untried    untried*   untried   failed  untried
+    untried*   untried*   working   failed  silent
+    working    working*   working   failed  working
+    working*   working*   working   failed  silent
+    failed     failed*    failed    failed  failed
+    failed*    failed*    working   failed  silent
+    silent     failed*    working   failed  silent
 """
 
 from __future__ import annotations

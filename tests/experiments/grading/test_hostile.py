@@ -9,7 +9,7 @@ import pytest
 from experiments.grading import child, engine
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
 
-MODEL = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1" / "model_bcube.py"
+MODEL = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1" / "model.py"
 SHEET = engine.sheet_of("1", "s0")
 ADDRESS = MODEL.read_text().partition("\n\n\n")[0]
 
