@@ -148,7 +148,7 @@ class ThreeServers:
             f"addr add {dotted_quad(ipv4(server))}/8 dev {APPLICATION_INTERFACE}",
         )
 
-    def add_table(self, server: int, *, by_flow: bool = False) -> KernelTable:
+    def add_table(self, server: int, *, by_flow: bool = False, links: int = 1) -> KernelTable:
         """Let a server's kernel forward as it is told; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
@@ -158,7 +158,7 @@ class ThreeServers:
             # Without applications, the loopback interface is where nothing is delivered to.
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
-            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow)
+            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow, links=links)
         self._stack.callback(table.close)
         return table
 

@@ -19,11 +19,14 @@ that has failed for no other reason than that its answer did not come in time::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from hosts.base.path import Path
+from hosts.base.rules import NONE
 
 # Paths whose bandwidth is within this share of the best count as equally good: then the shorter
 # one is better (it uses fewer links), and the one in use better than another (no oscillation).
@@ -74,19 +77,41 @@ def best(
     >>> best([wide, narrow], using=1), best([wide, narrow], using=1, own_bps=3e8)
     (0, 1)
     """
+    chosen = best_of(*measured(candidates), NONE if using is None else using, own_bps, slack_bps)
+    return None if chosen == NONE else chosen
 
-    def free_bps(index: int) -> float:
-        one = candidates[index]
-        own = own_bps if index == using else 0.0
-        return one.available_bps + own - slack_bps * len(one.path)
 
-    working = [i for i, one in enumerate(candidates) if one.state == State.WORKING]
-    if not working:
-        return None
-    most = max(map(free_bps, working))
-    enough = most - slack_bps if slack_bps else NEARLY_BEST * most
-    good = (i for i in working if free_bps(i) >= enough)
-    return min(good, key=lambda i: (len(candidates[i].path), i != using, i))
+def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], list[int]]:
+    """Return what is free on each path, whether it works, and its hops: what rules choose by."""
+    free = [one.available_bps for one in candidates]
+    works = [one.state == State.WORKING for one in candidates]
+    return free, works, [len(one.path) for one in candidates]
+
+
+def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: float) -> int:
+    """Return the number of the best path that works, `NONE` where none does: a rule.
+
+    `free`, `works` and `hops` have an entry for each path. What the flow itself sends, `own`, is
+    free on the path in use; a hop costs `slack` (see `best`).
+    """
+    most = -math.inf
+    for path in range(len(free)):
+        if works[path]:
+            most = max(most, left(free, hops, path, using, own, slack))
+    enough = most - slack if slack else NEARLY_BEST * most
+    chosen = NONE
+    for path in range(len(free)):
+        if works[path] and left(free, hops, path, using, own, slack) >= enough:
+            shorter = chosen == NONE or hops[path] < hops[chosen]
+            if shorter or (hops[path] == hops[chosen] and path == using):
+                chosen = path
+    return chosen
+
+
+def left(free: Any, hops: Any, path: int, using: int, own: float, slack: float) -> float:
+    """Return what the flow could have on that path, less what its hops cost."""
+    available: float = free[path] + (own if path == using else 0.0) - slack * hops[path]
+    return available
 
 
 class Probing:

@@ -77,6 +77,7 @@ class Router:
         self.generation = self.own_generation = 0
         # Of these flows it may not; it clears this when it has taken their answers back.
         self.changed_flows: set[FlowKey] = set()
+        self._paced = False  # whether a data plane sends the heart-beats
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
@@ -119,6 +120,36 @@ class Router:
     def next_poll(self) -> float:
         """When `poll` is to be called next."""
         return self.agenda.next_at
+
+    # -- for one that keeps time better ----------------------------------------------------------
+
+    def leave_heart_beats_to_others(self) -> None:
+        """Send none but those that cannot wait: `heart_beats` are sent at each interval for it."""
+        self._paced = True
+        self.agenda.cancel("heart-beat")
+
+    def leave_silence_to_others(self) -> None:
+        """Notice no silence: it will be told by `silence`, and of heart-beats only what is news."""
+        self.neighbours.leave_silence_to_others()
+        self.agenda.cancel("neighbours")
+
+    def heart_beats(self) -> list[Send]:
+        """Return what is sent at each interval; it changes with `neighbours.revision`."""
+        said = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
+        return [
+            self.message(Step(port, EVERYONE), Protocol.HEART_BEAT, message.pack(), self.uid)
+            for port, message in said
+            if message and self.watches_neighbours
+        ]
+
+    def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
+        """Take the news that a neighbour is heard, and whether it hears this server."""
+        return self._counted(self._heard_of(step, hears_me, now))
+
+    def silence(self, step: Step, now: float) -> list[Action]:
+        """Take the news that a neighbour was not heard for a timeout."""
+        changed = self.neighbours.silence(step, now)
+        return self._counted(self._links_changed([changed], now) if changed else [])
 
     def down(self) -> list[tuple[int, Step]]:
         """Return the links that are down, as far as is known: the server at one end, and the step.
@@ -237,33 +268,30 @@ class Router:
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
             header, body = DcnHeader.parse(frame.data)
             return self._heard(port, header, HeartBeat.parse(body), now)
-        self.neighbours.notice(port, peer, now)
         return self.incoming(port, peer, frame, now)
 
     def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:
         if not self.watches_neighbours:
             return []
-        new = self.neighbours.is_silent(port, header.source, now)
-        changed = self.neighbours.hear(port, header.source, message, now)
-        if new or (changed and self.neighbours.works(changed)):
+        step = Step(port, self.topology.server_of_uid(header.source))
+        return self._heard_of(step, self.uid in message.heard, now)
+
+    def _heard_of(self, step: Step, hears_me: bool, now: float) -> list[Action]:
+        revision = self.neighbours.revision
+        changed = self.neighbours.hear(step, hears_me, now)
+        if revision != self.neighbours.revision or (changed and self.neighbours.works(changed)):
             # So that the other end learns at once that it is heard.
             self.agenda.set("heart-beat", now, self._beat)
         return self._links_changed([changed], now) if changed else []
 
     def _beat(self, now: float) -> list[Action]:
-        self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._beat)
-        actions: list[Action] = []
-        for port in range(self.topology.ports):
-            message = self.neighbours.heart_beat(port, now)
-            if message:
-                to = Step(port, EVERYONE)
-                body = message.pack()
-                actions.append(self.message(to, Protocol.HEART_BEAT, body, self.uid))
-        return actions
+        if not self._paced:
+            self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._beat)
+        return [*self.heart_beats()]
 
     def _watch(self, now: float) -> list[Action]:
         actions = self._links_changed(self.neighbours.time_out(now), now)
-        # With no link up there is nothing to time out: heart-beats go on and will tell.
+        # With nobody heard there is nothing to time out: heart-beats go on and will tell.
         again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
         self.agenda.set("neighbours", again, self._watch)
         return actions

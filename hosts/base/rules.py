@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
 
+NONE = -1  # the number of what there is none of
+
 
 class Rule(NamedTuple):
     """Which hops a path takes.

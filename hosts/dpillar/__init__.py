@@ -9,6 +9,7 @@ from hosts.dpillar.aware import TrafficAware
 from hosts.dpillar.choices import tunnels
 from hosts.dpillar.light import RandomPath
 from hosts.dpillar.paths import sp_path
+from hosts.dpillar.rules import RULES
 from hosts.dpillar.tunnel import Tunnelling
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
@@ -58,3 +59,5 @@ ALGORITHMS = {
         router=TrafficAware,
     ),
 }
+
+__all__ = ["ALGORITHMS", "RULES"]

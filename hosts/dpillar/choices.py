@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, best
+from hosts.base.probing import Candidate, measured
+from hosts.base.rules import NONE
 from hosts.dpillar.paths import Proxies, mp_step, mp_tunnels
+from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
 # A link of a path: a server, and its hop.
 Link = tuple[int, Step]
-
-# A new flow is taken to use this share of what is free on its path, until it is measured.
-NEW_FLOW_SHARE = 0.5
 
 
 def tunnels(
@@ -76,12 +75,7 @@ def links(path: Path) -> Iterator[Link]:
 
 
 def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> int | None:
-    """Return the path for a flow, the one with the largest available bandwidth (4.5.2).
-
-    All flows of a source see the same measurements, and would all take the same path until the
-    next ones. So what a flow uses is booked: it is no longer available where the flow goes, and
-    available again where it was. What a new flow will use, nobody knows; half of what is free is
-    booked for it.
+    """Return the path for a flow, the one with the largest available bandwidth, and book its use.
 
     Parameters
     ----------
@@ -97,13 +91,8 @@ def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> 
     >>> [schedule(paths, None, 0.0) for _ in range(6)]
     [0, 1, 2, 0, 1, 2]
     """
-    chosen = best(candidates, using, own_bps)
-    if chosen is None or chosen == using:
-        return chosen
-    there = candidates[chosen]
-    if using is None:
-        there.available_bps *= 1 - NEW_FLOW_SHARE
-    else:
-        there.available_bps = max(0.0, there.available_bps - own_bps)
-        candidates[using].available_bps += own_bps
-    return chosen
+    free, works, hops = measured(candidates)
+    chosen = booked(free, works, hops, NONE if using is None else using, own_bps)
+    for candidate, available_bps in zip(candidates, free, strict=True):
+        candidate.available_bps = available_bps
+    return None if chosen == NONE else chosen

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.base.path import Path, Step, walked
-from topos.dpillar import CLOCKWISE, DPillar
+from hosts.base.path import Path, Step
+from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, numbers, onward, proxies
+from topos.dpillar import DPillar
 
 
 class Proxies(NamedTuple):
@@ -25,73 +26,21 @@ class Proxies(NamedTuple):
     port: int
 
 
-def symbol_set(dpillar: DPillar, server: int, port: int) -> int:
-    """Return which symbol the next hop through that port can set."""
-    column: int = server // dpillar.column_servers
-    return (column - port) % dpillar.k
-
-
-def neighbour(dpillar: DPillar, server: int, port: int, symbol: int) -> int:
-    """Return the server one column on whose free symbol is that one."""
-    column, label = divmod(server, dpillar.column_servers)
-    weight: int = dpillar.half ** symbol_set(dpillar, server, port)
-    onward = 1 if port == CLOCKWISE else -1
-    label += (symbol - label // weight % dpillar.half) * weight
-    return (column + onward) % dpillar.k * dpillar.column_servers + label
-
-
 def sp_step(dpillar: DPillar, server: int, destination: int, port: int) -> Step:
-    """Return DPillarSP's next hop (Algorithm 1); `port` is the direction.
-
-    In the ring phase the symbol that would be set is right already, so that both phases are the
-    same step: one column on, with the destination's symbol.
-    """
-    weight = dpillar.half ** symbol_set(dpillar, server, port)
-    wanted = destination % dpillar.column_servers // weight % dpillar.half
-    return Step(port, neighbour(dpillar, server, port, wanted))
+    """Return DPillarSP's next hop (Algorithm 1); `port` is the direction."""
+    return Step(port, onward(*numbers(dpillar), server, destination, port))
 
 
 def sp_path(dpillar: DPillar, source: int, destination: int, port: int) -> Path:
     """Return the single path of DPillarSP: at most 2k - 1 hops (section 3.2).
 
+    >>> from topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(8, 2)
     >>> x, y = dpillar.server("1.0.0"), dpillar.server("1.1.3")
     >>> [dpillar.address(s) for s in sp_path(dpillar, x, y, CLOCKWISE).servers]  # section 4.2
     ['1.0.0', '0.1.0', '1.1.3']
     """
-
-    def step(at: int, to: int) -> Step:
-        return sp_step(dpillar, at, to, port)
-
-    return walked(source, destination, step, limit=2 * dpillar.k - 1)
-
-
-def proxy_pairs(dpillar: DPillar, source: int, destination: int, port: int) -> list[Proxies]:
-    """Return the pairs of proxies whose paths are disjoint (Algorithm 2), in either direction.
-
-    Departs from the paper: where the first and the last hop set the same symbol (the destination
-    is one column on), equal symbols are paired, as the proof in Appendix B does; Algorithm 2 as
-    printed would let two paths meet there.
-    """
-    first = symbol_set(dpillar, source, port)
-    last = symbol_set(dpillar, destination, 1 - port)
-
-    def pair(of_source: int, of_destination: int) -> Proxies:
-        near = neighbour(dpillar, source, port, of_source)
-        far = neighbour(dpillar, destination, 1 - port, of_destination)
-        return Proxies(near, far, port)
-
-    symbols = range(dpillar.half)
-    if first == last:
-        return [pair(symbol, symbol) for symbol in symbols]
-    special_near = _symbol(dpillar, destination, first)
-    special_far = _symbol(dpillar, source, last)
-    near = [symbol for symbol in symbols if symbol != special_near]
-    far = [symbol for symbol in symbols if symbol != special_far]
-    return [
-        pair(special_near, special_far),
-        *(pair(a, b) for a, b in zip(near, far, strict=True)),
-    ]
+    return DPILLAR_SP[port].path(dpillar, source, destination)
 
 
 def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> dict[Path, Proxies]:
@@ -105,17 +54,17 @@ def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> di
     tunnels: dict[Path, Proxies] = {}
     if source == destination:
         return tunnels
-    for proxies in proxy_pairs(dpillar, source, destination, port):
-        middle = sp_path(dpillar, proxies.source, proxies.destination, port)
-        raw = (Step(port, proxies.source), *middle.steps, Step(port, destination))
-        path = Path(source, raw).cut()
-        tunnels.setdefault(path, proxies._replace(source=path.servers[1]))
+    for number in range(dpillar.half):
+        path = DPILLAR_MP[port].path(dpillar, source, destination, number)
+        _, far = proxies(*numbers(dpillar), source, destination, port, number)
+        tunnels.setdefault(path, Proxies(path.servers[1], far, port))
     return tunnels
 
 
 def mp_paths(dpillar: DPillar, source: int, destination: int, port: int) -> list[Path]:
     """Return the disjoint paths of DPillarMP in one direction (see `mp_tunnels`).
 
+    >>> from topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(8, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
     >>> for path in mp_paths(dpillar, s, d, CLOCKWISE)[:2]:
@@ -143,8 +92,3 @@ def shared_switches(dpillar: DPillar, source: int, destination: int, port: int) 
     """Return the two switches that the disjoint paths of one direction have in common."""
     first = dpillar.server_plug(source, port).node
     return {first, dpillar.server_plug(destination, 1 - port).node}
-
-
-def _symbol(dpillar: DPillar, server: int, position: int) -> int:
-    weight: int = dpillar.half**position
-    return server % dpillar.column_servers // weight % dpillar.half

@@ -28,6 +28,7 @@ from topos.base.errors import PillarboxError
 
 # Of linux/bpf.h.
 MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD, MAP_LOOKUP_BATCH = 1, 2, 3, 5, 24
+PROGRAM_RUN = 10
 SCHED_CLS = 3  # programs of traffic control
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 # Of libbpf.h.
@@ -208,6 +209,15 @@ class Object:
         if failed:
             raise _failure(f"{program} cannot be attached", -failed)
         self._filters.append((current_namespace(), hook, filter_))
+
+    def run(self, program: str) -> None:
+        """Let a program run once that belongs to no interface, or raise BpfError."""
+        run = struct.pack("=II", self.programs[program], 0)
+        attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
+        call(PROGRAM_RUN, attributes)
+        failed = struct.unpack_from("=i", attributes, 4)[0]
+        if failed:
+            raise BpfError(f"the program {program} returned {failed}")
 
     def close(self) -> None:
         """Detach and release everything. The end of the process leaves filters that drop."""

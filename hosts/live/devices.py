@@ -145,15 +145,18 @@ class Port:
             data = data[len(self._note) :]
             yield age_s, Received(data[6:12], Frame(ETH_DCN, data[14:]))
 
+    def framed(self, destination_mac: bytes, frame: Frame) -> bytes:
+        """Return a frame with its Ethernet header."""
+        return destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype) + frame.data
+
     def put(self, data: bytes) -> None:
         """Put a frame with its Ethernet header on the cable, or raise OSError."""
         self._out.send(self._note + data)
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
         """Put a frame on the cable; return the reason if that fails."""
-        head = destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype)
         try:
-            self.put(head + frame.data)
+            self.put(self.framed(destination_mac, frame))
         except OSError as error:
             return self.refusal(error)
         return ""
@@ -164,6 +167,14 @@ class Port:
         if isinstance(error, BlockingIOError):
             return "port is full"
         return f"port refused the frame: {os.strerror(error.errno or 0)}"
+
+
+def sender(name: str) -> socket.socket:
+    """Return a socket that only sends, out of that port."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    made.bind((name, 0))
+    made.setblocking(False)
+    return made
 
 
 def _filter(heart_beat: int, other: int) -> bytes:

@@ -12,7 +12,7 @@
  */
 #include <linux/pkt_cls.h>
 
-#include "packet.h"
+#include "liveness.h"
 
 #define GO_ON TC_ACT_UNSPEC /* to Python, past whatever other programs are there */
 
@@ -385,6 +385,14 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 	return action ? relay_ip(skb, front, action) : GO_ON;
 }
 
+static __always_inline int from_neighbour(struct __sk_buff *skb, const struct dcn *header)
+{
+	if (!note(skb, header))
+		return go_on(SLOW_CONTROL);
+	count(DONE_HEARD);
+	return TC_ACT_SHOT;
+}
+
 static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 {
 	struct front front = {.ethertype = skb->protocol};
@@ -399,6 +407,8 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 		return from_bcube(skb, &front);
 	if (first == DCN_PROXIED && !load(skb, ETHERNET_SIZE, front.words, PROXIED_SIZE))
 		return from_dcn(skb, &front, PROXIED_SIZE);
+	if (first == DCN_PLAIN && front.dcn.protocol == HEART_BEAT)
+		return from_neighbour(skb, &front.dcn);
 	if (first == DCN_PLAIN)
 		return from_dcn(skb, &front, PLAIN_SIZE);
 	return go_on(SLOW_NOT_PLAIN_DATA);

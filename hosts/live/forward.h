@@ -73,6 +73,7 @@ enum counter {
 	DONE_RELAYED,
 	DONE_UNWRAPPED,
 	DONE_DELIVERED,
+	DONE_HEARD, /* heart-beats: see liveness.h */
 	SLOW_UNDECIDED,
 	SLOW_OUTDATED,
 	SLOW_CONTROL,

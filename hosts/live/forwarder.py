@@ -25,9 +25,13 @@ from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
+from hosts.linux.bpf import Object
 from hosts.linux.interfaces import Interfaces
+from hosts.live import liveness
 from hosts.live.decisions import Decisions
-from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun
+from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
+from hosts.live.liveness import Link, Liveness, State
+from hosts.live.pacer import HeartBeats
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame
@@ -48,7 +52,9 @@ TRACES = 512
 class Forwarder:
     """The loop of one server; it runs in the server's network namespace."""
 
-    def __init__(self, topology: Topology, router: Router, settings: LabSettings) -> None:
+    def __init__(
+        self, topology: Topology, router: Router, settings: LabSettings, pacer: socket.socket
+    ) -> None:
         self.topology, self.router = topology, router
         self.server = router.server
         self.drops: Counter[str] = Counter()  # what the data plane itself had to drop
@@ -59,7 +65,8 @@ class Forwarder:
         self.ports = self._open_ports()
         self.carriers = Carriers()
         self.repeated = None if self.plane == "ebpf" else self._python_table()
-        self.decisions = Decisions(router, self.repeated or self._kernel_table(), self._mac)
+        table = self.repeated or self._kernel_table()
+        self.decisions = Decisions(router, table, self._mac)
         # Only now: to attach programs to an interface that is up, the kernel holds up all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
@@ -68,9 +75,16 @@ class Forwarder:
         self._live = dict.fromkeys(self.ports, True)
         self._links = sum(map(len, router.neighbours.peers))
         self._awaits_heart_beats = False
+        self._said = -1  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
         self._watch_devices()
+        senders = {number: sender(port.name) for number, port in self.ports.items()}
+        self.heart_beats = HeartBeats(pacer, senders, router.timers.heart_beat_s)
+        router.leave_heart_beats_to_others()
+        programs: Object | None = getattr(table, "programs", None)
+        by_kernel = programs is not None or liveness.available()
+        self.liveness = self._watched_by_kernel(programs) if by_kernel else None
 
     # -- setting up ------------------------------------------------------------------------------
 
@@ -102,7 +116,8 @@ class Forwarder:
             for number, port in self.ports.items()
         }
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        return KernelTable(ports, application, **self._wanted())
+        links = sum(map(len, self.router.neighbours.peers))
+        return KernelTable(ports, application, links=links, **self._wanted())
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count, **self._wanted())
@@ -110,6 +125,21 @@ class Forwarder:
     def _wanted(self) -> dict[str, bool]:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
+
+    def _watched_by_kernel(self, programs: Object | None) -> Liveness:
+        """Leave it to the kernel to note heart-beats and to find silence."""
+        router = self.router
+        index = {port.number: number for number, port in self._by_index.items()}
+        links = [
+            Link(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
+            for step in router.neighbours.links
+        ]
+        programs = programs or liveness.load(list(self._by_index), len(links))
+        router.leave_silence_to_others()
+        timeout_s = router.timers.neighbour_timeout_s
+        watch = Liveness(programs, links, router.uid, timeout_s, time.monotonic())
+        self.watch(watch.bell, partial(self._from_kernel, watch))
+        return watch
 
     def _watch_devices(self) -> None:
         self.watch(self.tun.fd, self._from_applications)
@@ -152,6 +182,31 @@ class Forwarder:
                 next_look = now + observe_s
                 self._observe(now)
             self.decisions.keep_up()
+            if self._said != self.router.neighbours.revision:
+                self._say()
+
+    def _say(self) -> None:
+        """Let heart-beats say whom this server hears, and the kernel know whom it does not."""
+        neighbours = self.router.neighbours
+        self._said = neighbours.revision
+        beats = self.router.heart_beats()
+        self.heart_beats.say(
+            {one.port: self.ports[one.port].framed(BROADCAST_MAC, one.frame) for one in beats}
+        )
+        if self.liveness:
+            for step in neighbours.links:
+                if self.liveness.hears(step) and not neighbours.hears(step):
+                    self.liveness.forget(step, neighbours.lost_until(step))
+
+    def _from_kernel(self, watch: Liveness) -> None:
+        """Take in who has fallen silent or is heard again."""
+        now = time.monotonic()
+        for step, state in watch.news():
+            if state & State.HEARD:
+                self._act(self.router.heard(step, bool(state & State.HEARS_ME), now))
+            else:
+                self._act(self.router.silence(step, now))
+        self._said = -1  # what the router does not believe, the kernel is to forget
 
     def _from_applications(self) -> None:
         for _ in range(BATCH):
@@ -175,6 +230,8 @@ class Forwarder:
         before silence is noticed; each counts from the moment at which the kernel got it. Only
         where a neighbour is missing, it is heard at once.
         """
+        if self.liveness:
+            return
         for port in self.ports.values():
             self._heart_beats_from(port)
         awaits = len(self.router.neighbours.up) < self._links
@@ -322,6 +379,7 @@ class Forwarder:
             **self.router.state(),
             "plane": self.plane,
             "repeated" if self.repeated else "kernel": self.decisions.table.counters(),
+            "heart-beats heard by the kernel": self.liveness.heart_beats if self.liveness else None,
             "carrier": {str(number): live for number, live in self._live.items()},
             "plane_drops": dict(self.drops),
         }

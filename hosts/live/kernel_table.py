@@ -21,6 +21,7 @@ from socket import htonl
 from typing import NamedTuple, TypeVar
 
 from hosts.linux.bpf import Map, Object
+from hosts.live import liveness
 from hosts.live.bpf import build
 from hosts.live.table import (
     Action,
@@ -111,6 +112,8 @@ class KernelTable:
         Relay plain IP by flow instead of by destination.
     sees_connections : bool
         Leave to Python what opens a TCP connection: its router draws paths then.
+    links : int, optional
+        How many neighbours the programs watch, as they are told (see liveness.py).
     entries : int, optional
         How many decisions about relayed packets are remembered; the least recently used make room,
         in a busy table some hundred before it is full.
@@ -123,6 +126,7 @@ class KernelTable:
         *,
         by_flow: bool = False,
         sees_connections: bool = False,
+        links: int = 1,
         entries: int | None = None,
     ) -> None:
         relays = entries or (FLOW_ENTRIES if by_flow else ENTRIES)
@@ -134,15 +138,16 @@ class KernelTable:
         self._numbers = {port.ifindex: number for number, port in self._ports.items()}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
-        self._object = Object(build(), {"flows": ENTRIES, "relays": relays})
-        maps = self._object.maps
+        tables = {"flows": ENTRIES, "relays": relays} | liveness.entries(links)
+        self.programs = Object(build(), tables)
+        maps = self.programs.maps
         self._flows, self._relays = _Table(maps["flows"]), _Table(maps["relays"])
         self._counters, self._configs = maps["counters"], maps["configs"]
-        self._names = [name.lower().replace("_", " ") for name in self._object.enums["counter"]]
+        self._names = [name.lower().replace("_", " ") for name in self.programs.enums["counter"]]
         self.flush()
-        self._object.attach("app_out", application, egress=True)
+        self.programs.attach("app_out", application, egress=True)
         for port in self._ports.values():
-            self._object.attach("port_in", port.ifindex, egress=False)
+            self.programs.attach("port_in", port.ifindex, egress=False)
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
         """Carry out that decision for the packets of a flow of this server's applications."""
@@ -196,7 +201,7 @@ class KernelTable:
 
         Without this, the end of the process makes them drop everything: a dead server is dead.
         """
-        self._object.close()
+        self.programs.close()
 
     # -- keys ------------------------------------------------------------------------------------
 

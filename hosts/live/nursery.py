@@ -32,8 +32,10 @@ from typing import Any
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
 from hosts.linux.calls import die_with_parent, enter
+from hosts.live import liveness
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
+from hosts.live.pacer import start as start_pacer
 from hosts.live.settings import LabSettings
 from topos.base.spec import parse
 
@@ -44,11 +46,12 @@ CPUS = os.cpu_count() or 1
 def serve(channel: socket.socket) -> None:
     """Start forwarders as asked, and tell what becomes of them, until the channel closes."""
     die_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
+    pacing, pacer = start_pacer()
     servers: dict[int, int] = {}  # by process
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     networks: dict[str, Any] = {}
     gc.collect()
     gc.freeze()  # what is here is shared: a collection in a child must not touch it
@@ -56,7 +59,8 @@ def serve(channel: socket.socket) -> None:
         ready, _, _ = select.select([channel.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
-            _report_ended(channel, servers)
+            if not _report_ended(channel, servers, pacing):
+                return
         if channel.fileno() in ready:
             data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
             if not data:
@@ -69,7 +73,7 @@ def serve(channel: socket.socket) -> None:
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                _become(request, settings, network, descriptors[0], channel)
+                _become(request, settings, network, descriptors[0], channel, pacer)
             os.close(descriptors[0])
             servers[pid] = request["server"]
             _tell(channel, server=request["server"], pid=pid, event="started")
@@ -80,14 +84,19 @@ def _import_for(settings: LabSettings, network: Any) -> None:
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
     if settings.plane == "ebpf":
-        import_module("hosts.live.decisions")
+        import_module("hosts.live.kernel_table")
+    else:
+        liveness.available()
 
 
-def _report_ended(channel: socket.socket, servers: dict[int, int]) -> None:
-    while servers:
+def _report_ended(channel: socket.socket, servers: dict[int, int], pacing: int) -> bool:
+    """Tell who has ended; False if it was the process without which nobody is heard."""
+    while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == pacing:
+            return False
         if pid == 0:
-            return
+            return True
         code = os.waitstatus_to_exitcode(status)
         _tell(channel, server=servers.pop(pid), pid=pid, event="ended", status=code)
 
@@ -102,6 +111,7 @@ def _become(
     network: Any,
     namespace_fd: int,
     channel: socket.socket,
+    pacer: socket.socket,
 ) -> None:
     """Be the forwarder of one server; never return."""
     try:
@@ -111,7 +121,7 @@ def _become(
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(namespace_fd)
-        forwarder = _forwarder(request, settings, network)
+        forwarder = _forwarder(request, settings, network, pacer)
         _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
         forwarder.run()
     finally:
@@ -121,7 +131,9 @@ def _become(
         os._exit(1)
 
 
-def _forwarder(request: dict[str, Any], settings: LabSettings, network: Any) -> Forwarder:
+def _forwarder(
+    request: dict[str, Any], settings: LabSettings, network: Any, pacer: socket.socket
+) -> Forwarder:
     router = router_for(network, settings.routing)(
         network,
         request["server"],
@@ -131,7 +143,7 @@ def _forwarder(request: dict[str, Any], settings: LabSettings, network: Any) -> 
         now=time.monotonic(),
         **settings.options,
     )
-    forwarder = Forwarder(network, router, settings)
+    forwarder = Forwarder(network, router, settings, pacer)
     ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
     return forwarder
 

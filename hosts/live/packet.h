@@ -37,6 +37,14 @@
 
 /* -- headers ----------------------------------------------------------------------------------- */
 
+static __always_inline __u16 fold(__u64 total)
+{
+	total = (total & 0xffffffff) + (total >> 32);
+	total = (total & 0xffff) + (total >> 16);
+	total = (total & 0xffff) + (total >> 16);
+	return (total & 0xffff) + (total >> 16);
+}
+
 /* Return the one's complement sum of all that a header has room for: behind it stand zeros. */
 static __always_inline __u16 sum(const __u32 *words, int size)
 {
@@ -45,10 +53,7 @@ static __always_inline __u16 sum(const __u32 *words, int size)
 #pragma unroll
 	for (int i = 0; i < size / 4; i++)
 		total += words[i];
-	total = (total & 0xffffffff) + (total >> 32);
-	total = (total & 0xffff) + (total >> 16);
-	total = (total & 0xffff) + (total >> 16);
-	return (total & 0xffff) + (total >> 16);
+	return fold(total);
 }
 
 /* Tell whether the checksum is right; of its two zeros only the one that hosts/wire writes is. */

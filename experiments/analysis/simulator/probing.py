@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.choices import NONE
 from experiments.analysis.simulator.hops import Ints
 from hosts.base.bandwidth import NEWEST
+from hosts.base.rules import NONE
 from hosts.base.timers import timers_for
 from topos.base.topology import Topology
 

@@ -24,7 +24,7 @@ from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, Point, Se
 from experiments.reproductions.dpillar import paths
 from experiments.reproductions.shared.draws import Found, Runs, drawn, drawn_note, draws, repeats
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
-from hosts.dpillar.paths import neighbour, symbol_set
+from hosts.dpillar.rules import neighbour, numbers, symbol, symbol_set
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 N = 16
@@ -109,9 +109,10 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
     s: Any
     d: Any
     s, d = (numpy.repeat(ends[:, None], dpillar.half, axis=1) for ends in (sources, destinations))
-    first, last = symbol_set(dpillar, s, CLOCKWISE), symbol_set(dpillar, d, COUNTER_CLOCKWISE)
-    near: Any = neighbour(dpillar, s, CLOCKWISE, _in_order(dpillar, d, first))
-    far: Any = neighbour(dpillar, d, COUNTER_CLOCKWISE, _in_order(dpillar, s, last))
+    k, half, size = numbers(dpillar)
+    first, last = symbol_set(k, size, s, CLOCKWISE), symbol_set(k, size, d, COUNTER_CLOCKWISE)
+    near: Any = neighbour(k, half, size, s, CLOCKWISE, _in_order(dpillar, d, first))
+    far: Any = neighbour(k, half, size, d, COUNTER_CLOCKWISE, _in_order(dpillar, s, last))
     hops = numpy.full(near.shape, 2, numpy.int64)
     apart = near != far
     hops[apart] += lengths(dpillar, "sp-cw", near[apart], far[apart])
@@ -120,6 +121,6 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
 
 def _in_order(dpillar: DPillar, server: Any, position: Any) -> Any:
     """Return all symbols, the server's at that position first."""
-    special = server % dpillar.column_servers // dpillar.half**position % dpillar.half
+    special = symbol(dpillar.half, dpillar.column_servers, server, position)
     number = numpy.arange(dpillar.half)
     return numpy.where(number == 0, special, number - (number <= special))

@@ -16,7 +16,7 @@ from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, encapsulate
-from hosts.wire.messages import CableCut, HeartBeat
+from hosts.wire.messages import CableCut
 
 BEAT_S, TIMEOUT_S = FAST.heart_beat_s, FAST.neighbour_timeout_s
 
@@ -108,12 +108,12 @@ def test_heart_beats_that_waited_in_a_switch_bring_no_link_back() -> None:
     net = topos.parse("dpillar,4,2")
     here = Neighbours(net, 0, FAST, 0.0)
     peer = net.peers(0, 1)[0]
-    step, beat = Step(1, peer), HeartBeat(0, (net.uid(0),))
+    step = Step(1, peer)
     assert here.lose(step, 1.0) == step
     assert here.lose(step, 1.0) is None
-    assert here.hear(1, net.uid(peer), beat, 1.0 + BEAT_S / 2) is None
+    assert here.hear(step, True, 1.0 + BEAT_S / 2) is None
     assert not here.works(step)
-    assert here.hear(1, net.uid(peer), beat, 1.0 + 1.1 * BEAT_S) == step
+    assert here.hear(step, True, 1.0 + 1.1 * BEAT_S) == step
     assert here.works(step)
 
 

@@ -389,15 +389,15 @@ def test_ebpf_is_available_here():
     assert bpf.available() == ""
 
 
-def test_the_compiler_has_nothing_to_say(tmp_path):
+@pytest.mark.parametrize("source", [bpf.FORWARD, bpf.LIVENESS], ids=lambda path: path.name)
+def test_the_compiler_has_nothing_to_say(tmp_path, source):
     include = f"-I/usr/include/{platform.machine()}-linux-gnu"
-    command = [*bpf.COMPILER, "-Wall", "-Wextra", "-Werror", include, "-c", str(bpf.SOURCE)]
+    command = [*bpf.COMPILER, "-Wall", "-Wextra", "-Werror", include, "-c", str(source)]
     subprocess.run([*command, "-o", str(tmp_path / "made.o")], check=True, capture_output=True)
 
 
 def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(bpf, "BUILD", tmp_path)
-    monkeypatch.setattr(bpf, "OBJECT", tmp_path / "forward.bpf.o")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bpf.available() == "forward.bpf.c is not compiled: install clang and libbpf-dev"
     (tmp_path / "forward.bpf.o").write_bytes(b"no object")
@@ -421,12 +421,12 @@ def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
         "__sk_buff *skb) { return *(int *)(long)skb->data; }\n"
         'char LICENSE[] SEC("license") = "GPL";'
     )
-    monkeypatch.setattr(bpf, "SOURCE", source)
-    monkeypatch.setattr(bpf, "BUILD", tmp_path)
-    monkeypatch.setattr(bpf, "OBJECT", tmp_path / "forward.bpf.o")
-    told = bpf.available()
-    assert told.startswith("the kernel refused forward.bpf.o: Permission denied: ")
-    assert told.endswith("R1 offset is outside of the packet")
+    monkeypatch.setattr(bpf, "BUILD", tmp_path / "built")
+    with pytest.raises(bpf.BpfError) as told:
+        bpf.Object(bpf.build(source))
+    assert str(told.value).startswith("the kernel refused forward.bpf.o: Permission denied: ")
+    assert str(told.value).endswith("R1 offset is outside of the packet")
     source.write_text("nonsense")
     os.utime(source, (time.time() + 5,) * 2)
-    assert bpf.available().startswith("forward.bpf.c does not compile: ")
+    with pytest.raises(bpf.BpfError, match=r"^forward\.bpf\.c does not compile: "):
+        bpf.build(source)

@@ -14,10 +14,12 @@ from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
 from experiments.analysis.simulator.around.bcube import path_sets
-from experiments.analysis.simulator.choices import NONE, best_of_each
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.probing import PathSets, Probed
+from hosts.base.probing import best_of
+from hosts.base.rules import NONE
 from hosts.bcube.bsr import HOP_COST
 from topos.bcube import BCube
 
@@ -35,7 +37,7 @@ class Bsr(Probed):
         self.move(begin, self.default[begin])
         flows, free = self.answers
         ways = self.hops[flows], self.path[flows], self._rate[flows]
-        self.move(flows, best_of_each(free, *ways, HOP_COST))
+        self.move(flows, _best_of_each(free, *ways, HOP_COST))
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
@@ -44,6 +46,17 @@ class Bsr(Probed):
         self._rate[flows] = self.rates(flows)
         self.answers = flows, self.measured(flows)
         self.probe_s[flows] = self.now_s + self.pauses_s(len(flows))
+
+
+@native
+def _best_of_each(free: Any, hops: Any, using: Any, own: Any, slack: float) -> Any:
+    """Return the number of the best path of each flow."""
+    found = numpy.empty(len(free), numpy.int64)
+    for flow in range(len(free)):
+        # A path that does not work has no hops.
+        ways = free[flow], hops[flow], hops[flow]
+        found[flow] = best_of(*ways, using[flow], own[flow], slack)
+    return found
 
 
 def _bsr(

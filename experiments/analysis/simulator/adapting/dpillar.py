@@ -14,12 +14,14 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.choices import schedule
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools, only, surviving
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.analysis.simulator.probing import PathSets, Probed
 from experiments.analysis.simulator.walks import repeated
+from hosts.base.rules import NONE
+from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
 PATHS = "mp-both"
@@ -46,7 +48,7 @@ class Aware(Probed):
         self.answers = pairs[:0], free[:0]
         flows = numpy.flatnonzero(self._again_s <= self.now_s)
         paths, known = self.path[flows], numpy.empty(len(flows), numpy.bool_)
-        schedule(
+        _schedule(
             self._free, self.hops, self.default, self.pair[flows], self.rates(flows), paths, known
         )
         self.move(flows, paths)
@@ -58,6 +60,22 @@ class Aware(Probed):
         pairs = self.due()
         self.answers = pairs, self.measured(pairs)
         self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))
+
+
+@native
+def _schedule(
+    free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
+) -> None:
+    """Choose each flow's path and book it; note which flows have answers to go by."""
+    for flow in range(len(pairs)):
+        pair = pairs[flow]
+        known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])
+        if known[flow]:
+            # A path that does not work has no hops.
+            ways = free[pair], hops[pair], hops[pair]
+            paths[flow] = booked(*ways, paths[flow], own[flow])
+        else:
+            paths[flow] = default[pair]
 
 
 def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:

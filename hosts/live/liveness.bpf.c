@@ -1,0 +1,17 @@
+/* What sees heart-beats where Python forwards the packets: see liveness.h. All else goes on to it. */
+#include <linux/pkt_cls.h>
+
+#include "liveness.h"
+
+SEC("tc") int port_in_while_alive(struct __sk_buff *skb)
+{
+	struct dcn header;
+
+	if (skb->protocol != bpf_htons(ETH_DCN) || skb->vlan_present ||
+	    load(skb, ETHERNET_SIZE, &header, PLAIN_SIZE) || header.version_dhl != DCN_PLAIN ||
+	    header.protocol != HEART_BEAT)
+		return TC_ACT_UNSPEC;
+	return note(skb, &header) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

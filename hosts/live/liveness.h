@@ -1,0 +1,193 @@
+/* Which neighbours live, noted and judged where no process has to be on time.
+ *
+ * Every heart-beat is noted in its link's entry as it comes in, and goes no further. One timer of
+ * the kernel's for the whole server fires when the neighbour that was heard least recently would
+ * have been silent for too long. Python is woken up (by the `bell`, which says nothing else) only
+ * while the state of a link is not the one that it has taken note of; it writes down which that is,
+ * so that news cannot be lost. It also asks a link to forget what it knows.
+ *
+ * The timer and all entries are gone with the process that holds the tables.
+ */
+#ifndef LIVENESS_H
+#define LIVENESS_H
+
+#include "packet.h"
+
+#define UNUSED __attribute__((unused))
+
+#define HEART_BEAT 0xE0
+#define BODY_AT (ETHERNET_SIZE + PLAIN_SIZE)
+#define CLOCK_MONOTONIC 1
+
+enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
+
+/* liveness.py reads and writes these where they are. */
+struct link {
+	__u64 heard_ns;	     /* when the last heart-beat came */
+	__u64 not_before_ns; /* Python's: earlier ones were under way before its cable was cut */
+	__be32 uid;	     /* of the neighbour */
+	__u32 state, told;   /* as it is, and as Python knows it */
+	__u32 heart_beats;   /* that came */
+};
+
+struct link_key {
+	__u8 mac[6]; /* of the neighbour's port */
+	__u16 unused;
+	__u32 ifindex;
+};
+
+struct watch {
+	struct bpf_timer timer;
+	__u64 timeout_ns;
+	__be32 uid; /* this server's */
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct link);
+} links SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct link_key);
+	__type(value, __u32);
+} link_of SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct watch);
+} watches SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} bell SEC(".maps");
+
+static __always_inline void ring(__u64 now)
+{
+	bpf_ringbuf_output(&bell, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline struct watch *watch(void)
+{
+	__u32 first = 0;
+
+	return bpf_map_lookup_elem(&watches, &first);
+}
+
+/* -- hearing ----------------------------------------------------------------------------------- */
+
+struct body {
+	struct __sk_buff *skb;
+	__be32 uid; /* looked for */
+	__u32 count, found, broken;
+	__u64 total;
+};
+
+static long look_at(__u32 i, struct body *body)
+{
+	__be32 uid = 0;
+
+	body->broken |= bpf_skb_load_bytes(body->skb, BODY_AT + 4 + 4 * i, &uid, sizeof(uid)) ||
+			uid & NOT_A_UID;
+	body->total += uid;
+	body->found |= uid == body->uid;
+	return 0;
+}
+
+/* Find this server among those that the sender hears; -1 if the body is not as it must be. */
+static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header, __be32 uid)
+{
+	struct {
+		__u8 port, count;
+		__u16 checksum;
+	} head;
+	struct body body = {.skb = skb, .uid = uid};
+
+	if (load(skb, BODY_AT, &head, sizeof(head)) ||
+	    bpf_ntohs(header->payload_length) != 4 + 4 * head.count)
+		return -1;
+	body.total = *(__u16 *)&head;
+	bpf_loop(head.count, look_at, &body, 0);
+	return !body.broken && head.checksum == (__u16)~fold(body.total) ? body.found : -1;
+}
+
+/* Note a heart-beat; tell whether it was one that Python need not see. */
+static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
+{
+	struct watch *own = watch();
+	struct link_key key = {.ifindex = skb->ifindex};
+	__u64 now = bpf_ktime_get_ns();
+	struct link *link;
+	__u32 *number;
+	int hears_me;
+
+	if (!own || header->retry_flags & 0x0f || header->source & NOT_A_UID ||
+	    !is_right((const __u32 *)header, PLAIN_SIZE, header->checksum) ||
+	    bpf_skb_load_bytes(skb, 6, key.mac, sizeof(key.mac)))
+		return 0;
+	number = bpf_map_lookup_elem(&link_of, &key);
+	link = number ? bpf_map_lookup_elem(&links, number) : NULL;
+	hears_me = finds(skb, header, own->uid);
+	if (!link || link->uid != header->source || hears_me < 0)
+		return 0; /* Python refuses it, and counts that */
+	__sync_fetch_and_add(&link->heart_beats, 1);
+	if (now < link->not_before_ns)
+		return 1;
+	link->heard_ns = now;
+	link->state = HEARD | (hears_me ? HEARS_ME : 0);
+	if (link->state != link->told)
+		ring(now);
+	return 1;
+}
+
+/* -- silence ----------------------------------------------------------------------------------- */
+
+struct round {
+	__u64 now, timeout_ns, next_ns; /* the next of them all to be silent */
+	__u32 news;
+};
+
+static long look(void *map UNUSED, __u32 *number UNUSED, struct link *link, struct round *round)
+{
+	__u64 silent_ns = link->heard_ns + round->timeout_ns;
+
+	if (link->state && silent_ns <= round->now)
+		link->state = SILENT;
+	if (link->state && silent_ns < round->next_ns)
+		round->next_ns = silent_ns;
+	round->news |= link->state != link->told;
+	return 0;
+}
+
+static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *own)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct round round = {now, own->timeout_ns, now + own->timeout_ns, 0};
+
+	bpf_for_each_map_elem(&links, look, &round, 0);
+	if (round.news)
+		ring(now);
+	bpf_timer_start(&own->timer, round.next_ns - now, 0);
+	return 0;
+}
+
+/* Python runs this once, when the tables are filled. */
+SEC("syscall") int begin(void *nothing UNUSED)
+{
+	struct watch *own = watch();
+
+	if (!own || bpf_timer_init(&own->timer, &watches, CLOCK_MONOTONIC))
+		return 1;
+	bpf_timer_set_callback(&own->timer, look_round);
+	return bpf_timer_start(&own->timer, own->timeout_ns, 0);
+}
+
+#endif

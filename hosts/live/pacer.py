@@ -1,0 +1,178 @@
+"""The process that sends the heart-beats of all servers of a lab, each in time.
+
+What a heart-beat says is its server's business; it hands over the frames, and new ones whenever
+they change. To send them in time is this process's, which does nothing else: it has a real-time
+priority, so that servers that have much to do are not taken for dead. Of its time it sleeps half
+at least, whatever happens: the processors are for those who carry packets.
+
+A server hands over the sockets of its ports and one end of a connection to this process. The kernel
+closes the other end when the server's forwarder ends, however that comes about; then nothing more
+is sent for it. A forwarder that hangs is not noticed.
+
+All servers have the same interval. It is divided into ticks, and servers spread over them, so that
+a tick's work is short, and those that start together do not beat together.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from hosts.linux.calls import die_with_parent
+
+TICK_S = 0.005
+MOST_PORTS = 250  # sockets that one message may carry
+LONGEST_MESSAGE = 1 << 18
+PRIORITY = 1
+RLIMIT_RTTIME = 15  # of sys/resource.h
+MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
+_INTERVAL, _FRAME = struct.Struct("=d"), struct.Struct("=HH")
+
+
+class HeartBeats:
+    """The heart-beats of one server, as its forwarder sees them.
+
+    Parameters
+    ----------
+    pacer : socket
+        Where the pacer takes new servers.
+    ports : mapping of int to socket
+        For each port one that sends on its cable, for this purpose only.
+    interval_s : float
+        From one heart-beat to the next.
+    """
+
+    def __init__(
+        self, pacer: socket.socket, ports: Mapping[int, socket.socket], interval_s: float
+    ) -> None:
+        self._places = {port: place for place, port in enumerate(ports)}
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            descriptors = [theirs.fileno(), *(one.fileno() for one in ports.values())]
+            socket.send_fds(pacer, [_INTERVAL.pack(interval_s)], descriptors)
+
+    def say(self, frames: Mapping[int, bytes]) -> None:
+        """Send these frames from now on, one out of each port."""
+        parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
+        self._connection.send(b"".join(parts) or b"\0")
+
+    def close(self) -> None:
+        """Fall silent for ever."""
+        self._connection.close()
+
+
+@dataclass(eq=False)
+class _Server:
+    connection: socket.socket
+    ports: list[socket.socket]
+    frames: list[tuple[socket.socket, bytes]] = field(default_factory=list)
+
+    def learn(self) -> bool:
+        """Take in new frames; False if the server has ended."""
+        message = self.connection.recv(LONGEST_MESSAGE)
+        if not message:
+            return False
+        self.frames, at = [], 0
+        while at + _FRAME.size < len(message):
+            place, size = _FRAME.unpack_from(message, at)
+            at += _FRAME.size
+            self.frames.append((self.ports[place], message[at : at + size]))
+            at += size
+        return True
+
+    def beat(self) -> None:
+        for port, frame in self.frames:
+            # A cable that was cut, a full queue: heart-beats are lost like any frame.
+            with suppress(OSError):
+                port.send(frame)
+
+    def close(self) -> None:
+        for each in (self.connection, *self.ports):
+            each.close()
+
+
+class Pacer:
+    """The process: see the module's text."""
+
+    def __init__(self, arrivals: socket.socket) -> None:
+        self._arrivals = arrivals
+        self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
+        self._ticks: list[list[_Server]] = []
+        self._events = select.epoll()
+        self._events.register(arrivals.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Send until the process is ended."""
+        tick, due_s = 0, time.monotonic()
+        while True:
+            wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
+            # epoll counts in milliseconds, select in microseconds: so the one waits for the other.
+            if select.select([self._events], [], [], wait_s)[0]:
+                self._take_news()
+            began_s = time.monotonic()
+            if began_s < due_s or not self._ticks:
+                continue
+            for server in self._ticks[tick]:
+                server.beat()
+            ended_s = time.monotonic()
+            due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
+            tick = (tick + 1) % len(self._ticks)
+
+    def _take_news(self) -> None:
+        for descriptor, _ in self._events.poll(0):
+            if descriptor == self._arrivals.fileno():
+                self._welcome()
+            elif not self._servers[descriptor].learn():
+                server = self._servers.pop(descriptor)
+                next(each for each in self._ticks if server in each).remove(server)
+                server.close()
+
+    def _welcome(self) -> None:
+        message, descriptors, _, _ = socket.recv_fds(self._arrivals, _INTERVAL.size, MOST_PORTS + 1)
+        connection, *ports = (socket.socket(fileno=each) for each in descriptors)
+        server = _Server(connection, ports)
+        if not self._ticks:
+            (interval_s,) = _INTERVAL.unpack(message)
+            self._ticks = [[] for _ in range(max(1, round(interval_s / TICK_S)))]
+        min(self._ticks, key=len).append(server)
+        self._servers[connection.fileno()] = server
+        self._events.register(connection.fileno(), select.EPOLLIN)
+
+
+def start() -> tuple[int, socket.socket]:
+    """Fork the process; return its number, and where it takes new servers."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = os.fork()
+    if process:
+        theirs.close()
+        return process, ours
+    try:
+        die_with_parent(signal.SIGKILL)
+        keep = theirs.fileno()
+        os.closerange(3, keep)
+        os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        prefer()
+        gc.disable()
+        Pacer(theirs).run()
+    finally:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def prefer() -> None:
+    """Give this process the real-time priority, where that is allowed, and its bounds."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))
+    with suppress(PermissionError):  # as in some containers: then it has to wait its turn
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

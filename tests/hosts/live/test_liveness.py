@@ -1,0 +1,175 @@
+"""Which neighbours live, as the kernel finds it: heart-beats are noted there, and so is silence."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
+from hosts.base.path import Step
+from hosts.live import liveness
+from hosts.live.devices import BROADCAST_MAC
+from hosts.live.liveness import Link, Liveness, State
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN
+from hosts.wire.messages import HeartBeat
+
+pytestmark = pytest.mark.root
+
+WAIT_S = 20.0
+FOR_EVER_S, SOON_S = 1000.0, 0.05
+TO_A, TO_B = Step(0, A), Step(1, B)
+WELL = State.HEARD | State.HEARS_ME
+LINKS = {TO_A: ("eth0", mac(A, 0)), TO_B: ("eth1", mac(B, 0))}
+
+
+@dataclass
+class Watched:
+    """The relay, whose kernel watches A and B."""
+
+    lab: ThreeServers
+    watch: Liveness
+    left: socket.socket  # sees what the kernel leaves to Python
+
+    def beats(self, heard: tuple[int, ...] = (RELAY,), **changed: int) -> None:
+        """Let A send a heart-beat that says whom it hears."""
+        self.sends(HeartBeat(0, heard).pack(), **changed)
+
+    def sends(self, body: bytes, **changed: int) -> None:
+        header = DcnHeader(A, A, Protocol.HEART_BEAT)._replace(**changed)
+        self.injects(header.pack(body))
+
+    def injects(self, data: bytes) -> None:
+        self.lab.inject(BROADCAST_MAC + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
+
+    def noted(self, least: int) -> None:
+        """Wait until the kernel has noted so many heart-beats."""
+        deadline = time.monotonic() + WAIT_S
+        while self.watch.heart_beats < least:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def rings(self, within_s: float = WAIT_S) -> bool:
+        return bool(select.select([self.watch.bell], [], [], within_s)[0])
+
+    def news(self) -> dict[Step, State]:
+        """Wait for news, and return it."""
+        assert self.rings()
+        return dict(self.watch.news())
+
+
+@pytest.fixture(params=["own program", "forwarding programs"])
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    timeout_s = getattr(request.function, "timeout_s", FOR_EVER_S)
+    with ThreeServers() as lab:
+        forwards = request.param == "forwarding programs"
+        programs = lab.add_table(RELAY, links=len(LINKS)).programs if forwards else None
+        with lab.servers[RELAY].entered():
+            index = {step: socket.if_nametoindex(name) for step, (name, _) in LINKS.items()}
+            programs = programs or liveness.load(list(index.values()), len(LINKS))
+        links = [Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()]
+        with lab.listening(RELAY, 0, ETH_DCN) as left:
+            watch = Liveness(programs, links, RELAY, timeout_s, time.monotonic())
+            yield Watched(lab, watch, left)
+        if not forwards:
+            programs.close()
+
+
+def test_a_heart_beat_that_says_what_is_known_wakes_nobody(watched: Watched) -> None:
+    watched.beats()
+    watched.beats(heard=(7, RELAY, 9))
+    watched.noted(2)
+    assert not watched.rings(0)
+    assert dict(watched.watch.news()) == {}
+    watched.left.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        watched.left.recv(1 << 16)
+
+
+def test_who_does_not_hear_me_is_news_and_so_is_that_it_does_again(watched: Watched) -> None:
+    watched.beats(heard=(7, 9))
+    assert watched.news() == {TO_A: State.HEARD}
+    watched.beats(heard=(7, 9))
+    watched.noted(2)
+    assert not watched.rings(0), "it was told"
+    watched.beats()
+    assert watched.news() == {TO_A: WELL}
+
+
+def test_silence_is_news_and_so_is_its_end(watched: Watched) -> None:
+    found: dict[Step, State] = {}
+    while found.keys() != {TO_A, TO_B}:
+        found |= watched.news()
+    assert found == {TO_A: State.SILENT, TO_B: State.SILENT}
+    watched.beats()
+    assert watched.news()[TO_A] == WELL
+
+
+test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-defined]
+
+
+def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
+    watched.beats(heard=())
+    assert watched.rings()
+    watched.watch.quiet()  # as if the bell had been rung while nobody listened
+    assert not watched.rings(0)
+    watched.beats(heard=())
+    assert watched.news() == {TO_A: State.HEARD}
+
+
+def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -> None:
+    watched.beats()
+    watched.noted(1)
+    watched.watch.forget(TO_A, 0.0)
+    assert not watched.watch.hears(TO_A)
+    assert watched.watch.hears(TO_B)
+    watched.beats()
+    assert watched.news() == {TO_A: WELL}
+
+
+def test_heart_beats_from_before_a_cut_bring_nobody_back(watched: Watched) -> None:
+    watched.watch.forget(TO_A, time.monotonic() + FOR_EVER_S)
+    watched.beats()
+    watched.noted(1)
+    assert not watched.rings(0)
+    watched.watch.forget(TO_A, float("-inf"))
+    watched.beats()
+    assert watched.news() == {TO_A: WELL}
+
+
+GOOD = DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY, 9)).pack())
+REFUSED = {
+    "header": bytes([*GOOD[:9], GOOD[9] ^ 1, *GOOD[10:]]),
+    "body": bytes([*GOOD[:-1], GOOD[-1] ^ 1]),
+    "cut short": GOOD[:-4],
+    "too long": DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (9,)).pack() + bytes(4)),
+    "empty": DcnHeader(A, A, Protocol.HEART_BEAT).pack(b""),
+    "another sender": DcnHeader(B, B, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY,)).pack()),
+    "data": DcnHeader(A, B, Protocol.IPV4).pack(HeartBeat(0, ()).pack()),
+}
+
+
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_right_heart_beat_is_left_to_python(watched: Watched, data: bytes) -> None:
+    watched.injects(data)
+    assert watched.left.recv(1 << 16)[14:] == data
+    watched.injects(GOOD)
+    watched.noted(1)
+    assert watched.watch.heart_beats == 1
+    assert not watched.rings(0)
+
+
+def test_a_dead_servers_kernel_judges_no_more() -> None:
+    """The timer ends with the process that holds the tables: else the kernel would keep them."""
+    with ThreeServers() as lab, lab.servers[RELAY].entered():
+        programs = liveness.load([socket.if_nametoindex("eth0")], 1)
+        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        watch = Liveness(programs, [link], RELAY, SOON_S, time.monotonic())
+        assert select.select([watch.bell], [], [], WAIT_S)[0]
+        programs.close()
+        assert dict(watch.news()) == {TO_A: State.SILENT}  # our copy of the entries stays

@@ -1,0 +1,122 @@
+"""The process that sends the heart-beats of many servers: in time, and none for the dead."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import TypeAlias
+
+import pytest
+
+from hosts.live import pacer
+from hosts.live.pacer import HeartBeats
+
+INTERVAL_S = 0.01
+WAIT_S = 20.0
+
+
+class Server:
+    """A server with cables that this test holds the other ends of."""
+
+    def __init__(self, arrivals: socket.socket, ports: tuple[int, ...]) -> None:
+        self.cables: dict[int, socket.socket] = {}
+        with ExitStack() as stack:
+            theirs = {}
+            for port in ports:
+                self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.cables[port].settimeout(WAIT_S)
+                theirs[port] = stack.enter_context(end)
+            self.heart_beats = HeartBeats(arrivals, theirs, INTERVAL_S)
+
+    def close(self) -> None:
+        for end in (self.heart_beats, *self.cables.values()):
+            end.close()
+
+
+Serve: TypeAlias = Callable[..., Server]
+
+
+@contextmanager
+def pacing() -> Iterator[tuple[int, socket.socket]]:
+    process, channel = pacer.start()
+    with channel:
+        yield process, channel
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Give what makes servers of one pacer."""
+    with pacing() as (_, arrivals), ExitStack() as stack:
+        yield lambda *ports: stack.enter_context(closing(Server(arrivals, ports or (0,))))
+
+
+def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) -> None:
+    server = serve(0, 3)
+    server.heart_beats.say({0: b"up", 3: b"down"})
+    for _ in range(3):
+        assert server.cables[0].recv(99) == b"up"
+        assert server.cables[3].recv(99) == b"down"
+
+
+def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
+    server = serve()
+    server.heart_beats.say({0: b"first"})
+    assert server.cables[0].recv(99) == b"first"
+    server.heart_beats.say({0: b"second"})
+    while server.cables[0].recv(99) == b"first":
+        pass
+    assert server.cables[0].recv(99) == b"second"
+
+
+def test_a_server_that_says_nothing_is_silent_and_others_are_not(serve: Serve) -> None:
+    quiet, other = serve(), serve()
+    quiet.heart_beats.say({})
+    other.heart_beats.say({0: b"here"})
+    for _ in range(5):
+        assert other.cables[0].recv(99) == b"here"
+    quiet.cables[0].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        quiet.cables[0].recv(99)
+
+
+def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
+    with pacing() as (_, arrivals):
+        cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        child = os.fork()
+        if child == 0:
+            beats = HeartBeats(arrivals, {0: end}, INTERVAL_S)
+            beats.say({0: b"alive"})
+            signal.pause()
+        end.close()
+        cable.settimeout(WAIT_S)
+        with cable:
+            assert cable.recv(99) == b"alive"
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            while cable.recv(99):  # until the pacer's copy is closed: nobody can send any more
+                pass
+
+
+def test_a_cable_that_takes_nothing_holds_nobody_up(serve: Serve) -> None:
+    torn, other = serve(), serve()
+    torn.cables[0].close()
+    torn.heart_beats.say({0: b"lost"})
+    other.heart_beats.say({0: b"here"})
+    for _ in range(5):
+        assert other.cables[0].recv(99) == b"here"
+
+
+@pytest.mark.root
+def test_it_has_a_real_time_priority_and_an_end_to_it() -> None:
+    with pacing() as (process, arrivals), closing(Server(arrivals, (0,))) as server:
+        server.heart_beats.say({0: b"here"})
+        assert server.cables[0].recv(99) == b"here"  # so it runs
+        assert os.sched_getscheduler(process) == os.SCHED_RR
+        most_us = resource.prlimit(process, pacer.RLIMIT_RTTIME)
+        assert most_us == (pacer.MOST_AT_ONCE_US,) * 2
