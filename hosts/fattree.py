@@ -20,9 +20,88 @@ from zlib import crc32
 from hosts.base.algorithms import Algorithm, Routed
 from hosts.base.direct import PORT, Direct
 from hosts.base.failures import Failures
-from hosts.base.path import Path, Step
-from hosts.base.recursive import common_level
+from hosts.base.path import Path
+from hosts.base.rules import Fabric
 from topos.fattree import FatTree
+
+# -- rules on plain numbers (hosts/base/rules.py); `half` is n/2 -----------------------------------
+
+Links = Iterator[tuple[int, int]]
+
+
+def numbers(fattree: FatTree) -> tuple[int, int, int]:
+    """Return n/2, the levels and the servers."""
+    return fattree.half, fattree.levels, fattree.servers
+
+
+def turn(half: int, levels: int, source: int, destination: int) -> int:
+    """Return the level of the switch where the way turns from up to down."""
+    level = 0
+    while level < levels - 1 and source // half ** (level + 1) != destination // half ** (
+        level + 1
+    ):
+        level += 1
+    return level
+
+
+def switch(half: int, levels: int, servers: int, server: int, level: int, choices: int) -> int:
+    """Return the node that is reached from a server by these choices, u_1 the first digit."""
+    # Every top switch is above all servers.
+    prefix = server // half ** (level + 1) if level < levels - 1 else 0
+    node: int = servers + level * 2 * half ** (levels - 1) + prefix * half**level + choices
+    return node
+
+
+def equal_cost(
+    half: int, levels: int, servers: int, source: int, destination: int, choice: int
+) -> Links:
+    """Yield the links of the path of these choices; in `choice`, u_1 is the last digit."""
+    yield source, PORT
+    top, choices = turn(half, levels, source, destination), 0
+    for level in range(top):
+        up = choice // half**level % half
+        yield switch(half, levels, servers, source, level, choices), half + up
+        choices = choices * half + up
+    for level in range(top, -1, -1):
+        ports = half if level < levels - 1 else 2 * half
+        down = destination // half**level % ports
+        yield switch(half, levels, servers, destination, level, choices), down
+        choices //= half
+
+
+def suffix(half: int, levels: int, source: int, destination: int) -> int:
+    """Return the choices of the suffix tables on the way up."""
+    choice = up = 0
+    for level in range(turn(half, levels, source, destination)):
+        # z of Algorithm 1 numbers the switches of a pod: an edge switch by its digit d_1, an
+        # aggregation switch by its u_1. With more levels there are switches that have both.
+        inside_pod = level + 1 < levels - 1
+        place = up + (source // half ** (level + 1) % half if inside_pod else 0)
+        up = (destination + place) % half
+        choice += up * half**level
+    return choice
+
+
+def two_level(
+    half: int, levels: int, servers: int, source: int, destination: int, _choice: int
+) -> Links:
+    """Return the links of the two-level tables' path."""
+    choice = suffix(half, levels, source, destination)
+    return equal_cost(half, levels, servers, source, destination, choice)
+
+
+TWO_LEVEL = Fabric(two_level, numbers, lambda fattree: 2 * fattree.levels)
+EQUAL_COST = Fabric(
+    equal_cost,
+    numbers,
+    lambda fattree: 2 * fattree.levels,
+    lambda fattree: fattree.half ** (fattree.levels - 1),
+)
+
+RULES = {"two-level": TWO_LEVEL, "any": EQUAL_COST}
+
+
+# -- paths ----------------------------------------------------------------------------------------
 
 
 def two_level_path(fattree: FatTree, source: int, destination: int) -> Path:
@@ -36,7 +115,7 @@ def two_level_path(fattree: FatTree, source: int, destination: int) -> Path:
     >>> print(*(fattree.switch_label(node - fattree.servers) for node in step.via), sep=", ")
     edge 0.1, aggregation 0.0, core 1, aggregation 2.0, edge 2.0
     """
-    return _path(fattree, source, destination, _two_level(fattree, source, destination))
+    return TWO_LEVEL.path(fattree, source, destination)
 
 
 def hashed_path(fattree: FatTree, source: int, destination: int, flow: int = 0) -> Path:
@@ -66,54 +145,13 @@ def hashed_around(
     return Routed([], f"all {len(ways)} ways through the switches have failed")
 
 
-def _two_level(fattree: FatTree, source: int, destination: int) -> list[int]:
-    """Return the choices of the suffix tables on the way up, u_1 first."""
-    digits = fattree.digits(source)[::-1]
-    ups: list[int] = []
-    for level in range(_turn(fattree, source, destination)):
-        # z of Algorithm 1 numbers the switches of a pod: an edge switch by its digit d_1, an
-        # aggregation switch by its u_1. With more levels there are switches that have both.
-        inside_pod = level + 1 < fattree.levels - 1
-        place = (digits[level + 1] if inside_pod else 0) + (ups[-1] if ups else 0)
-        ups.append((destination + place) % fattree.half)
-    return ups
-
-
 def _hashed(fattree: FatTree, source: int, destination: int, flow: int) -> Iterator[Path]:
     """Yield every way, beginning at the one of the flow's hash."""
-    turn = _turn(fattree, source, destination)
-    ways = fattree.half**turn
+    ways = fattree.half ** turn(fattree.half, fattree.levels, source, destination)
     # Python's own hash of numbers is no hash, and that of bytes is another in every process.
     first = crc32(b"%d %d %d" % (source, destination, flow))
     for number in range(first, first + ways):
-        ups = [number // fattree.half**level % fattree.half for level in range(turn)]
-        yield _path(fattree, source, destination, ups)
-
-
-def _turn(fattree: FatTree, source: int, destination: int) -> int:
-    """Return the level of the switch where the way turns from up to down."""
-    sizes = [fattree.half ** (level + 1) for level in range(fattree.levels - 1)]
-    return common_level([*sizes, fattree.servers], source, destination)
-
-
-def _path(fattree: FatTree, source: int, destination: int, ups: list[int]) -> Path:
-    """Return the path of these choices: up from the source, down to the destination."""
-    up = [_switch(fattree, source, ups[:level]) for level in range(len(ups) + 1)]
-    down = [_switch(fattree, destination, ups[:level]) for level in range(len(ups))]
-    return Path(source, (Step(PORT, destination, (*up, *reversed(down))),))
-
-
-def _switch(fattree: FatTree, server: int, ups: list[int]) -> int:
-    """Return the node that is reached from a server by these choices."""
-    level = len(ups)
-    # Every top switch is above all servers.
-    prefix = server // fattree.half ** (level + 1) if level < fattree.levels - 1 else 0
-    choices = 0
-    for up in ups:
-        choices = choices * fattree.half + up
-    index = prefix * fattree.half**level + choices
-    node: int = fattree.servers + level * fattree.width + index
-    return node
+        yield EQUAL_COST.path(fattree, source, destination, number)
 
 
 ALGORITHMS = {

@@ -3,11 +3,41 @@
 The switches learn where each server is, and a tree leaves them one way: a host has nothing to do.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 from hosts.base.algorithms import Algorithm
-from hosts.base.direct import Direct, direct_path
+from hosts.base.direct import PORT, Direct
+from hosts.base.path import Path
+from hosts.base.rules import Fabric
+from topos.tree import Tree
+
+
+def bridged(
+    n: int, m: int, servers: int, source: int, destination: int, _choice: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the links of the one way: over the leaves, and the root where they differ."""
+    near, far = source // n, destination // n
+    yield source, PORT
+    if near != far:
+        yield servers + near, n
+        yield servers + m, far
+    yield servers + far, destination % n
+
+
+BRIDGE = Fabric(bridged, lambda tree: (tree.n, tree.m, tree.servers), lambda _: 4)
+
+RULES = {"bridge": BRIDGE}
+
+
+def bridge_path(tree: Tree, source: int, destination: int) -> Path:
+    """Return the one hop there is, and its switches."""
+    return BRIDGE.path(tree, source, destination)
+
 
 ALGORITHMS = {
     "bridge": Algorithm(
-        "learning bridges: the one way through the tree", direct_path, router=Direct
+        "learning bridges: the one way through the tree", bridge_path, router=Direct
     )
 }

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 # The weight of the newest measurement against the mean so far.
 NEWEST = 0.5
+
+
+def mean(before: Any, newest: Any) -> Any:
+    """Return the mean so far with the newest measurement in it; arrays for arrays."""
+    return NEWEST * newest + (1 - NEWEST) * before
 
 
 class Direction(Enum):
@@ -43,9 +49,7 @@ class Bandwidth:
         for direction, count in counters.items():
             rate = max(0, count - before[direction]) * 8 / (now - since)
             used = self._used.get((port, direction))
-            self._used[port, direction] = (
-                rate if used is None else NEWEST * rate + (1 - NEWEST) * used
-            )
+            self._used[port, direction] = rate if used is None else mean(used, rate)
 
     def used_bps(self, port: int, direction: Direction) -> float:
         """Return how much flows through the port that way."""

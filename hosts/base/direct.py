@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Path, Step
-from topos.base.topology import Topology
+from hosts.base.path import Step
 
 PORT = 0  # the only one
 
@@ -24,8 +23,3 @@ class Direct(HopByHop):
     def next_step(self, destination: int, came_by: int | None) -> Step:
         """Return the hop to the destination itself."""
         return Step(PORT, destination)
-
-
-def direct_path(_: Topology, source: int, destination: int) -> Path:
-    """Return the one hop there is."""
-    return Path(source, (Step(PORT, destination),))

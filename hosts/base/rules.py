@@ -49,3 +49,23 @@ class Rule(NamedTuple):
         numbers = range(self.choices(topology))
         found = (self.path(topology, source, destination, number) for number in numbers)
         return [path for path in dict.fromkeys(found) if path.steps]
+
+
+class Fabric(NamedTuple):
+    """Which way a hop takes through switches that interconnect.
+
+    ``links(*numbers, source, destination, choice)`` yields each node that a packet leaves, and by
+    which port: the source, then every switch.
+    """
+
+    links: Callable[..., Iterator[tuple[int, int]]]
+    numbers: Callable[[Any], tuple[int, ...]]
+    most: Callable[[Any], int]  # links
+    choices: Callable[[Any], int] = lambda _: 1
+
+    def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:
+        """Return the path of that number, which names its switches."""
+        links = self.links(*self.numbers(topology), source, destination, choice)
+        (_, port), *onward = links
+        via = tuple(switch for switch, _ in onward)
+        return Path(source, (Step(port, destination, via),))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, way
 from topos.base.errors import require
-from topos.base.polymorphic import NOTHING, select
+from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -61,10 +61,18 @@ def link_at(topology: Topology, node: Any, port: Any) -> Any:
     >>> link_at(bcube, 15, 1), link_at(bcube, 16, 0)  # the last server's, the first switch's
     (31, 32)
     """
-    of_switch = (
-        topology.servers * topology.ports + (node - topology.servers) * topology.switch_ports
-    )
-    return select(node < topology.servers, node * topology.ports, of_switch) + port
+    return link_of(*ports_of(topology), node, port)
+
+
+def ports_of(topology: Topology) -> tuple[int, int, int]:
+    """Return what `link_of` has to know: the servers, their ports, and a switch's ports."""
+    return topology.servers, topology.ports, topology.switch_ports
+
+
+def link_of(servers: int, ports: int, switch_ports: int, node: Any, port: Any) -> Any:
+    """Return the link by plain numbers: see `link_at`."""
+    switches = (node >= servers) * (node - servers)  # before the node
+    return node * ports + switches * (switch_ports - ports) + port
 
 
 def end_of(topology: Topology, link: int) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator.adapting import Times
 from experiments.analysis.simulator.hops import Ints
-from hosts.base.bandwidth import NEWEST
+from hosts.base.bandwidth import mean
 from hosts.base.rules import NONE
 from hosts.base.timers import timers_for
 from topos.base.topology import Topology
@@ -117,7 +117,7 @@ class Probed:
         sent = numpy.nan_to_num(max_min(routes, 1.0, len(self._used)))
         self.ask()
         loads = link_loads(routes, sent, len(self._used))
-        self._used = NEWEST * loads + (1 - NEWEST) * self._used
+        self._used = mean(self._used, loads)
         self.sent += sent * tick_s
         self.now_s += tick_s
 

@@ -8,50 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.links import Routes, link_of, ports_of
 from experiments.analysis.simulator.around import Find
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes
-from experiments.analysis.simulator.paths.fattree import down_link, turn_of, up_link
+from hosts.base.rules import NONE
+from hosts.fattree import equal_cost, numbers, turn
 from topos.fattree import FatTree
 
 TRIES = 32
-NONE = -1
+Three = tuple[int, int, int]  # numbers of a network
 
 
-@numba.njit(cache=True, nogil=True)
-def _is_working(
-    half: int,
-    levels: int,
-    servers: int,
-    works: Any,
-    source: int,
-    destination: int,
-    turn: int,
-    choice: int,
-) -> bool:
-    """Tell whether the path of that number works, its lower links first."""
-    number = 0
-    for level in range(turn):
-        up = choice // half**level % half
-        if not works[down_link(half, levels, servers, destination, level, number)]:
-            return False
-        if not works[up_link(half, levels, servers, source, level, number, up)]:
-            return False
-        number = number * half + up
-    return works[down_link(half, levels, servers, destination, turn, number)]
-
-
-@numba.njit(cache=True, nogil=True)
+@native
 def _choose(
-    half: int,
-    levels: int,
-    servers: int,
+    numbers: Three,
+    ports: Three,
     works: Any,
     random: Any,
     sources: Any,
@@ -59,30 +36,40 @@ def _choose(
     choice: Any,
 ) -> None:
     """Write the number of a random path that works for each flow, or NONE."""
+    half, levels, _ = numbers
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         choice[flow] = NONE
         if not (works[source] and works[destination]):  # the cables of the two servers
             continue
-        turn = turn_of(half, levels, source, destination)
-        paths = half**turn
+        paths = half ** turn(half, levels, source, destination)
         for _ in range(TRIES):
             number = int(random.random() * paths)
-            if _is_working(half, levels, servers, works, source, destination, turn, number):
+            if _is_working(numbers, ports, works, source, destination, number):
                 choice[flow] = number
                 break
         if choice[flow] != NONE:
             continue
         found = 0
         for number in range(paths):
-            if _is_working(half, levels, servers, works, source, destination, turn, number):
+            if _is_working(numbers, ports, works, source, destination, number):
                 found += 1
                 if random.random() * found < 1:  # each of those found so far is as likely
                     choice[flow] = number
 
 
+def _is_working(
+    numbers: Three, ports: Three, works: Any, source: int, destination: int, number: int
+) -> bool:
+    """Tell whether the path of that number works."""
+    for node, port in equal_cost(*numbers, source, destination, number):
+        if not works[link_of(*ports, node, port)]:
+            return False
+    return True
+
+
 def _any(fattree: FatTree, works: Bools, random: Generator) -> Find:
-    shape = fattree.half, fattree.levels, fattree.servers
+    shape = numbers(fattree), ports_of(fattree)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         choice = numpy.empty(len(sources), numpy.int64)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy
 
 import hosts
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.links import Routes, link_of, ports_of
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
-from hosts.base.rules import Rule
+from hosts.base.rules import Fabric, Rule
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -56,9 +56,13 @@ def _of_kind(kind: str) -> dict[str, Compiled]:
     if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return {}
     rules = getattr(importlib.import_module(f"hosts.{kind}"), "RULES", {})
-    return {
-        name: Compiled(partial(_walk, rule), choices=rule.choices) for name, rule in rules.items()
-    }
+    return {name: _compiled(rule) for name, rule in rules.items()}
+
+
+def _compiled(rule: Rule | Fabric) -> Compiled:
+    if isinstance(rule, Fabric):
+        return Compiled(routes=partial(_links, rule), choices=rule.choices)
+    return Compiled(partial(_walk, rule), choices=rule.choices)
 
 
 def _walk(rule: Rule, topology: Topology) -> Walk:
@@ -87,6 +91,33 @@ def _write(
             count += 1
             if peer == destination:
                 break
+        counts[flow] = count
+
+
+def _links(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
+    links = numpy.empty((len(s), rule.most(topology)), numpy.int64)
+    counts = numpy.empty(len(s), numpy.int64)
+    fill = native(_write_links, rule=rule.links)
+    fill(rule.numbers(topology), ports_of(topology), choice, s, d, links, counts)
+    starts = numpy.concatenate([[0], numpy.cumsum(counts)])
+    return Routes(starts, links[numpy.arange(links.shape[1]) < counts[:, None]])
+
+
+def _write_links(
+    numbers: Any,
+    ports: tuple[int, int, int],
+    choice: Any,
+    sources: Any,
+    destinations: Any,
+    links: Any,
+    counts: Any,
+) -> None:
+    """Write the links of each flow, through switches that interconnect."""
+    for flow in range(len(sources)):
+        count = 0
+        for node, port in rule(*numbers, sources[flow], destinations[flow], choice[flow]):
+            links[flow, count] = link_of(*ports, node, port)
+            count += 1
         counts[flow] = count
 
 

@@ -9,7 +9,7 @@ from experiments.analysis.simulator.paths import compiled, lengths, routes
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
 from hosts.bcube.paths import path_set
-from hosts.fattree import _path, _turn
+from hosts.fattree import EQUAL_COST
 from topos.base.errors import PillarboxError
 from topos.base.spec import kinds
 
@@ -48,10 +48,8 @@ def own_paths(network: topos.Topology, name: str, source: int, destination: int)
     if name == "parallel":
         return path_set(network, source, destination)
     if name == "any":
-        turn = _turn(network, source, destination)
-        every = range(network.half**turn)
-        ups = [[number // network.half**i % network.half for i in range(turn)] for number in every]
-        return [_path(network, source, destination, choices) for choices in ups]
+        every = range(EQUAL_COST.choices(network))
+        return [EQUAL_COST.path(network, source, destination, choice) for choice in every]
     several = algorithms(network)[name].path_set is not None and name not in ("bcube",)
     return route(network, name, source, destination, several=several).paths
 
