@@ -6,16 +6,16 @@ import os
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import network, plane, timers
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 
 @click.command()
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.option("--routing", default="", metavar="NAME", help="The network's own by default.")
-@click.option("--plane", type=click.Choice(["auto", "python", "ebpf", "ovs"]), default="auto")
-@click.option("--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True)
+@plane
+@timers
 @click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
 @click.option("--quiet", is_flag=True, help="Print the rate alone.")
 def command(

@@ -11,17 +11,14 @@ from typing import Any
 
 import click
 
+from experiments.arguments import FILE, lab
+
 
 @click.command()
 @click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
-@click.option("--lab", "number", type=int, help="Which lab, where several are running.")
+@lab
 @click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("lab.pcapng"),
-    show_default=True,
-    help="The file.",
+    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="The file."
 )
 @click.option("--seconds", type=click.FloatRange(min=0.0), help="How long; else until Ctrl-C.")
 @click.option("--frames", type=click.IntRange(min=1), help="How many at most.")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import answer, fail, json_option, network
 from hosts.base.failures import parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path
@@ -18,12 +17,12 @@ LOST = 1
 
 
 @click.command()
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.argument("routing", metavar="NAME|FILE.py")
-@click.option("--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable.")
+@fail
 @click.option("--pairs", default=400, show_default=True, help="At most so many pairs of servers.")
 @click.option("--seed", default=0, show_default=True, help="Which pairs, and what routers draw.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -61,7 +60,7 @@ def command(
         "mean_shortest_hops": round(sum(shortest) / len(shortest), 3) if shortest else None,
         "lost": dict(found.lost),
     }
-    click.echo(json.dumps(report) if as_json else _told(topology, report, found))
+    answer(as_json, report, _text(topology, report, found))
     ctx.exit(LOST if found.arrived < len(shortest) else 0)
 
 
@@ -80,7 +79,7 @@ def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> li
     return list(found)
 
 
-def _told(topology: Topology, report: dict[str, object], found: Summary) -> str:
+def _text(topology: Topology, report: dict[str, object], found: Summary) -> str:
     lines = [
         f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
         f"arrived, {report['with_a_way']} had a way"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import SPEC, answer, json_option
 from topos.base.topology import Topology
 
 MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
@@ -17,7 +16,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.command(no_args_is_help=True)
 @click.argument("topologies", metavar="SPEC...", nargs=-1, type=SPEC)
 @click.option("--papers", is_flag=True, help="Recompute the papers' own tables instead.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of text.")
+@json_option("A JSON list instead of text.")
 @click.option("--exact/--no-exact", default=True, help="Search for exact values where small.")
 @click.option(
     "--seconds",
@@ -70,11 +69,14 @@ def command(
 
     prices = _prices(list_name, given)
     measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
-    if as_json:
-        click.echo(json.dumps([measure.as_json(column) for column in measured], indent=2))
-        return
-    click.echo(side_by_side(measure.rows(measured)))
-    click.echo("\n" + paragraphs(measure.notes(measured, prices)))
+    answer(
+        as_json,
+        list(map(measure.as_json, measured)),
+        "\n\n".join(
+            [side_by_side(measure.rows(measured)), paragraphs(measure.notes(measured, prices))]
+        ),
+        indent=2,
+    )
 
 
 def _prices(list_name: str, given: dict[str, Any]) -> Any:
@@ -82,23 +84,16 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
     from experiments.analysis.comparison import prices
 
     found = prices.LISTS[list_name]
-    for option, name in (
-        ("switch_price", "switch_usd"),
-        ("nic_price", "nic_usd"),
-        ("switch_power", "switch_w"),
-        ("nic_power", "nic_w"),
-    ):
-        words = f"--{option.replace('_', '-')}"
-        table = prices.with_entries(getattr(found, name), given[option], words)
-        changed: Any = {name: table}
+    for option, value in given.items():
+        what, _, unit = option.partition("_")
+        name = f"{what}_{'usd' if unit == 'price' else 'w'}"
+        changed: Any = {}
+        if isinstance(value, tuple):  # by number of ports
+            words = f"--{option.replace('_', '-')}"
+            changed = {name: prices.with_entries(getattr(found, name), value, words)}
+        elif value is not None:
+            changed = {name: value}
         found = replace(found, **changed)
-    for option, name in (
-        ("cable_price", "cable_usd"),
-        ("server_price", "server_usd"),
-        ("server_power", "server_w"),
-    ):
-        if given[option] is not None:
-            found = replace(found, **{name: given[option]})
     return found
 
 
@@ -106,7 +101,9 @@ def _papers(as_json: bool, seconds: float) -> None:
     from experiments.analysis.comparison import checks, papers
 
     tables = papers.tables(seconds)
-    if as_json:
-        click.echo(json.dumps([checks.as_json(table) for table in tables], indent=2))
-    else:
-        click.echo("\n\n".join(checks.as_text(table) for table in tables))
+    answer(
+        as_json,
+        list(map(checks.as_json, tables)),
+        "\n\n".join(map(checks.as_text, tables)),
+        indent=2,
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from experiments.arguments import answer, json_option
 
 RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -13,7 +14,7 @@ RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.command()
 @click.argument("first", type=RUN)
 @click.argument("second", type=RUN)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 def command(first: Path, second: Path, as_json: bool) -> None:
     """Set two runs side by side: what they were made of, and what came of it.
 
@@ -24,4 +25,4 @@ def command(first: Path, second: Path, as_json: bool) -> None:
     from experiments.trials.runs.records import load
 
     found = difference(load(first), load(second))
-    click.echo(json.dumps(as_plain(found), indent=2) if as_json else text_of(found))
+    answer(as_json, as_plain(found), text_of(found), indent=2)

@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
+from experiments.arguments import FILE, answer, json_option
+
 STRAYED = 1
 
 
 @click.command()
-@click.argument("capture", metavar="PCAP", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("capture", metavar="PCAP", type=FILE)
 @click.option("--network", metavar="SPEC", help="The network, where the capture does not say.")
 @click.option("--routing", metavar="NAME", help="The routing, where the capture does not say.")
 @click.option(
@@ -21,7 +23,7 @@ STRAYED = 1
     metavar="WHAT",
     help="What had failed, as for `path`; by default what had when the capture began.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
+@json_option("Everything, as one JSON object.")
 def command(
     capture: Path, network: str | None, routing: str | None, fail: tuple[str, ...], as_json: bool
 ) -> int:
@@ -53,24 +55,24 @@ def command(
     failures = parse_failures(topology, fail or known.get("failures", ()))
     routing = routing or known.get("routing", "")
     rows = judged(topology, found, routing, failures)
-    if as_json:
-        told = [
-            row._asdict()
-            | {
-                "source": topology.address(row.source),
-                "destination": topology.address(row.destination),
-                "servers": [topology.address(server) for server in row.servers],
-            }
-            for row in rows
-        ]
-        click.echo(json.dumps({"network": topology.spec, "paths": told, "others": others}))
-    else:
-        click.echo(f"{topology.spec}, {routing or 'routing not known'}: {len(found)} packets")
-        for line in lines(topology, rows):
-            click.echo(line)
-        if others:
-            told_others = ", ".join(f"{count} {kind}" for kind, count in others.most_common())
-            click.echo(f"other frames: {told_others}")
+    name = topology.address
+    paths = [
+        row._asdict()
+        | {
+            "source": name(row.source),
+            "destination": name(row.destination),
+            "servers": [*map(name, row.servers)],
+        }
+        for row in rows
+    ]
+    head = f"{topology.spec}, {routing or 'routing not known'}: {len(found)} packets"
+    counts = ", ".join(f"{count} {kind}" for kind, count in others.most_common())
+    rest = [f"other frames: {counts}"] if others else []
+    answer(
+        as_json,
+        {"network": topology.spec, "paths": paths, "others": others},
+        "\n".join([head, *lines(topology, rows), *rest]),
+    )
     return STRAYED if any(row.verdict == DIFFERS for row in rows) else 0
 
 

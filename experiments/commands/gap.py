@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import answer, fail, json_option, network
 from hosts.base.failures import parse_failures
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(no_args_is_help=True)
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.argument("ends", metavar="[SRC DST]", nargs=-1)
 @click.option("--routing", "routings", multiple=True, metavar="NAME", help="Repeatable; else all.")
 @click.option(
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     help="Who sends to whom, as in experiments: permutation, burst, one-to-all, ... "
     "[default: all-to-all]",
 )
-@click.option("--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable.")
+@fail
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
 @click.option(
     "--seconds",
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     default=0,
     help="Show what routings that adapt to traffic reach after so many rounds of probes as well.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 def command(
     topology: Topology,
     ends: tuple[str, ...],
@@ -108,15 +107,12 @@ def _whole(
     ]
     require(bool(pairs), f"no two servers that work are left for {pattern}")
     found = gap(topology, pairs, routings, failures, seed, seconds, rounds)
-    if as_json:
-        click.echo(json.dumps({"topology": topology.spec, "flows": pattern, **_plain(found)}))
-        return
-    click.echo(_table(found))
-    click.echo("\n" + paragraphs(_notes(topology, found, len(pairs))))
-
-
-def _plain(found: Gap) -> dict[str, object]:
-    return {**asdict(found), "limits": [limit._asdict() for limit in found.limits]}
+    limits = [limit._asdict() for limit in found.limits]
+    answer(
+        as_json,
+        {"topology": topology.spec, "flows": pattern, **asdict(found), "limits": limits},
+        f"{_table(found)}\n\n{paragraphs(_notes(topology, found, len(pairs)))}",
+    )
 
 
 def _table(found: Gap) -> str:
@@ -163,7 +159,7 @@ def _shown(value: object) -> object:
 
 
 def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
-    told = [
+    notes = [
         "In units of one link's rate. total: of max-min fair rates, beside the largest total of "
         "any rates, by which some flows may get nothing. ABT, the aggregate bottleneck throughput: "
         "all flows as slow as the slowest, beside the largest total of equal rates. The optimum "
@@ -171,25 +167,25 @@ def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
         "for each flow; a row with a round is what flows come to by choosing again and again."
     ]
     if found.flows < wanted:
-        told.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")
+        notes.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")
     if any(one.flows < found.flows for one in found.reached):
-        told.append("A routing that loses flows which have a way left has no share of the ABT.")
+        notes.append("A routing that loses flows which have a way left has no share of the ABT.")
     if found.best_total is None:
-        told.append(
+        notes.append(
             "The optimum is missing: the linear program would be too large. Choose a smaller "
             "network, or flows from fewer servers."
         )
     for name, best in (("total", found.best_total), ("ABT", found.best_throughput)):
         if best and best.gap:
-            told.append(
+            notes.append(
                 f"The optimum of the {name} is known within {best.gap:.2g}: {best.at_least:.6g} is "
                 f"possible, more than {best.at_most:.6g} is not. Shares are of the latter."
             )
     counted = [f"{limit.name}: {limit.why}" for limit in found.limits]
     if counted:
-        told.append(f"No routing has a larger ABT than counting allows ({'; '.join(counted)}).")
-    told.append(_bisection(topology))
-    return told
+        notes.append(f"No routing has a larger ABT than counting allows ({'; '.join(counted)}).")
+    notes.append(_bisection(topology))
+    return notes
 
 
 def _bisection(topology: Topology) -> str:
@@ -214,17 +210,13 @@ def _between(
 
     source, destination = (topology.server(address) for address in ends)
     found = ways_between(topology, source, destination, routings, failures)
-    if as_json:
-        about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
-        click.echo(json.dumps({**about, **asdict(found)}))
-        return
-    click.echo(records(_ways(found)))
-    told = (
+    about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
+    note = (
         "link-disjoint: of all ways over the links of these paths, as many share no direction of a "
         "cable, and so many times one link's rate they carry together (maximum flow). "
         "node-disjoint: as many share no server and no switch."
     )
-    click.echo("\n" + paragraphs([told]))
+    answer(as_json, {**about, **asdict(found)}, f"{records(_ways(found))}\n\n{paragraphs([note])}")
 
 
 def _ways(found: Between) -> list[dict[str, object]]:

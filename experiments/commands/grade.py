@@ -27,13 +27,7 @@ LONGEST_FILE = 200_000
 )
 @click.option("--json", "as_json", is_flag=True, help="As Gradescope reads it.")
 def command(
-    lab: str,
-    file: Path | None,
-    student: str,
-    show: bool,
-    live: bool,
-    secret: str,
-    as_json: bool,
+    lab: str, file: Path | None, student: str, show: bool, live: bool, secret: str, as_json: bool
 ) -> None:
     """Grade a student's file for a lab of vagrant/labs.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import answer, json_option, network
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ COUNT = click.IntRange(min=1)
 
 
 @click.command(no_args_is_help=True)
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.option("--servers-per-rack", type=COUNT, default=64, show_default=True)
 @click.option("--rack-columns", type=COUNT, default=2, show_default=True)
 @click.option("--racks-per-super-rack", type=COUNT, default=8, show_default=True)
@@ -28,7 +27,7 @@ COUNT = click.IntRange(min=1)
 @click.option(
     "--wire-diameter-cm", type=click.FloatRange(0, min_open=True), default=0.54, show_default=True
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option("One JSON object instead of text.")
 def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
     """Pack a network into racks: racks, switches in each, wires inside and between.
 
@@ -42,11 +41,9 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
 
     room = Room(**room_options)
     packing = pack(topology, room)
-    if as_json:
-        found = {"spec": topology.spec, "room": asdict(room), **asdict(packing)}
-        click.echo(json.dumps({**found, "wires_between_racks": packing.between_racks}, indent=2))
-    else:
-        click.echo(_summary(topology, room, packing))
+    known = {"spec": topology.spec, "room": asdict(room), **asdict(packing)}
+    known["wires_between_racks"] = packing.between_racks
+    answer(as_json, known, _summary(topology, room, packing), indent=2)
 
 
 def _summary(topology: Topology, room: Room, packing: Packing) -> str:

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import json_option, network
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
@@ -19,7 +19,7 @@ DROPPED = 1
 
 
 @click.command()
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(
@@ -41,7 +41,7 @@ DROPPED = 1
     is_flag=True,
     help="Let the servers find the path: their protocol, run in memory, not told of failures.",
 )
-@click.option("--json", "as_json", is_flag=True, help='{"paths": [[ADDR, ...], ...]}')
+@json_option('{"paths": [[ADDR, ...], ...]}')
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -86,11 +86,11 @@ def command(
     else:
         click.echo(f"{topology.spec}, {about}")
         for path in routed.paths:
-            click.echo("\n" + told(topology, path, failures))
+            click.echo("\n" + text_of(topology, path, failures))
     ctx.exit(DROPPED if routed.dropped else 0)
 
 
-def told(topology: Topology, path: Path, failures: Failures) -> str:
+def text_of(topology: Topology, path: Path, failures: Failures) -> str:
     """Return the path as text, a line for each hop."""
     lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
     for server, step in zip(path.servers, path.steps, strict=False):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.arguments import FOLDER, json_option
 from experiments.files import output_folder
 from topos.base.errors import require
 
@@ -24,10 +25,10 @@ DIGITS = 4
 @click.command()
 @click.argument("names", metavar="[NAME...]", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="Show what there is.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of text.")
+@json_option("A JSON list instead of text.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path("pillarbox-reproduced"),
     show_default=True,
     help="Folder for the page, figures, points and records.",

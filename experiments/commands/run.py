@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from experiments.arguments import FOLDER
+from experiments.text import columns
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--rate-mbit", metavar="RATE", help="Of every cable; or: calibrated, none.")
 @click.option("--plane", help="auto, python or ebpf; ovs where servers do not relay.")
 @click.option("--duration", metavar="SECONDS", help="Of every flow.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A new folder.")
+@click.option("--out", type=FOLDER, help="A new folder.")
 @click.option(
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -110,10 +112,7 @@ def _calibrated(system: System) -> float:
 def _list() -> None:
     from experiments.trials.plans import catalogue
 
-    names = catalogue.names()
-    width = max(map(len, names))
-    for name in names:
-        click.echo(f"{name:<{width}}  {catalogue.load(name).about}")
+    click.echo(columns([(name, catalogue.load(name).about) for name in catalogue.names()]))
 
 
 def _tell_order(experiment: Experiment) -> None:

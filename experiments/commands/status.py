@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from experiments.arguments import answer, json_option, lab
+
 
 @click.command()
 @click.argument("server", metavar="[ADDR]", required=False)
-@click.option("--lab", "number", type=int, help="Which lab, where several are running.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
+@lab
+@json_option("Everything, as one JSON object.")
 def command(server: str | None, number: int | None, as_json: bool) -> None:
     """Tell how a running lab is, or what one of its servers knows and did.
 
@@ -23,14 +24,14 @@ def command(server: str | None, number: int | None, as_json: bool) -> None:
     from experiments.emulation.service import ask
 
     folder = registry.folder_of(number)
-    told = ask(folder, ask="state", server=server) if server else ask(folder, ask="status")
-    click.echo(json.dumps(told) if as_json else "\n".join(_lines(told)))
+    state = ask(folder, ask="state", server=server) if server else ask(folder, ask="status")
+    answer(as_json, state, "\n".join(_lines(state)))
 
 
-def _lines(told: dict[str, Any], indent: str = "") -> list[str]:
+def _lines(state: dict[str, Any], indent: str = "") -> list[str]:
     """Return nested data as indented lines."""
     lines = []
-    for key, value in told.items():
+    for key, value in state.items():
         if isinstance(value, dict):
             lines += [f"{indent}{key}:", *_lines(value, indent + "  ")]
         elif isinstance(value, list) and value and isinstance(value[0], dict):

@@ -9,20 +9,18 @@ from typing import Any
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import FILE, answer, json_option, network
+from experiments.text import columns
 from topos.base.topology import Bound, Topology
 
 
 @click.command()
-@click.argument("topology", metavar="SPEC", type=SPEC)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@network
+@json_option("One JSON object instead of text.")
 @click.option("--cables", is_flag=True, help="One JSON line for each switch and direct cable.")
 @click.option("--check", is_flag=True, help="Check the wiring cable by cable, from both ends.")
 @click.option(
-    "--draw",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.svg|.png",
-    help="Draw the network as its paper draws it.",
+    "--draw", type=FILE, metavar="FILE.svg|.png", help="Draw the network as its paper draws it."
 )
 def command(
     topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None
@@ -44,10 +42,8 @@ def command(
     if cables:
         for line in cable_lines(topology):
             click.echo(json.dumps(line))
-    elif as_json:
-        click.echo(json.dumps(described(topology)))
-    elif not check and draw is None:
-        click.echo(summary(topology))
+    elif as_json or (not check and draw is None):
+        answer(as_json, described(topology), summary(topology))
 
 
 def described(topology: Topology) -> dict[str, Any]:
@@ -78,9 +74,7 @@ def summary(topology: Topology) -> str:
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
         ("IPv4", _ip_range(topology)),
     ]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    return "\n".join([f"{topology.title} {topology.spec} ({topology.paper})", "", *lines])
+    return f"{topology.title} {topology.spec} ({topology.paper})\n\n{columns(rows)}"
 
 
 def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:

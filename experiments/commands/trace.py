@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from experiments.arguments import answer, json_option, lab
 
 LOST = 1
 
@@ -12,8 +12,8 @@ LOST = 1
 @click.command()
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
-@click.option("--lab", "number", type=int, help="Which lab, where several are running.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@lab
+@json_option()
 @click.pass_context
 def command(
     ctx: click.Context, source: str, destination: str, number: int | None, as_json: bool
@@ -30,10 +30,8 @@ def command(
     from experiments.emulation.service import ask
 
     found = ask(registry.folder_of(number), ask="trace", source=source, destination=destination)
-    if as_json:
-        click.echo(json.dumps(found))
-    else:
-        arrived = "arrived" if found["delivered"] else f"lost: {found['dropped'] or 'no trace'}"
-        click.echo(f"taken:    {' '.join(found['path'])} ({arrived})")
-        click.echo(f"computed: {' '.join(found['computed']) or 'none'}")
+    arrived = "arrived" if found["delivered"] else f"lost: {found['dropped'] or 'no trace'}"
+    taken = f"taken:    {' '.join(found['path'])} ({arrived})"
+    computed = f"computed: {' '.join(found['computed']) or 'none'}"
+    answer(as_json, found, f"{taken}\n{computed}")
     ctx.exit(0 if found["delivered"] else LOST)

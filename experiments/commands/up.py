@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import SPEC
+from experiments.arguments import network, plane, timers
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@network
 @click.option("--routing", default="", metavar="NAME|FILE.py", help="The network's own by default.")
-@click.option("--plane", type=click.Choice(["auto", "python", "ebpf", "ovs"]), default="auto")
-@click.option("--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True)
+@plane
+@timers
 @click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
 @click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
 @click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
