@@ -96,9 +96,9 @@ def command(
         output_folder(settings.folder)
         made.append(figure.reproduce(settings))
         keep(made[-1], out)
-        page, missing = write_page(out)  # each time: whoever stops sees what there is
+        page, missing = write_page(out)  # each time: one that is stopped leaves a page
         if not as_json:
-            click.echo(f"{told(made[-1])}\n\nfigure and points: {settings.folder}\n")
+            click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)
@@ -117,7 +117,7 @@ def _listing() -> str:
     return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
 
 
-def told(found: Reproduction) -> str:
+def text_of(found: Reproduction) -> str:
     """Return all that is to be said of a figure as text."""
     from experiments.text import paragraphs
 

@@ -104,7 +104,7 @@ def _wait_converged(lab: Lab) -> None:
 
 
 def _slower() -> str:
-    """Return why packets do not take the faster plane, which nobody renounced."""
+    """Return why packets do not take the faster plane, which the user did not renounce."""
     from hosts.live import bpf
 
     return f"every packet passes through Python, since eBPF cannot be used here: {bpf.available()}"

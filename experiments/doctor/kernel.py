@@ -1,4 +1,4 @@
-"""Probes of the kernel: each feature is tried out where it disturbs nobody."""
+"""Probes of the kernel: each feature is tried out where it disturbs nothing."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def iperf3() -> Finding:
 
     try:
         found = version()
-    except Exception as error:  # noqa: BLE001 - a sentence for whoever asked, whatever it was
+    except Exception as error:  # noqa: BLE001 - a sentence for the user, whatever it was
         lack, told = str(error), ""
     else:
         told = ".".join(map(str, found))

@@ -42,12 +42,12 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
             except BaseException as error:  # whatever it is, it is the student's
                 if isinstance(error, SystemExit | KeyboardInterrupt):
                     raise
-                text = json.dumps({"number": number, "error": told(error)})
+                text = json.dumps({"number": number, "error": error_text(error)})
             lines.write(text + "\n")
             lines.flush()
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an exception as one line, with the line of the student's file where it came from."""
     line, trace = 0, error.__traceback__
     while trace:

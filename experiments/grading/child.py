@@ -61,7 +61,7 @@ class Keeper:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                cwd="/",  # where nobody may write, and sealed children may not even look
+                cwd="/",  # where no user may write, and sealed children may not even look
                 env={},  # nothing in it is for others to read
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -96,9 +96,9 @@ class Keeper:
         with theirs:
             limits = {"cpu_s": CPU_S, "memory_bytes": memory}
             self._tell({"start": limits}, [theirs.fileno()])
-        told = self._told()
-        self.unsealed = told["open"]
-        child = Child(self, told["pid"], mine)
+        started = self._answer()
+        self.unsealed = started["open"]
+        child = Child(self, started["pid"], mine)
         self._children.append(child)
         try:
             child.ask({"load": self.source})
@@ -110,7 +110,7 @@ class Keeper:
     def end(self, pid: int) -> int:
         """Kill a child; return the signal that ended it, 0 if it had left before."""
         self._tell({"end": pid})
-        return int(self._told()["signal"])
+        return int(self._answer()["signal"])
 
     def _tell(self, message: dict[str, Any], descriptors: Iterable[int] = ()) -> None:
         try:
@@ -118,7 +118,7 @@ class Keeper:
         except OSError as error:
             raise PillarboxError(_no_keeper(error)) from error
 
-    def _told(self) -> Any:
+    def _answer(self) -> Any:
         try:
             return json.loads(self._control.recv(1 << 16))
         except (OSError, ValueError) as error:

@@ -36,26 +36,26 @@ MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
 WHOLE = 100.0
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """How much of a case is right, from 0 to 1, and a sentence about what is not."""
 
     share: float
     wrong: str = ""
 
 
-RIGHT = Verdict(1.0)
+RIGHT = Judgement(1.0)
 
 
-def verdict(right: bool, wrong: str) -> Verdict:
+def judged(right: bool, wrong: str) -> Judgement:
     """Return all or nothing."""
-    return RIGHT if right else Verdict(0.0, wrong)
+    return RIGHT if right else Judgement(0.0, wrong)
 
 
 class Case(NamedTuple):
     """One thing that is asked: how to ask it again, and how to judge the answer."""
 
     asked: str
-    judge: Callable[[], Verdict]
+    judge: Callable[[], Judgement]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Mark(NamedTuple):
     name: str
     points: float
     got: float
-    told: str
+    why: str
 
 
 class Lab(Protocol):
@@ -257,5 +257,5 @@ def marked(check: Check, work: Any) -> tuple[Mark, bool]:
     except Mistake as mistake:
         first = f"{asked}: {mistake}"
     got = round(check.points * shares / total, 2) if total else 0.0
-    told = stopped + f"{right} of {total} right" + (f"; first {first}" if first else "")
-    return Mark(check.name, check.points, got, told), bool(stopped)
+    why = stopped + f"{right} of {total} right" + (f"; first {first}" if first else "")
+    return Mark(check.name, check.points, got, why), bool(stopped)

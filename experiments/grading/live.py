@@ -50,8 +50,8 @@ class Student({name}):
 
 def sealed(given: str, topology: Topology) -> Child:
     """Return a child that has read a file; `given` is the file and its modules, as JSON."""
-    told = json.loads(given)
-    keeper = Keeper(told["source"], told["modules"], [topology.spec])
+    file = json.loads(given)
+    keeper = Keeper(file["source"], file["modules"], [topology.spec])
     return keeper.child(among=topology.servers)
 
 
@@ -63,11 +63,11 @@ class Answering(Remote):
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
         super().__init__(topology, server, child=sealed(self.GIVEN, topology), **options)
 
-    def _told(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
+    def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Drop everything once the child had to be stopped."""
         self.asked.clear()  # a live network has no end of heart-beats
         try:
-            return super()._told(what, packet, now, *arguments)
+            return super()._ask(what, packet, now, *arguments)
         except Stopped as stopped:
             self._next_poll = now + FOREVER_S
             return self._counted([Drop(f"stopped: {stopped}", packet)])
@@ -148,8 +148,8 @@ def add_live(report: Report, source: str) -> None:
     require(bool(checks), f"lab {sheet.number} has nothing to run live: leave out --live")
     require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
     if not report.got:
-        told = "not tried: the file gets no points in memory"
-        report.marks += [Mark(check.name, check.points, 0.0, told) for check in checks]
+        why = "not tried: the file gets no points in memory"
+        report.marks += [Mark(check.name, check.points, 0.0, why) for check in checks]
         return
     from experiments.linux import sandbox
 
@@ -175,7 +175,7 @@ def _run(sheet: Sheet, source: str, folder: Path) -> int:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
             marks = [marked(check, LiveWork(sheet, live))[0] for check in lab.LIVE]
     except PillarboxError as error:
-        told = f"the live network did not come up: {error}"
-        marks = [Mark(check.name, check.points, 0.0, told) for check in lab.LIVE]
+        why = f"the live network did not come up: {error}"
+        marks = [Mark(check.name, check.points, 0.0, why) for check in lab.LIVE]
     (folder / "marks.json").write_text(json.dumps(marks))
     return 0

@@ -1,4 +1,4 @@
-"""Packets through a network of sealed routers; ways in answers, checked, and told as text."""
+"""Packets through a network of sealed routers; paths in answers, checked, and as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hosts.memory.network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
-LONGEST_TOLD = 12  # servers of a way
+LONGEST_TEXT = 12  # servers of a way
 MOST_HOPS = 64  # of an answer
 
 
@@ -28,7 +28,7 @@ def trips(
 ) -> Iterator[Trip]:
     """Yield what becomes of a packet between each pair, sent one after the other.
 
-    The network runs until its routers had time to notice the failures; nobody tells them. It is
+    The network runs until its routers had time to notice the failures by themselves. It is
     made at the first packet, so that making it is part of the first case; where that is the file's
     `Mistake`, it is one for every packet.
     """
@@ -96,24 +96,24 @@ def path_of(
     return Path(source, tuple(made)), ""
 
 
-def hop_told(topology: Topology, step: Any) -> str:
+def hop_text(topology: Topology, step: Any) -> str:
     """Return a next hop as text, whatever a stranger's answer is."""
     try:
         port, peer = step
         if isinstance(peer, int) and 0 <= peer < topology.servers:
             return f"{topology.address(peer)} by port {port!r:.10}"
     except (TypeError, ValueError):
-        pass  # told as it is
+        pass  # shown as it is
     return "nowhere (None)" if step is None else f"{step!r:.60}"
 
 
-def way_told(topology: Topology, path: Path) -> str:
+def path_text(topology: Topology, path: Path) -> str:
     """Return the servers of a way as text, the first ones of a long way."""
-    told = [topology.address(server) for server in path.servers[:LONGEST_TOLD]]
-    return " ".join(told + ["..."] * (len(path.servers) > LONGEST_TOLD))
+    names = [topology.address(server) for server in path.servers[:LONGEST_TEXT]]
+    return " ".join(names + ["..."] * (len(path.servers) > LONGEST_TEXT))
 
 
-def faults_told(topology: Topology, failures: Failures) -> str:
+def failures_text(topology: Topology, failures: Failures) -> str:
     """Return what has failed as an addition to a sentence."""
     texts = failure_texts(topology, failures)
     return f" with --fail {' --fail '.join(texts)}" if texts else ""

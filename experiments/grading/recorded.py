@@ -52,7 +52,7 @@ class Recorded(Topology):
         self.contradictions: dict[int, str] = {}  # by node, the first of each
         self.misaddressed: dict[int, str] = {}  # by server
         said = {end: self._said(work, *end) for end in self._ends()}
-        self.told_cables = self.cables
+        self.claimed_cables = self.cables
         agreed = {end: self._agreed(said, end) for end in said}
         self.cables = sum(plug != UNPLUGGED for plug in agreed.values()) // 2
         shape = (self.nodes, max(self.ports, self.switch_ports), 3)

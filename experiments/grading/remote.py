@@ -1,9 +1,9 @@
 """A router whose decisions are made in a sealed child.
 
-The network in memory, or a live forwarder, holds a `Remote` for each server. What happens is told
-to the child, and what the child answers is checked as if it had come over a wire: actions that are
-none are dropped, time only moves forward, and there is an end to the questions. Each server has a
-child of its own, so that servers know of one another only what their frames say.
+The network in memory, or a live forwarder, holds a `Remote` for each server. What happens is
+reported to the child, and what the child answers is checked as if it had come over a wire: actions
+that are none are dropped, time only moves forward, and there is an end to the questions. Each
+server has a child of its own, so that servers know of one another only what their frames say.
 """
 
 from __future__ import annotations
@@ -74,27 +74,27 @@ class Remote(Router):
 
     def send(self, packet: bytes, now: float) -> list[Action]:
         """Ask what becomes of an application's packet."""
-        return self._told("send", packet, now, packet.hex(), now)
+        return self._ask("send", packet, now, packet.hex(), now)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Ask what becomes of a frame."""
         arguments = port, peer, frame.ethertype, frame.data.hex(), now
-        return self._told("receive", frame.data, now, *arguments)
+        return self._ask("receive", frame.data, now, *arguments)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
         """Tell of a cable."""
-        return self._told("carrier", b"", now, port, up, now)
+        return self._ask("carrier", b"", now, port, up, now)
 
     def poll(self, now: float) -> list[Action]:
         """Tell the time."""
-        return self._told("poll", b"", now, now)
+        return self._ask("poll", b"", now, now)
 
     @property
     def next_poll(self) -> float:
-        """When the student's router wants to be told the time."""
+        """When the student's router wants to be polled."""
         return self._next_poll
 
-    def _told(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
+    def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Ask the child; an exception in it loses the packet and nothing else."""
         self.asked["questions"] += 1
         if self.asked["questions"] > MOST_QUESTIONS:
@@ -131,7 +131,7 @@ class Remote(Router):
                 reason, dropped = fields
                 return Drop(str(reason)[:200], _bytes(dropped))
         except (TypeError, ValueError):
-            pass  # told below, as the reason of the drop
+            pass  # named below, as the reason of the drop
         return Drop(NO_ACTION, packet)
 
 
@@ -155,7 +155,7 @@ class _Forwarded(Bandwidth):
 def walked(trip: Trip) -> tuple[Path | None, str]:
     """Return the way of a packet that arrived, or why it cannot count as arrived.
 
-    A packet that was copied, or is said to have come over hops that nobody saw, has not arrived.
+    A packet that was copied, or whose hops do not join, has not arrived.
     """
     if not trip.arrived_s:
         return None, trip.lost or "it never arrived"

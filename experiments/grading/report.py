@@ -14,7 +14,7 @@ def as_text(report: Report) -> str:
     for mark in report.marks:
         lines.append(f"{mark.got:6g} of {mark.points:3g}  {mark.name}")
         if mark.got < mark.points:
-            lines.append(f"               {mark.told}")
+            lines.append(f"               {mark.why}")
     lines += ["", f"{report.got:6g} of {report.points:3g}"]
     lines += [f"note: {note}" for note in report.notes]
     return "\n".join(lines)
@@ -23,7 +23,7 @@ def as_text(report: Report) -> str:
 def as_json(report: Report) -> str:
     """Return what Gradescope reads as results.json."""
     tests = [
-        {"name": mark.name, "score": mark.got, "max_score": mark.points, "output": mark.told}
+        {"name": mark.name, "score": mark.got, "max_score": mark.points, "output": mark.why}
         for mark in report.marks
     ]
     output = "\n".join(report.notes)

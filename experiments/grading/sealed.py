@@ -107,25 +107,25 @@ def _fork(
     modules: Sequence[str],
     serve: Any,
 ) -> tuple[int, list[str]]:
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
+        os.close(reader)
         control.close()
-        _become_child(limits, descriptor, tell, modules, serve)
-    os.close(tell)
+        _become_child(limits, descriptor, writer, modules, serve)
+    os.close(writer)
     os.close(descriptor)
-    with os.fdopen(told, "rb") as pipe:
+    with os.fdopen(reader, "rb") as pipe:
         return pid, json.loads(pipe.read() or b'["it died at once"]')
 
 
 def _become_child(
-    limits: dict[str, int], descriptor: int, tell: int, modules: Sequence[str], serve: Any
+    limits: dict[str, int], descriptor: int, writer: int, modules: Sequence[str], serve: Any
 ) -> NoReturn:
     try:
         unsealed = seal(limits, modules)
-        os.write(tell, json.dumps(unsealed).encode())
-        os.close(tell)
+        os.write(writer, json.dumps(unsealed).encode())
+        os.close(writer)
         serve(socket.socket(fileno=descriptor))
     finally:
         os._exit(1)

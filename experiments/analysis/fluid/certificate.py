@@ -1,4 +1,4 @@
-"""What a solver's answer proves: two numbers between which the optimum lies, whoever computed it.
+"""What a solver's answer proves: two numbers between which the optimum lies.
 
 **At least.** The flows that it found may break the balance at a node, or a capacity, by a little.
 What is missing anywhere is sent there from the source, over fewest links; then all is divided by
@@ -100,7 +100,7 @@ def lengths_needed(net: Commodities, lengths: Floats) -> Floats:
     """
     graph, _ = net.graph(lengths)
     away: Floats = sparse.csgraph.dijkstra(graph, indices=net.sources)
-    # What nobody wants needs nothing, also where there is no way.
+    # What no flow wants needs nothing, also where there is no way.
     return numpy.where(net.demand > 0, away, 0.0)
 
 

@@ -1,7 +1,7 @@
 """Flows in BCubes whose servers ask a student's file: lab 5, in memory and live.
 
-Every server runs `Source`, which sends real probes. Loads and failures are seeded, and nobody is
-told of them.
+Every server runs `Source`, which sends real probes. Loads and failures are seeded, and no
+server knows of them at first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Verdict, Work, verdict
+from experiments.grading.engine import RIGHT, Case, Judgement, Work, judged
 from experiments.grading.labs.bcube_source import NO_PATH, Source
-from experiments.grading.packets import faults_told, way_told
+from experiments.grading.packets import failures_text, path_text
 from experiments.grading.remote import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
@@ -63,7 +63,7 @@ def pair_of(bcube: BCube, draw: random.Random) -> Pair:
 class Scene:
     """A network in memory with some flows; loads are there first, what fails does so in mid-flow.
 
-    Nobody is told of either: sources have their probes, and what relays tell them.
+    Servers learn of either by their probes, and by what relays report to them.
     """
 
     def __init__(self, work: Work, pairs: Sequence[Pair], loads: Loads, failures: Failures) -> None:
@@ -85,7 +85,7 @@ class Scene:
         if self.failures != NONE:
             network.fail(self.failures)
             network.run(HEARD_S)
-            for _ in range(self.bcube.k + 1):  # each may meet another failure, and be told of it
+            for _ in range(self.bcube.k + 1):  # each may meet another failure, and hear of it
                 self._send(network)
                 network.run(ANSWERED_S)
         trips = self._send(network)
@@ -102,21 +102,21 @@ class Scene:
         bcube, (a, b) = self.bcube, self.pairs[number]
         right = best_paths(bcube, (a, b), self.loads, self.failures)
 
-        def judge() -> Verdict:
+        def judge() -> Judgement:
             trip = self.trips[number]
             path, lost = walked(trip)
             if not right:
                 said = f"no path works, and it says: {lost}" if lost else "it was sent all the same"
-                return verdict(lost == NO_PATH, said)
+                return judged(lost == NO_PATH, said)
             if path in right:
                 return RIGHT
-            ways = [way_told(bcube, way) for way in (trip.path, right[0])]
+            ways = [path_text(bcube, way) for way in (trip.path, right[0])]
             said = f"it went {ways[0]}, the best is {ways[1]}" + (f"; {lost}" if lost else "")
-            return Verdict(max(_in_common(trip.path, one) / len(one) for one in right) / 2, said)
+            return Judgement(max(_in_common(trip.path, one) / len(one) for one in right) / 2, said)
 
-        busy = f", {_loads_told(right, self.loads)}" if self.loads else ""
+        busy = f", {_loads_text(right, self.loads)}" if self.loads else ""
         ends = f"{bcube.address(a)} to {bcube.address(b)}"
-        return Case(f"{bcube.spec}, {ends}{faults_told(bcube, self.failures)}{busy}", judge)
+        return Case(f"{bcube.spec}, {ends}{failures_text(bcube, self.failures)}{busy}", judge)
 
 
 def best_paths(
@@ -149,7 +149,7 @@ def _in_common(path: Path, other: Path) -> int:
     return next((i for i, (a, b) in pairs if a != b), min(len(path), len(other)))
 
 
-def _loads_told(right: Sequence[Path], loads: Loads) -> str:
+def _loads_text(right: Sequence[Path], loads: Loads) -> str:
     mbit = free_bps(right[0], loads) / MEGABIT
     return f"{mbit:g} Mbit/s free on the best path"
 
@@ -216,9 +216,9 @@ def live_packets(work: LiveWork) -> list[Case]:
 
 
 def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> Case:
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         if not work.pings(*pair):
-            return Verdict(0.0, "the ping is not answered")
+            return Judgement(0.0, "the ping is not answered")
         return _settles(work, pair, best_paths(bcube, pair, {}, NONE))
 
     return Case(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
@@ -229,10 +229,10 @@ def live_busy(work: LiveWork) -> list[Case]:
     bcube = bcube_of(work.lab.topology.spec)
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         settled, used = work.settles(pair, lambda path: len(path) > 2)
         if not settled:
-            return Verdict(0.0, f"before, it went {' '.join(used)}")
+            return Judgement(0.0, f"before, it went {' '.join(used)}")
         source, relay = pair[0], bcube.server(used[1])
         port = next(port for port in range(bcube.ports) if relay in bcube.peers(source, port))
         rate_bps = (work.lab.settings.rate_mbit or 0) * MEGABIT
@@ -263,23 +263,23 @@ def live_cut(work: LiveWork) -> list[Case]:
     cut = Failures(links=frozenset([frozenset(cable)]))
     faults: list[Any] = []
 
-    def around() -> Verdict:
+    def around() -> Judgement:
         if not work.recovers(pair):
-            return Verdict(0.0, "it is not answered before the cut")
+            return Judgement(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
         return _settles(work, pair, best_paths(bcube, pair, {}, cut))
 
-    def pings() -> Verdict:
-        return verdict(work.recovers(pair), "it is not answered, though a path is left")
+    def pings() -> Judgement:
+        return judged(work.recovers(pair), "it is not answered, though a path is left")
 
     a, b, near, far = map(work.lab.name, (*pair, *cable))
     asked = f"{a} to {b}, live, cable of {near} to {far} cut"
     return [Case(asked, around), Case(f"ping, {asked}", pings)]
 
 
-def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Verdict:
+def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judgement:
     """Judge whether packets of one flow take one of these paths before long."""
     name = work.lab.topology.address
     wanted = [[name(server) for server in path.servers] for path in right]
     settled, path = work.settles(pair, lambda path: path in wanted)
-    return verdict(settled, f"it went {' '.join(path)}, the best is {' '.join(wanted[0])}")
+    return judged(settled, f"it went {' '.join(path)}, the best is {' '.join(wanted[0])}")

@@ -36,7 +36,7 @@ from hosts.wire.dcn import DcnHeader
 from hosts.wire.ipv4 import FlowKey
 from topos.ficonn import BACKUP, FiConn
 
-STEPS = 10  # in which a live port's bandwidth is told: noise is no reason to leave TOR's way
+STEPS = 10  # in which a live port's bandwidth is rounded: noise is no reason to leave TOR's way
 
 
 class Free(NamedTuple):
@@ -93,7 +93,7 @@ def step_of(decision: Onward | Back) -> Step:
 def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
     """Return the student's decision where it is right; raise Mistake with what is wrong.
 
-    Where there is no way around a failure nobody is asked.
+    Where there is no way around a failure the student is not asked.
     """
     if isinstance(usual := right(ficonn, asked), Stuck | Arrived):
         return usual
@@ -104,7 +104,8 @@ def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
     assert isinstance(decision, Onward | Back)
     if answer != [step_of(decision).peer, list(decision.progress)]:
         wanted = step_of(decision).peer, list(decision.progress)
-        raise Mistake(f"it answers {told(ficonn, answer)}, by Algorithm 3 {told(ficonn, wanted)}")
+        texts = [answer_text(ficonn, one) for one in (answer, wanted)]
+        raise Mistake("it answers {}, by Algorithm 3 {}".format(*texts))
     return decision
 
 
@@ -121,26 +122,26 @@ def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
     return int(entry % size // below) if entry // size == asked.server // size else None
 
 
-def told(ficonn: FiConn, answer: Any) -> str:
+def answer_text(ficonn: FiConn, answer: Any) -> str:
     """Return a next hop and a PR field as text, whatever a stranger's answer is."""
     try:
         peer, progress = answer
-        entries = " ".join(entry_told(ficonn, entry) for entry in progress)
+        entries = " ".join(entry_text(ficonn, entry) for entry in progress)
         return f"{ficonn.address(peer)} with PR ({entries})"
     except (TypeError, ValueError, KeyError):
         return f"{answer!r:.60}"
 
 
-def entry_told(ficonn: FiConn, entry: int) -> str:
+def entry_text(ficonn: FiConn, entry: int) -> str:
     """Return an entry of the PR field as text."""
     names = {BYZERO: "BYZERO", BYONE: "BYONE"}
     return names.get(entry) or ficonn.address(entry)
 
 
-def question_told(ficonn: FiConn, asked: Question) -> str:
+def question_text(ficonn: FiConn, asked: Question) -> str:
     """Return a question as text, so that it can be asked again."""
     server, probe, came, free = asked
-    entries = " ".join(entry_told(ficonn, entry) for entry in probe.progress)
+    entries = " ".join(entry_text(ficonn, entry) for entry in probe.progress)
     origin = f"a probe from {ficonn.address(came.peer)}" if came else "its own probe"
     mbit = " and ".join(f"{bps / 1e6:g}" for bps in free)
     return (
@@ -186,7 +187,7 @@ def walked(
                     decision = decide_one(asked[-1])
                     good += 1
                 except Mistake as mistake:
-                    wrong = f"{question_told(ficonn, asked[-1])}: {mistake}"
+                    wrong = f"{question_text(ficonn, asked[-1])}: {mistake}"
         if isinstance(decision, Arrived | Stuck):
             break
         ways.pop(at, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import topos
-from experiments.grading.engine import Case, Check, Verdict, Work, verdict
+from experiments.grading.engine import Case, Check, Judgement, Work, judged
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -15,7 +15,7 @@ TITLE = "Addresses and wiring"
 FOLDER = "1-addresses"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-# What a student may get, and other sizes of the same: nobody can write down all answers.
+# What a student may get, and other sizes of the same: no list of answers serves for all.
 OWN = {
     "dpillar,6,2": ("dpillar,4,4", "dpillar,8,3"),
     "dcell,4,1": ("dcell,5,1", "dcell,3,2"),
@@ -124,23 +124,23 @@ def peers_by(work: Work, network: Topology, draw: random.Random) -> Case:
     right = {network.digits(peer) for peer in network.peers(server, port)}
     arguments = [list(network.digits(server)), port]
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         answer = work.call("peers", *_size(network), *arguments)
         try:
             got = {tuple(digits) for digits in answer}
             share = len(got & right) / len(got | right)
         except TypeError:
-            return Verdict(0.0, f"{answer!r:.80} is no list of addresses")
-        return Verdict(share, f"{_told(got)}, right is {_told(right)}")
+            return Judgement(0.0, f"{answer!r:.80} is no list of addresses")
+        return Judgement(share, f"{_told(got)}, right is {_told(right)}")
 
     return Case(_question(network, "peers", arguments), judge)
 
 
 def _case(work: Work, network: Topology, function: str, arguments: list[Any], right: Any) -> Case:
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         answer = work.call(function, *_size(network), *arguments)
         same = type(answer) is type(right) and answer == right
-        return verdict(same, f"{answer!r:.60}, right is {right!r}")
+        return judged(same, f"{answer!r:.60}, right is {right!r}")
 
     return Case(_question(network, function, arguments), judge)
 

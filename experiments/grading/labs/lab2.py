@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
-from experiments.grading.packets import faults_told, hop_told, trips, way_told
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.packets import failures_text, hop_text, path_text, trips
 from experiments.grading.remote import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
@@ -74,11 +74,11 @@ def _hop(
     origin = "its own packet" if came_by is None else f"a packet that came by port {came_by}"
     ends = network.address(server), network.address(destination)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         got = work.step(network, server, destination, came_by)
         wanted = [right.port, right.peer]
-        ways = hop_told(network, got), hop_told(network, wanted)
-        return verdict(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*ways))
+        ways = hop_text(network, got), hop_text(network, wanted)
+        return judged(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*ways))
 
     return Case(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
 
@@ -125,17 +125,17 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
     reach = _reach(network, right, failures)
     ends = network.address(right.source), network.address(right.destination)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         trip = next(found)
         path, lost = walked(trip)
         same = _same(trip.path, right, reach)
-        ways = way_told(network, trip.path), way_told(network, right)
+        ways = path_text(network, trip.path), path_text(network, right)
         if same == reach == len(trip.steps) and (path is None) == (reach < len(right)):
             return RIGHT
         said = f"it went {ways[0]}, by Algorithm 1 {ways[1]}" + (f"; {lost}" if lost else "")
-        return Verdict(same / reach / 2, said)
+        return Judgement(same / reach / 2, said)
 
-    asked = f"{network.spec}, packet from {ends[0]} to {ends[1]}{faults_told(network, failures)}"
+    asked = f"{network.spec}, packet from {ends[0]} to {ends[1]}{failures_text(network, failures)}"
     return Case(asked, judge)
 
 
@@ -189,19 +189,19 @@ def _cut_cases(
     cut, a, b, c, d = map(name, (cable[0], *over, *other))
     faults = []
 
-    def lost() -> Verdict:
+    def lost() -> Judgement:
         if not work.recovers(over):
-            return Verdict(0.0, "it is not answered before the cut")
+            return Judgement(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
-        return verdict(not work.pings(*over), "it is answered over a cable that is cut")
+        return judged(not work.pings(*over), "it is answered over a cable that is cut")
 
-    def unharmed() -> Verdict:
-        return verdict(work.pings(*other), "it is lost, though its way is whole")
+    def unharmed() -> Judgement:
+        return judged(work.pings(*other), "it is lost, though its way is whole")
 
-    def again() -> Verdict:
+    def again() -> Judgement:
         for fault in faults:
             work.lab.heal(fault)
-        return verdict(work.recovers(over), "it is not answered when the cable is back")
+        return judged(work.recovers(over), "it is not answered when the cable is back")
 
     at = f"cable of {cut} to {name(cable[1])}"
     return [
@@ -220,12 +220,12 @@ def _live_packet(work: LiveWork, right: Path) -> Case:
     ends = right.source, right.destination
     wanted = [network.address(server) for server in right.servers]
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         if not work.pings(*ends):
-            return Verdict(0.0, "the ping is not answered")
+            return Judgement(0.0, "the ping is not answered")
         path, lost = work.way(*ends)
         said = f"it went {' '.join(path)}, by Algorithm 1 {' '.join(wanted)}"
-        return verdict(path == wanted and not lost, f"{said}; {lost}")
+        return judged(path == wanted and not lost, f"{said}; {lost}")
 
     return Case(f"{network.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import topos
-from experiments.grading.engine import Case, Check, Verdict, Work, verdict
-from experiments.grading.packets import path_of, way_told
+from experiments.grading.engine import Case, Check, Judgement, Work, judged
+from experiments.grading.packets import path_of, path_text
 from experiments.grading.remote import whole
 from hosts.base.path import Path, disjoint
 from topos.base.topology import Topology
@@ -89,7 +89,7 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
     for steps in found:
         path, why = path_of(network, source, destination, steps)
         if path and path in paths:
-            why = f"{way_told(network, path)} is there twice"
+            why = f"{path_text(network, path)} is there twice"
         elif path:
             paths.append(path)
         wrong = wrong or why
@@ -118,9 +118,9 @@ def _shared(network: Topology, paths: list[Path]) -> set[int]:
 def real(work: Work) -> list[Case]:
     """Each path leads over cables that are there, through no server twice, to its destination."""
 
-    def judge(network: Topology, found: Answer) -> Verdict:
+    def judge(network: Topology, found: Answer) -> Judgement:
         share = len(found.paths) / max(found.returned, wanted(network))
-        return Verdict(share, found.wrong or _too_few(network, found.paths))
+        return Judgement(share, found.wrong or _too_few(network, found.paths))
 
     return on_pairs(work, "real", judge)
 
@@ -130,24 +130,24 @@ def separate(work: Work) -> list[Case]:
     return on_pairs(work, "separate", _separate)
 
 
-def _separate(network: Topology, found: Answer) -> Verdict:
+def _separate(network: Topology, found: Answer) -> Judgement:
     kept = apart(network, found.paths)
-    meets = next((way_told(network, path) for path in found.paths if path not in kept), "")
+    meets = next((path_text(network, path) for path in found.paths if path not in kept), "")
     said = f"{meets} shares a server or switch with one before it" if meets else ""
     share = len(kept) / max(found.returned, wanted(network))
-    return Verdict(share, said or found.wrong or _too_few(network, found.paths))
+    return Judgement(share, said or found.wrong or _too_few(network, found.paths))
 
 
 def short(work: Work) -> list[Case]:
     """Each path is as short as the paper says."""
 
-    def judge(network: Topology, found: Answer) -> Verdict:
+    def judge(network: Topology, found: Answer) -> Judgement:
         bound = longest(network)
         fits = [path for path in found.paths if len(path) <= bound]
         too_long = [path for path in found.paths if len(path) > bound]
         said = f"{len(too_long[0])} hops, {bound} are enough" if too_long else found.wrong
         share = len(fits) / max(found.returned, wanted(network))
-        return Verdict(share, said or _too_few(network, found.paths))
+        return Judgement(share, said or _too_few(network, found.paths))
 
     return on_pairs(work, "short", judge)
 
@@ -194,10 +194,10 @@ def _failover(
     places = [(draw.random(), draw.random()) for _ in range(MOST_PATHS)]
     a, b = map(network.address, pair)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         found = answer(work, network, *pair)
         if len(found.paths) < wanted(network):
-            return Verdict(0.0, found.wrong or _too_few(network, found.paths))
+            return Judgement(0.0, found.wrong or _too_few(network, found.paths))
         order = sorted(range(len(found.paths)), key=lambda i: places[i][0])
         failed = {_link(found.paths[i], places[i][1]) for i in order[:failing]}
         return _tries(work, found.paths, failed)
@@ -216,23 +216,25 @@ def _link(path: Path, place: float) -> Link:
     return _links(path)[int(place * len(path))]
 
 
-def _tries(work: Work, paths: list[Path], failed: set[Link]) -> Verdict:
+def _tries(work: Work, paths: list[Path], failed: set[Link]) -> Judgement:
     """Play the source's network: each failed try tells it one more failed link."""
-    told: list[Link] = []
+    known: list[Link] = []
     plain = [[list(step[:2]) for step in path.steps] for path in paths]
     works = [not failed.intersection(_links(path)) for path in paths]
     for _ in range(len(paths) + 1):
-        choice = work.call("choose", paths[0].source, plain, told)
+        choice = work.call("choose", paths[0].source, plain, known)
         if choice is None:
-            return verdict(not any(works), "it gave up, though a path works")
+            return judged(not any(works), "it gave up, though a path works")
         if not whole(choice, len(paths)):
-            return Verdict(0.0, f"{choice!r:.30} is not the number of a path, nor None")
-        if set(told).intersection(_links(paths[choice])):
-            return Verdict(0.0, f"it chose path {choice}, of which it was told that it has failed")
+            return Judgement(0.0, f"{choice!r:.30} is not the number of a path, nor None")
+        if set(known).intersection(_links(paths[choice])):
+            return Judgement(
+                0.0, f"it chose path {choice}, of which it was told that it has failed"
+            )
         if works[choice]:
-            return verdict(True, "")
-        told.append(_first(failed, _links(paths[choice])))
-    return Verdict(0.0, "it chose again and again")
+            return judged(True, "")
+        known.append(_first(failed, _links(paths[choice])))
+    return Judgement(0.0, "it chose again and again")
 
 
 def _first(failed: set[Link], links: Iterable[Link]) -> Link:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
-from experiments.grading.packets import faults_told, hop_told
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.packets import failures_text, hop_text
 from experiments.grading.remote import whole
 from hosts.base.failures import NONE, Failures
 from hosts.base.linkstate import SEQUENCES, next_steps
@@ -94,9 +94,9 @@ def _sequence(work: Work, known: int | None, heard: int, then: int) -> Case:
     """Ask whether `heard` is news, and whether what was known is, once `then` was heard."""
     old = then if known is None else known
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         got = work.call("is_news", known, heard), work.call("is_news", then, old)
-        return verdict(got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got))
+        return judged(got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got))
 
     return Case(f"is_news({known}, {heard}) is True and is_news({then}, {old}) is False", judge)
 
@@ -116,12 +116,12 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
     ways = _ways(dcell, inside, gone)
     reached = next_steps(server, ways)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         answer = work.call("next_steps", server, known)
         try:
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
-            return Verdict(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
+            return Judgement(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
         asked = set(reached).union(got)
         wrong = [
             to for to in asked if to not in reached or not _shortest_hop(ways, server, to, got)
@@ -130,8 +130,8 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
             return RIGHT
         to = min(wrong, key=repr)
         name = dcell.address(to) if to in inside else f"{to!r:.20}"
-        said = f"to {name} it names {hop_told(dcell, got.get(to))}"
-        return Verdict(1 - len(wrong) / len(asked), said)
+        said = f"to {name} it names {hop_text(dcell, got.get(to))}"
+        return Judgement(1 - len(wrong) / len(asked), said)
 
     cut = ", ".join(f"{dcell.address(a)} has lost {dcell.address(b)}" for a, _, b in lost)
     return Case(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
@@ -258,11 +258,11 @@ class _Ordered(dfr.Converged):
 
 def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Case:
     ends = " to ".join(map(dcell.address, pair))
-    asked = f"{dcell.spec}, packet from {ends}{faults_told(dcell, failures)}"
+    asked = f"{dcell.spec}, packet from {ends}{failures_text(dcell, failures)}"
     return Case(asked, lambda: _walk(work, dcell, pair, failures))
 
 
-def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Verdict:
+def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement:
     """Carry a packet from server to server as the student's decisions say."""
     at, destination = pair
     proxy: int | None = None
@@ -271,16 +271,16 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Verdict:
     bound = LONGEST_WAY if failures != NONE else int(dcell.diameter_bound().value or 0)
     while at != destination:
         if len(way) > bound:
-            return Verdict(0.0, f"over {bound} hops: {_told(dcell, way[:12])} ...")
+            return Judgement(0.0, f"over {bound} hops: {_told(dcell, way[:12])} ...")
         proxy = None if at == proxy else proxy
         links = listed(dcell, at, failures)
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
         step, onward, wrong = _checked(dcell, at, answer, failures)
         if step is None:
-            return Verdict(0.0, f"at {dcell.address(at)} {wrong}; so far {_told(dcell, way)}")
+            return Judgement(0.0, f"at {dcell.address(at)} {wrong}; so far {_told(dcell, way)}")
         retry -= onward not in (None, proxy)  # another proxy is a reroute
         if retry < 1:
-            return Verdict(0.0, f"rerouted {dfr.RETRY} times: {_told(dcell, way)}")
+            return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_told(dcell, way)}")
         came_by = dcell.server_plug(at, step.port).port if step.port else 0
         at, proxy = step.peer, onward
         way.append(at)

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.grading.engine import Case, Check, Verdict, Work, verdict
+from experiments.grading.engine import Case, Check, Judgement, Work, judged
 from experiments.grading.labs import bcube_flows
 from experiments.grading.labs.bcube_flows import bcube_of, pair_of
 from experiments.grading.labs.bcube_source import LiveSource
-from experiments.grading.packets import path_of, way_told
+from experiments.grading.packets import path_of, path_text
 from hosts.base.path import Path
 from hosts.base.probing import NEARLY_BEST, Candidate, State, best
 from hosts.bcube.paths import path_set
@@ -78,10 +78,10 @@ def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
 def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
     wanted = path_set(bcube, source, destination)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         answer = work.call("path_set", source, destination, network=bcube.spec)
         if not isinstance(answer, list):
-            return Verdict(0.0, f"{answer!r:.60} is no list of paths")
+            return Judgement(0.0, f"{answer!r:.60} is no list of paths")
         shares, wrong = 0.0, ""
         for right in wanted:
             level = right.steps[0].port
@@ -91,7 +91,7 @@ def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
             wrong = wrong or (f"P_{level}: {said}" if said else "")
         if len(answer) > len(wanted):
             wrong = wrong or f"{len(answer)} paths, there are {len(wanted)}"
-        return Verdict(shares / max(len(answer), len(wanted)), wrong)
+        return Judgement(shares / max(len(answer), len(wanted)), wrong)
 
     ends = f"{bcube.address(source)} to {bcube.address(destination)}"
     return Case(f"{bcube.spec}, paths from {ends}", judge)
@@ -112,8 +112,8 @@ def _share(bcube: BCube, right: Path, steps: Any) -> tuple[float, str]:
     if same == len(right) == len(steps):
         return 1.0, ""
     path, wrong = path_of(bcube, right.source, right.destination, steps)
-    said = f"it goes {way_told(bcube, path)}" if path else wrong
-    return same / len(right) / 2, f"{said}, by BuildPathSet {way_told(bcube, right)}"
+    said = f"it goes {path_text(bcube, path)}" if path else wrong
+    return same / len(right) / 2, f"{said}, by BuildPathSet {path_text(bcube, right)}"
 
 
 # -- the choice ----------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ def _choice(work: Work, probed: Probed) -> Case:
     paths = [[list(step[:2]) for step in path.steps] for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT)
-        return verdict(_same(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
+        return judged(_same(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
 
     hops = " ".join(str(len(path)) for path in probed.paths)
     asked = f"choose, hops {hops}, free Mbit/s {' '.join(map(str, probed.free))}"

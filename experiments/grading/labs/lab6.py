@@ -9,19 +9,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
 from experiments.grading.labs.ficonn_probes import (
     Choosing,
     Free,
     LiveChoosing,
     Question,
     decided,
-    question_told,
+    question_text,
     right,
     step_of,
     walked,
 )
-from experiments.grading.packets import faults_told, way_told
+from experiments.grading.packets import failures_text, path_text
 from hosts.base.failures import NONE, Failures
 from hosts.base.timers import FAST
 from hosts.ficonn.paths import tor_path, tor_step
@@ -113,11 +113,11 @@ def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[Case]:
 def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> Case:
     ends = ficonn.address(server), ficonn.address(destination)
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         got = work.call("next_hop", server, destination, network=ficonn.spec)
         is_server = isinstance(got, int) and 0 <= got < ficonn.servers
         said = ficonn.address(got) if is_server else f"{got!r:.40}"
-        return verdict(got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}")
+        return judged(got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}")
 
     return Case(f"{ficonn.spec}, server {ends[0]}, to {ends[1]}", judge)
 
@@ -186,12 +186,12 @@ def _ways(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
 
 
 def _drawn(work: Work, ficonn: FiConn, asked: Question) -> Case:
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         found = (decided(work, ficonn, asked) for _ in range(DRAWS))
         proxies = {one.progress for one in found if isinstance(one, Back)}
-        return verdict(len(proxies) > 1, f"{DRAWS} times the same proxy")
+        return judged(len(proxies) > 1, f"{DRAWS} times the same proxy")
 
-    return Case(question_told(ficonn, asked), judge)
+    return Case(question_text(ficonn, asked), judge)
 
 
 def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
@@ -231,11 +231,11 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
 
 
 def _choice(work: Work, ficonn: FiConn, asked: Question) -> Case:
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         decided(work, ficonn, asked)
         return RIGHT  # a wrong answer is a Mistake, with its text
 
-    return Case(question_told(ficonn, asked), judge)
+    return Case(question_text(ficonn, asked), judge)
 
 
 # -- probes through a network --------------------------------------------------------------------
@@ -254,9 +254,9 @@ def probes(work: Work) -> list[Case]:
 
 
 def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]) -> Case:
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         walk = walked(ficonn, ends, free_of, partial(decided, work, ficonn))
-        return Verdict(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
+        return Judgement(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
 
     a, b = map(ficonn.address, ends)
     return Case(f"{ficonn.spec}, probe from {a} to {b} where links are loaded", judge)
@@ -293,14 +293,14 @@ class Flow:
         wrong = (router.wrong for router in network.routers if isinstance(router, Choosing))
         return trip, next(filter(None, wrong), "")
 
-    def judge(self) -> Verdict:
+    def judge(self) -> Judgement:
         """Judge its way: it arrives, and not over the cable."""
         trip, wrong = self.trip
         if not trip.arrived_s:
-            return Verdict(0.0, wrong or trip.lost or "its path was not set up")
+            return Judgement(0.0, wrong or trip.lost or "its path was not set up")
         over = (self.busy, self.far) in pairwise(trip.path.servers)
-        told = f"it went {way_told(self.ficonn, trip.path)}, over the cable to be bypassed"
-        return verdict(not over, told)
+        said = f"it went {path_text(self.ficonn, trip.path)}, over the cable to be bypassed"
+        return judged(not over, said)
 
     def case(self) -> Case:
         """Return the question."""
@@ -309,7 +309,7 @@ class Flow:
         state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"
         a, b = map(name, self.ends)
         return Case(
-            f"{MEMORY_NETWORK}, {a} to {b}{faults_told(self.ficonn, self.failures)}{state}",
+            f"{MEMORY_NETWORK}, {a} to {b}{failures_text(self.ficonn, self.failures)}{state}",
             self.judge,
         )
 
@@ -337,11 +337,11 @@ def live_packets(work: LiveWork) -> list[Case]:
     def case(pair: Pair) -> Case:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]
 
-        def judge() -> Verdict:
+        def judge() -> Judgement:
             if not work.pings(*pair):
-                return Verdict(0.0, "the ping is not answered")
+                return Judgement(0.0, "the ping is not answered")
             settled, path = work.settles(pair, lambda path: path == wanted)
-            return verdict(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
+            return judged(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
 
         return Case(f"{ficonn.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 
@@ -355,7 +355,7 @@ def live_busy(work: LiveWork) -> list[Case]:
     far = ficonn.server_plug(busy, BACKUP).node
     load_bps = LIVE_LOAD * (work.lab.settings.rate_mbit or 0) * 1e6
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         with work.stream(busy, far, load_bps):
             return _avoids(work, ficonn, (pair[0], pair[1]), (busy, far))
 
@@ -368,9 +368,9 @@ def live_cut(work: LiveWork) -> list[Case]:
     *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
     far = ficonn.server_plug(near, BACKUP).node
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         if not work.recovers((pair[0], pair[1])):
-            return Verdict(0.0, "it is not answered before the cut")
+            return Judgement(0.0, "it is not answered before the cut")
         work.lab.cut(near, far)
         return _avoids(work, ficonn, (pair[0], pair[1]), (near, far))
 
@@ -378,20 +378,20 @@ def live_cut(work: LiveWork) -> list[Case]:
 
 
 def _live_case(
-    ficonn: FiConn, pair: Pair, cable: Pair, state: str, judge: Callable[[], Verdict]
+    ficonn: FiConn, pair: Pair, cable: Pair, state: str, judge: Callable[[], Judgement]
 ) -> Case:
     a, b, near, far = map(ficonn.address, (*pair, *cable))
     return Case(f"{ficonn.spec}, live, {a} to {b}, cable of {near} to {far} {state}", judge)
 
 
-def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Verdict:
+def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgement:
     near, far = map(ficonn.address, cable)
 
     def fits(path: list[str]) -> bool:
         return (near, far) not in pairwise(path)
 
     settled, path = work.settles(pair, fits)
-    return verdict(settled, f"it went {' '.join(path)}")
+    return judged(settled, f"it went {' '.join(path)}")
 
 
 CHECKS = (

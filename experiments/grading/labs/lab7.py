@@ -16,7 +16,7 @@ from experiments.analysis.fluid.ideal import ideal, static_paths
 from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
 from experiments.traffic.flows import Flow
 
 TITLE = "All-to-all against the tree"
@@ -25,7 +25,7 @@ MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
 
 
-Judge = Callable[[dict[str, Any]], Verdict]
+Judge = Callable[[dict[str, Any]], Judgement]
 
 
 class Own(NamedTuple):
@@ -126,7 +126,7 @@ def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float)
 # -- what the student says -----------------------------------------------------------------------
 
 
-def told(work: Work, function: str) -> dict[str, Any]:
+def answers_of(work: Work, function: str) -> dict[str, Any]:
     """Return a function of the file, called: where its answers are looked up."""
     answer = work.call(function)
     if not isinstance(answer, dict):
@@ -144,16 +144,16 @@ def number(answers: Any, *keys: str) -> float:
     return float(answers)
 
 
-def near(got: float, right: float, tolerance: float) -> Verdict:
+def near(got: float, right: float, tolerance: float) -> Judgement:
     """Judge a number, without giving the right one away."""
     side = "small" if got < right else "large"
-    return verdict(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
+    return judged(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
 
 
 def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> Case:
     """Return a case whose judge is given what the function returns."""
     asked = "".join([f"{function}()", *(f'["{key}"]' for key in keys)])
-    return Case(asked, lambda: judge(told(work, function)))
+    return Case(asked, lambda: judge(answers_of(work, function)))
 
 
 # -- predicted -----------------------------------------------------------------------------------
@@ -199,16 +199,16 @@ def measured(work: Work) -> list[Case]:
     """Hold a valid run against the ideal, and its two figures against one another."""
     volume = work.values["volume_bytes"]
 
-    def possible(answers: Any, system: str) -> Verdict:
+    def possible(answers: Any, system: str) -> Judgement:
         took = number(answers, system, "completion_s")
         best = completion_s(work, system, number(answers, "rate_mbit"), volume)
         if answers[system].get("valid") is not True:
-            return Verdict(0.0, "measure again, at a lower rate if need be, until it is valid")
+            return Judgement(0.0, "measure again, at a lower rate if need be, until it is valid")
         if took < best * (1 - READ):
-            return Verdict(0.0, f"{took:g} s is sooner than these cables can carry it")
-        return verdict(took <= best * SLOWEST, f"{took:g} s is too long for a valid run")
+            return Judgement(0.0, f"{took:g} s is sooner than these cables can carry it")
+        return judged(took <= best * SLOWEST, f"{took:g} s is too long for a valid run")
 
-    def fits(answers: Any, system: str) -> Verdict:
+    def fits(answers: Any, system: str) -> Judgement:
         took = number(answers, system, "completion_s")
         best = completion_s(work, system, number(answers, "rate_mbit"), volume)
         return near(number(answers, system, "of_ideal"), best / took, READ)
@@ -227,24 +227,24 @@ def overloaded(work: Work) -> list[Case]:
         rate, volume = number(answers, "rate_mbit"), number(answers, "volume_bytes")
         return completion_s(work, system, rate, volume)
 
-    def late(answers: Any, system: str) -> Verdict:
+    def late(answers: Any, system: str) -> Judgement:
         took = number(answers, system, "completion_s")
         if answers[system].get("valid") is not False:
-            return Verdict(0.0, "the run has to be one that is not valid")
-        return verdict(
+            return Judgement(0.0, "the run has to be one that is not valid")
+        return judged(
             took >= OVERLOADED * best(answers, system),
             f"{took:g} s is less than {OVERLOADED:g} times the ideal: go on to a higher rate",
         )
 
-    def ideal_s(answers: Any, system: str) -> Verdict:
+    def ideal_s(answers: Any, system: str) -> Judgement:
         return near(number(answers, system, "ideal_s"), best(answers, system), CLOSE)
 
-    def as_if(answers: Any, system: str) -> Verdict:
+    def as_if(answers: Any, system: str) -> Judgement:
         share = best(answers, system) / number(answers, system, "completion_s")
         right = number(answers, "rate_mbit") * share
         return near(number(answers, system, "as_if_mbit"), right, CLOSE)
 
-    def speed_up(answers: Any) -> Verdict:
+    def speed_up(answers: Any) -> Judgement:
         took = {system: number(answers, system, "completion_s") for system in SYSTEMS}
         return near(number(answers, "speed_up"), took["tree"] / took["network"], CLOSE)
 
@@ -270,14 +270,14 @@ def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> 
 def explained(work: Work) -> list[Case]:
     """Ask which statements hold; a wrong answer takes away what a right one gives."""
 
-    def judge(answers: Any) -> Verdict:
+    def judge(answers: Any) -> Judgement:
         given = {letter: answers.get(letter) for letter in STATEMENTS}
         right = sum(given[letter] is holds for letter, holds in STATEMENTS.items())
         wrong = sum(given[letter] is (not holds) for letter, holds in STATEMENTS.items())
         if right == len(STATEMENTS):
             return RIGHT
         share = max(0, right - wrong) / len(STATEMENTS)
-        return Verdict(share, f"{right} right, {wrong} wrong, {len(STATEMENTS)} in all")
+        return Judgement(share, f"{right} right, {wrong} wrong, {len(STATEMENTS)} in all")
 
     return [_case(work, "explained", (), judge)]
 

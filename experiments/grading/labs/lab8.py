@@ -10,8 +10,8 @@ from typing import Any
 
 from experiments.analysis.comparison.paths import diameter, disjoint_paths
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, Case, Check, Verdict, Work, verdict
-from experiments.grading.packets import faults_told, trips, way_told
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.packets import failures_text, path_text, trips
 from experiments.grading.recorded import Recorded
 from experiments.grading.remote import walked
 from hosts.base.failures import NONE, Failures
@@ -82,7 +82,7 @@ def brief(work: Work) -> list[Case]:
     first, *others = sizes(work)
     sheet = work.values
     apart, hops = searched(first)
-    told = {
+    wrong_of = {
         "ports of a server": _over(first.ports, sheet["ports of a server at most"]),
         "ports of a switch": _over(first.switch_ports, sheet["ports of a switch at most"]),
         "servers": _under(first.servers, sheet["servers at least"])
@@ -92,7 +92,7 @@ def brief(work: Work) -> list[Case]:
     }
     given = [network.servers for network in (first, *others)]
     same = f"they have {given} servers: all shall differ" if len(set(given)) < len(given) else ""
-    cases = [_found(f"{first.spec}, {name}", wrong) for name, wrong in told.items()]
+    cases = [_found(f"{first.spec}, {name}", wrong) for name, wrong in wrong_of.items()]
     return [*cases, _found("examples", same)]
 
 
@@ -112,7 +112,7 @@ def _under(value: int, least: int) -> str:
 
 def _found(asked: str, wrong: str) -> Case:
     """Return a case that is decided already: it is right where nothing is wrong."""
-    return Case(asked, lambda: verdict(not wrong, wrong))
+    return Case(asked, lambda: judged(not wrong, wrong))
 
 
 def wiring(work: Work) -> list[Case]:
@@ -124,9 +124,9 @@ def _wiring(network: Recorded) -> Iterator[Case]:
     for node in range(network.nodes):
         lonely = "" if any(network.neighbours(node)) else f"{network.node_name(node)} has no cable"
         yield _found(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
-    agree = network.cables == network.told_cables
-    told = f"cables is {network.told_cables}, {network.cables} are wired and agree"
-    yield _found(f"{network.spec}, number of cables", "" if agree else told)
+    agree = network.cables == network.claimed_cables
+    wrong = f"cables is {network.claimed_cables}, {network.cables} are wired and agree"
+    yield _found(f"{network.spec}, number of cables", "" if agree else wrong)
 
 
 def addresses(work: Work) -> list[Case]:
@@ -159,13 +159,13 @@ def claimed(work: Work, network: Recorded, name: str) -> float:
     return float(value)
 
 
-def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Verdict:
+def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Judgement:
     """Judge a bound: one that is broken is worth nothing, one that is twice too wide half."""
     value = claimed(work, network, name)
     if not found:
-        return Verdict(0.0, APART)
+        return Judgement(0.0, APART)
     share = found / value if upper else value / found
-    return Verdict(share if share <= 1 else 0.0, f"it says {value:g}, a search finds {found}")
+    return Judgement(share if share <= 1 else 0.0, f"it says {value:g}, a search finds {found}")
 
 
 # -- packets -------------------------------------------------------------------------------------
@@ -197,14 +197,14 @@ def _packet(
 ) -> Case:
     """Judge one packet: half for arriving at all. The ways of those that do are kept."""
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         trip = next(found)
         path, lost = walked(trip)
         if path is None:
-            return Verdict(0.0, f"{lost}; so far {way_told(network, trip.path)}")
+            return Judgement(0.0, f"{lost}; so far {path_text(network, trip.path)}")
         ways.append(path)
-        told = f"{len(path)} hops, {hops:g} are claimed: {way_told(network, path)}"
-        return RIGHT if len(path) <= hops else Verdict(0.5, told)
+        said = f"{len(path)} hops, {hops:g} are claimed: {path_text(network, path)}"
+        return RIGHT if len(path) <= hops else Judgement(0.5, said)
 
     ends = " to ".join(map(network.address, pair))
     return Case(f"{network.spec}, packet from {ends}", judge)
@@ -224,8 +224,8 @@ def faults(work: Work) -> list[Case]:
         if choices:
             cases += _around(work, network, draw.choice(choices), ways)
         else:
-            told = "no packet that arrived before had passed one"
-            cases.append(_found(f"{network.spec}, a {kind} fails", told))
+            wrong = "no packet that arrived before had passed one"
+            cases.append(_found(f"{network.spec}, a {kind} fails", wrong))
     return cases
 
 
@@ -251,14 +251,14 @@ def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path])
 def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures) -> Case:
     ends = " to ".join(map(network.address, pair))
 
-    def judge() -> Verdict:
+    def judge() -> Judgement:
         trip = next(found)
         path, lost = walked(trip)
         if path is None and not shortest_path(network, *pair, failures):
             lost = "the network leaves no way around"
-        return verdict(path is not None, f"{lost}; so far {way_told(network, trip.path)}")
+        return judged(path is not None, f"{lost}; so far {path_text(network, trip.path)}")
 
-    return Case(f"{network.spec}, packet from {ends}{faults_told(network, failures)}", judge)
+    return Case(f"{network.spec}, packet from {ends}{failures_text(network, failures)}", judge)
 
 
 CHECKS = (

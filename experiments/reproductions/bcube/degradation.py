@@ -75,9 +75,9 @@ def fig8(settings: Settings) -> Made:
     shares = QUICK_SHARES if settings.quick else SHARES
     count = repeats(settings, RUNS, QUICK_RUNS)
     few = min(count, OTHERS_RUNS)
-    runs = degradation.measured(settings, NETWORK, shares, count)
-    runs += degradation.measured(settings, OTHERS, shares, few)
-    plain = degradation.measured(settings, PLAINLY, (LAST,), count, (SWITCHES,))
+    runs = degradation.runs_of(settings, NETWORK, shares, count)
+    runs += degradation.runs_of(settings, OTHERS, shares, few)
+    plain = degradation.runs_of(settings, PLAINLY, (LAST,), count, (SWITCHES,))
     points = with_paper([one.throughput() for one in (*runs, *plain)], PAPER)
     claims = [
         Claim(one, one.paper * (NEAR if one.x == 0 else NEAR_FAILED))

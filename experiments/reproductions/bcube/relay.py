@@ -58,7 +58,7 @@ def fig9(settings: Settings) -> Made:
     for turn in range(live.repeats(settings)):
         for mtu in mtus:
             settings.say(f"MTU {mtu}, turn {turn + 1}")
-            found.append(Measured(mtu, *relaying.apart(measured, mtu, rate_mbit, seconds)))
+            found.append(Measured(mtu, *relaying.apart(measure, mtu, rate_mbit, seconds)))
     return made(found, rate_mbit)
 
 
@@ -72,7 +72,7 @@ def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
     return flows, set(range(bcube.servers)) - there
 
 
-def measured(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
+def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
     """Return what four connections deliver over the relay, and what it takes more than idle."""
     from experiments.traffic.generator import Generator
 

@@ -39,7 +39,7 @@ PAPERS_NEIGHBOURS_END_S = 350.0
 )
 def fig12(settings: Settings) -> Made:
     """Run both all-to-all, in turns."""
-    return made(*all_to_all.measured(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
+    return made(*all_to_all.run(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:

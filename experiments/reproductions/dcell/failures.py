@@ -85,7 +85,7 @@ def _others(dcell: DCell, sources: numpy.ndarray, random: numpy.random.Generator
     return (destinations + (destinations >= sources[:, None])).ravel()
 
 
-def measured(
+def runs_of(
     settings: Settings, cases: Iterable[tuple[str, str, float]], runs: int = RUNS
 ) -> list[Runs]:
     """Return the runs of each (network, kind of failure, share)."""
@@ -117,7 +117,7 @@ def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[list[R
     networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
     labels = {spec: label for label, spec in networks.items()}
     percents = QUICK_PERCENT if settings.quick else PERCENT
-    runs = measured(settings, [(spec, kind, p / 100) for spec in labels for p in percents])
+    runs = runs_of(settings, [(spec, kind, p / 100) for spec in labels for p in percents])
     points = []
     for one in runs:
         spec, _, share = one.case
@@ -211,7 +211,7 @@ def fig9(settings: Settings) -> Made:
     shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
     deployed = {partial(whole, percent): percent for percent in shares}
     cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
-    runs = measured(settings, cases, FIG9_RUNS)
+    runs = runs_of(settings, cases, FIG9_RUNS)
     points = by_series(
         point for one in runs for point in lost(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
     )
@@ -268,7 +268,7 @@ MOST_DEVIATION = 5.0  # of DFR's lengths, up to 20 % (section 6.1)
 def table2(settings: Settings) -> Made:
     """Fail servers, racks and cables."""
     cases = [(kind, percent) for kind in TABLE2_NAMES for percent in TABLE2_PERCENT]
-    runs = measured(settings, [(TABLE2_NETWORK, kind, p / 100) for kind, p in cases])
+    runs = runs_of(settings, [(TABLE2_NETWORK, kind, p / 100) for kind, p in cases])
     points = []
     for (kind, percent), one in zip(cases, runs, strict=True):
         name, at = TABLE2_NAMES[kind], TABLE2_PERCENT.index(percent)

@@ -109,7 +109,7 @@ def label(spec: str) -> str:
     return f"({dpillar.n}, {dpillar.k})"
 
 
-def measured(
+def runs_of(
     settings: Settings, cases: Iterable[tuple[str, int, int]], runs: int = RUNS
 ) -> list[Runs]:
     """Return the runs of each (network, servers that fail, switches that fail)."""
@@ -157,7 +157,7 @@ def fig9(settings: Settings) -> Made:
     cases = [(spec, round(network(spec).servers * percent / 100), 0) for spec, percent in drawn_at]
     points = [
         one.point(label(spec), percent, "mp_hops")
-        for one, (spec, percent) in zip(measured(settings, cases, FIG9_RUNS), drawn_at, strict=True)
+        for one, (spec, percent) in zip(runs_of(settings, cases, FIG9_RUNS), drawn_at, strict=True)
     ]
     none, most = percents[0], percents[-1]
     claims = []
@@ -201,7 +201,7 @@ def fig10(settings: Settings) -> Made:
     cases = [(SPEC, many, 0) for many in counts[SERVERS]]
     cases += [(SPEC, 0, many) for many in counts[SWITCHES]]
     points: list[Point] = []
-    for one, (_, servers, switches) in zip(measured(settings, cases), cases, strict=True):
+    for one, (_, servers, switches) in zip(runs_of(settings, cases), cases, strict=True):
         many = servers + switches
         name = SERVERS if len(points) < len(counts[SERVERS]) else SWITCHES
         points.append(one.point(name, many, "mp_available", None if many else PAPERS_PATHS))
@@ -238,7 +238,7 @@ NEAR_SP, NEAR_MP = 3.0, 0.5  # percent
 def fig11(settings: Settings) -> Made:
     """Fail more and more servers."""
     counts = FIG11_QUICK_COUNTS if settings.quick else FIG11_COUNTS
-    runs = measured(settings, [(SPEC, many, 0) for many in counts])
+    runs = runs_of(settings, [(SPEC, many, 0) for many in counts])
     points = with_paper(failing(runs, counts), FIG11)
     claims = [Claim(find(points, *key), NEAR_SP if key[0] == SP else NEAR_MP) for key in FIG11]
     return Made(
@@ -266,7 +266,7 @@ FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # section 5.4, in perce
 def fig12(settings: Settings) -> Made:
     """Fail more and more switches."""
     counts = FIG12_QUICK_COUNTS if settings.quick else FIG12_COUNTS
-    runs = measured(settings, [(SPEC, 0, many) for many in counts])
+    runs = runs_of(settings, [(SPEC, 0, many) for many in counts])
     points = with_paper(failing(runs, counts), FIG12)
     clockwise, both, least = (find(points, name, 20) for name in (CLOCKWISE, BOTH, CUT_OFF))
     return Made(
@@ -313,7 +313,7 @@ def large(settings: Settings) -> Made:
         for share, of_switches in SHARES.values()
     ]
     points, rows, claims = [], [], []
-    runs = measured(settings, cases, LARGE_RUNS)
+    runs = runs_of(settings, cases, LARGE_RUNS)
     for (dpillar, what), one in zip(drawn_at, runs, strict=True):
         name = f"{label(dpillar.spec)}: {dpillar.servers} servers"
         if what == NONE:

@@ -63,12 +63,12 @@ def fig7(settings: Settings) -> Made:
     found = []
     for turn in range(live.repeats(settings)):
         settings.say(f"turn {turn + 1}: {len(cases)} loads of {seconds:g} s")
-        done = relaying.apart(measured, cases, rate_mbit, seconds)
+        done = relaying.apart(measure, cases, rate_mbit, seconds)
         found += [Measured(*one) for one in done]
     return made(found, rate_mbit)
 
 
-def measured(
+def measure(
     cases: list[tuple[float, int]], rate_mbit: float, seconds: float
 ) -> list[tuple[float, int, float, float, float]]:
     """Return what each load takes of the relay's processor, more than idling does."""

@@ -45,7 +45,7 @@ SERIES = "throughput of a server"
 )
 def six(settings: Settings) -> Made:
     """Run all six, in turns."""
-    return made(*all_to_all.measured(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
+    return made(*all_to_all.run(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:

@@ -21,7 +21,7 @@ from experiments.reproductions.shared.degradation import (
     SWITCHES,
     Failing,
     Networks,
-    measured,
+    runs_of,
 )
 from experiments.reproductions.shared.draws import repeats
 from experiments.reproductions.shared.figure import Made, figure, find
@@ -101,7 +101,7 @@ def degradation(settings: Settings) -> Made:
     """Fail servers, then switches, of all six."""
     networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
     count = repeats(settings, RUNS, 2)
-    runs = measured(settings, networks, SHARES, count)
+    runs = runs_of(settings, networks, SHARES, count)
     points = [per_server(networks, one) for one in runs]
     ahead = is_ahead(points, LAST * 100)
     reason = (
@@ -128,7 +128,7 @@ def equal_cost(settings: Settings) -> Made:
     """Fail servers, then switches, of all six."""
     shares = (SHARES[0], LAST) if settings.quick else SHARES
     count = repeats(settings, RUNS, 1)
-    runs = measured(settings, SAME_PRICE, shares, count)
+    runs = runs_of(settings, SAME_PRICE, shares, count)
     points = [per_price(SAME_PRICE, one) for one in runs]
     ahead = is_ahead(points, LAST * 100)
     reason = (

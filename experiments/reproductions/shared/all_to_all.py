@@ -24,7 +24,7 @@ TIMEOUT_S = 150.0
 SECONDS, QUICK_SECONDS = 0.3, 0.06
 
 
-def measured(
+def run(
     settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
 ) -> tuple[Run, live.Scale]:
     """Run systems all-to-all, in turns; return the records, and the scale to the paper's volume."""

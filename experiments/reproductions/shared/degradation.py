@@ -66,7 +66,7 @@ class Failing(NamedTuple):
         return self.runs.point(name, self.share * 100, value, least=0.0)
 
 
-def measured(
+def runs_of(
     settings: Settings,
     networks: Networks,
     shares: Sequence[float],

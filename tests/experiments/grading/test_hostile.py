@@ -196,7 +196,7 @@ def test_file_that_never_gets_to_its_functions(
         monkeypatch.setattr(child, "DECISION_S", 1.0)
     report = graded(f"{line}\n{MODEL.read_text()}")
     assert report.got == 0
-    assert says in report.marks[0].told
+    assert says in report.marks[0].why
     assert len(report.marks) == len(SHEET.lab.CHECKS)
 
 
@@ -210,7 +210,7 @@ def test_points_got_before_a_stop_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     report = graded(source)
     first, others = report.marks[0], report.marks[1:4]
     assert first.got == 20 * 10 / 40  # five addresses, and five numbers between them
-    assert first.told.startswith("stopped at bcube,4,1, address(")
+    assert first.why.startswith("stopped at bcube,4,1, address(")
     assert [mark.got for mark in others] == [35, 20, 10]
 
 
@@ -218,11 +218,11 @@ def test_slow_answers_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "PATIENCE_S", 0.5)
     slow = "import time\ndef address(*_): time.sleep(0.1)\nnumber = switch = peers = address"
     report = graded(slow)
-    assert "took 0.5 s in all" in report.marks[0].told
-    assert report.marks[-1].told.startswith("not tried")
+    assert "took 0.5 s in all" in report.marks[0].why
+    assert report.marks[-1].why.startswith("not tried")
 
 
 def test_rest_is_not_tried_after_two_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "DECISION_S", 1.0)
     report = graded("def peers(*_):\n    while True: pass\naddress = number = switch = peers")
-    assert [mark.told[:9] for mark in report.marks] == ["stopped a"] * 2 + ["not tried"] * 3
+    assert [mark.why[:9] for mark in report.marks] == ["stopped a"] * 2 + ["not tried"] * 3

@@ -114,10 +114,10 @@ def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
     with Keeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
         mark, stopped = engine.marked(check, engine.Work(sheet, keeper, ""))
     assert stopped
-    assert "they never rest" in mark.told
+    assert "they never rest" in mark.why
 
 
-def rest(work: engine.Work) -> engine.Verdict:
+def rest(work: engine.Work) -> engine.Judgement:
     with work.network(NETWORK) as memory:
         memory.run(1.0)
     return engine.RIGHT

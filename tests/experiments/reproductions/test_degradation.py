@@ -37,7 +37,7 @@ def test_flows_that_are_cut_off_are_counted_apart() -> None:
 
 def test_no_failures_are_the_same_for_both_kinds(tmp_path: Path) -> None:
     networks = {"B": ("bcube,4,1", "bsr")}
-    runs = degradation.measured(settings_in(tmp_path), networks, (0.0, 0.2), 2)
+    runs = degradation.runs_of(settings_in(tmp_path), networks, (0.0, 0.2), 2)
     assert [(one.kind, one.share) for one in runs] == [
         *((SERVERS, share) for share in (0.0, 0.2)),
         *((SWITCHES, share) for share in (0.0, 0.2)),

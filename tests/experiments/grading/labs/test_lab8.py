@@ -61,7 +61,7 @@ def test_misbehaviour_is_told(
     source = MODEL.read_text()
     assert source.count(old) == 1
     report = engine.grade(engine.sheet_of("8", "s4"), source.replace(old, new))
-    assert any(says in mark.told for mark in report.marks)
-    assert all("\x1b" not in mark.told for mark in report.marks)
+    assert any(says in mark.why for mark in report.marks)
+    assert all("\x1b" not in mark.why for mark in report.marks)
     router = "routers" in says
     assert report.got == (65 if router else 0)
