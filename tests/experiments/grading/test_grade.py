@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,19 @@ from topos.base.errors import PillarboxError
 ROOT = Path(__file__).parents[3]
 ANSWERS = ROOT / "tests" / "vagrant" / "labs" / "answers"
 MODEL = str(ANSWERS / "lab4" / "model.py")
-WRONG = str(ANSWERS / "lab4" / "wrong_drop.py")
+
+
+@pytest.fixture(scope="module")
+def wrong() -> Iterator[str]:
+    """A file that drops where the link that leaves has failed; every user can read it."""
+    way = "            return (*found[near], proxy)\n"
+    source = Path(MODEL).read_text()
+    assert source.count(way) == 1
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder) / "wrong.py"
+        file.write_text(source.replace(way, f"{way}    return None\n"))
+        yield str(file)
 
 
 def run(*arguments: str) -> str:
@@ -26,16 +40,16 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def test_text_report_has_a_line_for_each_check_and_an_example_to_try() -> None:
-    lines = run("4", "--student", "s1", WRONG).splitlines()
+def test_text_report_has_a_line_for_each_check_and_an_example_to_try(wrong: str) -> None:
+    lines = run("4", "--student", "s1", wrong).splitlines()
     assert lines[0] == "Lab 4, Link state and local reroute in DCell: s1"
     assert lines[-1].split() == ["65", "of", "100"]
     (example,) = (line for line in lines if "packet from 3.1.0 to 0.0.1" in line)
     assert "--fail link:0.1.0-3.0.0: at 3.1.0 it drops the packet" in example
 
 
-def test_json_is_what_gradescope_reads() -> None:
-    told = json.loads(run("4-dcell-reroute", "--student", "s1", WRONG, "--json"))
+def test_json_is_what_gradescope_reads(wrong: str) -> None:
+    told = json.loads(run("4-dcell-reroute", "--student", "s1", wrong, "--json"))
     assert told["score"] == sum(test["score"] for test in told["tests"]) == 65
     assert sum(test["max_score"] for test in told["tests"]) == 100
     assert {"name", "score", "max_score", "output"} == set(told["tests"][0])
@@ -49,8 +63,8 @@ def test_sheet_is_the_students_own_and_always_the_same() -> None:
     assert len(kinds) == 4
 
 
-def test_secret_draws_other_cases_and_not_another_sheet() -> None:
-    told = {run("4", "--student", "s1", WRONG, "--secret", word) for word in ("", "a", "b")}
+def test_secret_draws_other_cases_and_not_another_sheet(wrong: str) -> None:
+    told = {run("4", "--student", "s1", wrong, "--secret", word) for word in ("", "a", "b")}
     assert len(told) == 3
     assert run("4", "--student", "s1", MODEL, "--secret", "a").split()[-3:] == ["100", "of", "100"]
 
@@ -82,12 +96,12 @@ def test_wrong_input_is_one_sentence(arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="is root's way to be somebody else")
-def test_marks_are_the_same_without_root() -> None:
+def test_marks_are_the_same_without_root(wrong: str) -> None:
     code = (
         "import os, sys; os.setgroups([]); os.setgid(65533); os.setuid(65533);"
         "from experiments.cli import main; main(sys.argv[1:])"
     )
-    arguments = ["grade", "4", "--student", "s1", WRONG, "--json"]
+    arguments = ["grade", "4", "--student", "s1", wrong, "--json"]
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *arguments],
         cwd=ROOT,
