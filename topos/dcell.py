@@ -12,7 +12,7 @@ A partial DCell grows by whole DCell_1s, top down (section 5, AddDCell): in a DC
 the first t_1 + 1 DCell_1s go each to a new DCell_{l-1}; then the first of these is filled, then
 the second, ...; then further DCell_{l-1}s are filled one by one. So every interim structure is
 complete at each level but for its last member (Theorem 7). Servers of a partial DCell are
-numbered in the order in which they join: nobody is renumbered, or gets another address, when it
+numbered in the order in which they join: no server is renumbered, or gets another address, when it
 grows. The last DCell_1 may be partial itself, with its lowest servers there. A cable whose
 other end has not joined is missing.
 """

@@ -1,10 +1,10 @@
-"""The one error of the topologies: bad input, told in one sentence."""
+"""The one error of Pillarbox: what was wrong and what would be right, in one sentence."""
 
 from __future__ import annotations
 
 
 class PillarboxError(ValueError):
-    """A parameter, address or name that does not exist in the network; the text says what would."""
+    """What was asked for cannot be done: a network, name, option or machine does not allow it."""
 
 
 def require(condition: bool, sentence: str) -> None:
