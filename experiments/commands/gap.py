@@ -77,34 +77,15 @@ def command(
         )
         _between(topology, ends, routings, failures, as_json)
         return
-    _whole(topology, pattern or "all-to-all", routings, failures, seed, seconds, rounds, as_json)
-
-
-# -- the whole network ---------------------------------------------------------------------------
-
-
-def _whole(
-    topology: Topology,
-    pattern: str,
-    routings: tuple[str, ...],
-    failures: Failures,
-    seed: int,
-    seconds: float,
-    rounds: int,
-    as_json: bool,
-) -> None:
-    """Tell what becomes of all flows."""
     from experiments.analysis.comparison.gap import gap
     from experiments.text import paragraphs
     from experiments.traffic.patterns import flows_of
     from experiments.traffic.workload import Workload
 
+    pattern = pattern or "all-to-all"
     flows = flows_of(topology, Workload(pattern, duration_s=1.0), seed)
-    pairs = [
-        (flow.source, flow.destination)
-        for flow in flows
-        if failures.nodes.isdisjoint((flow.source, flow.destination))
-    ]
+    pairs = [(flow.source, flow.destination) for flow in flows]
+    pairs = [pair for pair in pairs if failures.nodes.isdisjoint(pair)]
     require(bool(pairs), f"no two servers that work are left for {pattern}")
     found = gap(topology, pairs, routings, failures, seed, seconds, rounds)
     limits = [limit._asdict() for limit in found.limits]
@@ -113,6 +94,9 @@ def _whole(
         {"topology": topology.spec, "flows": pattern, **asdict(found), "limits": limits},
         f"{_table(found)}\n\n{paragraphs(_notes(topology, found, len(pairs)))}",
     )
+
+
+# -- the whole network ---------------------------------------------------------------------------
 
 
 def _table(found: Gap) -> str:

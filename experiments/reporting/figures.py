@@ -19,16 +19,6 @@ from matplotlib.patches import Patch
 from experiments import units
 from experiments.reporting import style
 from experiments.reporting.drawing.figure import COLOURS, INK
-from experiments.reporting.reproduced.drawing import draw_reproduction
-
-__all__ = [
-    "completion_figure",
-    "draw_reproduction",
-    "faults_figure",
-    "goodput_figure",
-    "links_figure",
-    "throughput_figure",
-]
 
 PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, and how dark.

@@ -131,16 +131,6 @@ def throughput(
     return Optimum.between(total / load if load else 0.0, most) * scale
 
 
-def concurrent_flow_bps(
-    topology: Topology,
-    pairs: Sequence[tuple[int, int]],
-    capacity_bps: float | Floats,
-    works: Bools | None = None,
-) -> float:
-    """Return what `concurrent_flow` has found possible."""
-    return concurrent_flow(topology, pairs, capacity_bps, works).at_least
-
-
 def is_small_enough(topology: Topology, pairs: Sequence[tuple[int, int]]) -> bool:
     """Tell whether these programs are solved here."""
     return len({source for source, _ in pairs}) * 2 * topology.cables <= MOST_VARIABLES

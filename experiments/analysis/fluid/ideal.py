@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.fluid.bounds import concurrent_flow_bps
+from experiments.analysis.fluid.bounds import concurrent_flow
 from experiments.analysis.fluid.completion import completed_s
 from experiments.analysis.fluid.links import Routes, link_count, routes_of, working_links
 from experiments.analysis.fluid.rates import MaxMin, link_loads
@@ -180,7 +180,8 @@ def ideal(
     best = None
     if optimum:
         works = working_links(topology, failures)
-        best = len(pairs) * concurrent_flow_bps(topology, pairs, rate_bps * efficiency, works)
+        rate = concurrent_flow(topology, pairs, rate_bps * efficiency, works).at_least
+        best = len(pairs) * rate
     return Ideal(
         tuple(paths),
         goodput,

@@ -138,16 +138,6 @@ def name_of(topology: Topology, link: int) -> LinkName:
     return LinkName(_name(topology, node), _name(topology, far), port)
 
 
-def link_named(topology: Topology, from_node: str, port: int) -> int:
-    """Return the link that leaves that node (``1.3`` or ``s3``) by that port."""
-    node = _node(topology, from_node)
-    require(
-        0 <= port < topology.ports_of(node) and topology.plug(node, port).node != NOTHING,
-        f"{from_node} of {topology.spec} has no cable in port {port}",
-    )
-    return int(link_at(topology, node, port))
-
-
 def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
     """Return for every number of a link whether it is cabled and works.
 
@@ -184,7 +174,3 @@ def _port_to(topology: Topology, switch: int, onward: int) -> int:
 
 def _name(topology: Topology, node: int) -> str:
     return topology.address(node) if node < topology.servers else topology.node_name(node)
-
-
-def _node(topology: Topology, name: str) -> int:
-    return topology.servers + topology.switch(name) if name[:1] == "s" else topology.server(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +55,18 @@ class Reproduction:
     rows: tuple[Point, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all but `extra` as plain data; what is no number as None."""
-        told = {key: value for key, value in asdict(self).items() if key != "extra"}
+        """Return plain data; what is no number as None."""
+        values = asdict(self)
         for key in ("points", "rows"):
-            told[key] = [{k: _plain(v) for k, v in point.items()} for point in told[key]]
-        return told
+            values[key] = [{k: _plain(v) for k, v in point.items()} for point in values[key]]
+        return values
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Reproduction:
-        """Return what `as_json` told of."""
-        values = dict(told)
+    def from_json(cls, plain: dict[str, Any]) -> Reproduction:
+        """Return what `as_json` was of."""
+        values = dict(plain)
         for key in ("points", "rows"):
             values[key] = tuple(Point(**point) for point in values[key])
         for key in ("reasons", "notes"):

@@ -3,8 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.reporting.figures import draw_reproduction
-from experiments.reporting.reproduced.drawing import reproduction_figure, table_of
+from experiments.reporting.reproduced.drawing import (
+    draw_reproduction,
+    reproduction_figure,
+    table_of,
+)
 from experiments.reporting.reproduced.page import keep, write_page
 from experiments.reporting.reproduced.result import DIFFERS, Point, Reproduction
 

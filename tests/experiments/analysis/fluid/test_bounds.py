@@ -18,6 +18,10 @@ def everyone(network: topos.Topology) -> list[tuple[int, int]]:
     return list(itertools.permutations(range(network.servers), 2))
 
 
+def at_once(*asked: Any) -> float:
+    return bounds.concurrent_flow(*asked).at_least
+
+
 def at_least(*given: Any) -> float:
     return bounds.throughput(*given).at_least
 
@@ -37,25 +41,25 @@ def at_least(*given: Any) -> float:
 def test_all_to_all(spec: str, total: float) -> None:
     network = topos.parse(spec)
     pairs = everyone(network)
-    rate = bounds.concurrent_flow_bps(network, pairs, 1e9)
+    rate = at_once(network, pairs, 1e9)
     assert rate * len(pairs) == pytest.approx(total * 1e9, rel=1e-6)
 
 
 def test_one_pair_gets_all_its_disjoint_paths() -> None:
     network = topos.parse("bcube,4,2")
-    for solve in (bounds.concurrent_flow_bps, at_least):
+    for solve in (at_once, at_least):
         assert solve(network, [(0, 63)], 1e9) == pytest.approx(3e9)
 
 
 def test_two_flows_of_a_pair_have_half_each() -> None:
     network = topos.parse("tree,2,2")
-    assert bounds.concurrent_flow_bps(network, [(0, 3), (0, 3)], 1e9) == pytest.approx(5e8)
+    assert at_once(network, [(0, 3), (0, 3)], 1e9) == pytest.approx(5e8)
 
 
 def test_throughput_serves_whom_it_can() -> None:
     network = topos.parse("tree,3,2")
     pairs = [(0, 3), (1, 3), (2, 1)]  # two share the last cable, one stays on its leaf
-    assert bounds.concurrent_flow_bps(network, pairs, 1e9) == pytest.approx(5e8)
+    assert at_once(network, pairs, 1e9) == pytest.approx(5e8)
     assert at_least(network, pairs, 1e9) == pytest.approx(2e9)
 
 
@@ -63,15 +67,15 @@ def test_failures_part_a_pair() -> None:
     network = topos.parse("tree,2,2")
     works = working_links(network, parse_failures(network, ["switch:s2"]))
     pairs = [(0, 1), (0, 3)]
-    assert bounds.concurrent_flow_bps(network, pairs, 1e9, works) == pytest.approx(0, abs=1)
+    assert at_once(network, pairs, 1e9, works) == pytest.approx(0, abs=1)
     assert at_least(network, pairs, 1e9, works) == pytest.approx(1e9)
-    assert bounds.concurrent_flow_bps(network, [], 1e9) == 0
+    assert at_once(network, [], 1e9) == 0
 
 
 def test_sizes_beyond_the_limit_are_refused() -> None:
     network = topos.parse("bcube,8,2")
     with pytest.raises(PillarboxError, match="choose a smaller network or fewer sources"):
-        bounds.concurrent_flow_bps(network, everyone(network), 1e9)
+        at_once(network, everyone(network), 1e9)
 
 
 @pytest.mark.parametrize("solve", [bounds.concurrent_flow, bounds.throughput])

@@ -13,7 +13,6 @@ from experiments.analysis.fluid.links import (
     end_of,
     link_at,
     link_count,
-    link_named,
     links_of,
     name_of,
     routes_of,
@@ -41,7 +40,7 @@ def test_numbers_are_dense_and_name_the_cabled_ports(spec: str) -> None:
     for link, (node, port, far) in seen.items():
         assert end_of(network, link) == (node, port)
         name = name_of(network, link)
-        assert link_named(network, name.from_node, name.port) == link
+        assert network.plug(network.node(name.from_node), name.port).node == far
         assert network.plug(node, port).node == far
 
 
@@ -91,5 +90,3 @@ def test_what_is_no_cable_is_refused_with_a_sentence() -> None:
     over_a_switch = parse_failures(network, ["link:0.0-0.1"])
     with pytest.raises(PillarboxError, match=r"no cable between 0\.0 and 0\.1"):
         working_links(network, over_a_switch)
-    with pytest.raises(PillarboxError, match="no cable in port 7"):
-        link_named(network, "s0", 7)
