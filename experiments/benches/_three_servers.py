@@ -27,25 +27,22 @@ from hosts.live.devices import (
     Tun,
 )
 from hosts.live.kernel_table import KernelTable, Port
-from hosts.live.table import (
-    Action,
+from hosts.live.table import Action, Deliver, Push, Relay, Unwrap
+from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
+from hosts.wire.relayed import (
     ByDcn,
     ByDestination,
     ByEnd,
     ByFlow,
     ByHop,
     ByTunnel,
-    Deliver,
+    Change,
     Proxy,
-    Push,
-    Relay,
     RelayKey,
-    Unwrap,
 )
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
 from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
@@ -339,16 +336,16 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
             (_dcn(A, B), ByDcn(B, proxy, 0)),
             (_dcn(B, A, proxy), ByDcn(A, None, 0)),
             {
-                ByDcn(B, None, 0): _TO_B._replace(proxy=proxy, rerouted=True),
-                ByDcn(A, proxy, 1): _TO_A._replace(proxy=Proxy.CLEAR),
+                ByDcn(B, None, 0): _TO_B._replace(change=Change(proxy=proxy, rerouted=True)),
+                ByDcn(A, proxy, 1): _TO_A._replace(change=Change(proxy=Proxy.CLEAR)),
             },
         ),
         "DCN, proxy cleared and replaced": Way(
             (_dcn(A, B, proxy), ByDcn(B, None, 0)),
             (_dcn(B, A, 0), ByDcn(A, proxy, 0)),
             {
-                ByDcn(B, proxy, 0): _TO_B._replace(proxy=Proxy.CLEAR),
-                ByDcn(A, 0, 1): _TO_A._replace(proxy=proxy, rerouted=True),
+                ByDcn(B, proxy, 0): _TO_B._replace(change=Change(proxy=Proxy.CLEAR)),
+                ByDcn(A, 0, 1): _TO_A._replace(change=Change(proxy=proxy, rerouted=True)),
             },
         ),
         "BCube": Way(

@@ -30,6 +30,7 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.layout import WireError
 from hosts.wire.messages import HeartBeat
+from hosts.wire.relayed import RelayKey
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
@@ -236,11 +237,11 @@ class Router:
         header = DcnHeader(self.uid, destination, protocol, self.identify())
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))
 
-    def delivered(self, packet: bytes) -> list[Action]:
+    def delivered(self, packet: bytes, key: RelayKey | None = None) -> list[Action]:
         """Return the packet for this server's applications, if it is one."""
         if len(packet) < IPV4_BYTES or packet[0] >> 4 != IPV4_VERSION:
             return [Drop("payload is no IP packet", packet)]
-        return [Deliver(packet)]
+        return [Deliver(packet, key)]
 
     def server_of(self, ipv4: int) -> int | None:
         """Return the server with that IPv4 address, None if it is no server's."""

@@ -127,7 +127,7 @@ class BSR(Forwarding):
         if path is None:
             actions: list[Action] = [Drop("no path is left", packet)]
         else:
-            actions = self.send_along(path, Protocol.IPV4, packet)
+            actions = self.send_along(path, Protocol.IPV4, packet, key)
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Drop, Send
+from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.failures import Failures, Pair
@@ -36,6 +36,7 @@ from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, advance
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
 from topos.base.errors import require
 from topos.bcube import BCube
@@ -80,8 +81,10 @@ class Forwarding(Router):
 
     # -- for the source's part to use ------------------------------------------------------------
 
-    def send_along(self, path: Path, protocol: Protocol, payload: bytes) -> list[Action]:
-        """Send something of this server's own along a path."""
+    def send_along(
+        self, path: Path, protocol: Protocol, payload: bytes, flow: FlowKey | None = None
+    ) -> list[Action]:
+        """Send something of this server's own along a path: a message, or a packet of a flow."""
         hops = hops_of(self.topology, path)
         neighbour = self.table.look_up(hops[0])
         if neighbour is None or not neighbour.up:
@@ -89,7 +92,9 @@ class Forwarding(Router):
         destination = self.topology.uid(path.destination)
         # The first hop is taken here: on the wire the index is that of the peer's next hop.
         header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
-        return [_sent(neighbour.step, header.pack(payload))]
+        data = header.pack(payload)
+        pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
+        return [_sent(neighbour.step, data, pushed)]
 
     def failures(self, now: float) -> Failures:
         """Return all links that this server believes to have failed."""
@@ -131,7 +136,9 @@ class Forwarding(Router):
             return [Drop("path ends at another server", body)]
         match header.protocol:
             case Protocol.IPV4:
-                return self.arrived(body)
+                delivered = self.arrived(body)
+                key = header.relay_key()
+                return [a._replace(key=key) if isinstance(a, Deliver) else a for a in delivered]
             case Protocol.PROBE:
                 return self._answer(port, header, Probe.parse(body))
             case Protocol.PROBE_RESPONSE:
@@ -150,7 +157,10 @@ class Forwarding(Router):
         if not neighbour.up:
             return [Drop("next hop is down", body), *self._tell_failure(header, onward)]
         learned: list[Action] = []
+        repeat = None
         match header.protocol:
+            case Protocol.IPV4:
+                repeat = Relayed(header.relay_key())
             case Protocol.PROBE:
                 probe = self._lowered(Probe.parse(body), port, onward.port)
                 return [_sent(onward, header.advanced().pack(probe.pack()))]
@@ -158,7 +168,7 @@ class Forwarding(Router):
                 learned = self._note_failure(PathFailure.parse(body), now)
             case Protocol.PROBE_RESPONSE:
                 self._note_success(self._path_of(header))
-        return [_sent(onward, advance(data)), *learned]
+        return [_sent(onward, advance(data), repeat), *learned]
 
     # -- probes ----------------------------------------------------------------------------------
 
@@ -233,5 +243,5 @@ class Forwarding(Router):
         return frozenset((server, peer))
 
 
-def _sent(step: Step, data: bytes) -> Send:
-    return Send(step.port, step.peer, Frame(ETH_DCN, data))
+def _sent(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:
+    return Send(step.port, step.peer, Frame(ETH_DCN, data), repeat)

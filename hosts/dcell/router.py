@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Drop, Send
+from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.flood import Flooding
 from hosts.base.linkstate import LinkStates
@@ -100,7 +100,7 @@ class Dfr(Router):
         self.unreachable.expire(now)
         if destination in self.unreachable:
             return [Drop("destination unreachable", packet)]
-        return self._sent_to(self.topology.uid(destination), Protocol.IPV4, packet, now)
+        return self._sent_to(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Take in what is for this server, send all else on."""
@@ -112,7 +112,7 @@ class Dfr(Router):
         if is_multicast(header.destination):
             return self.broadcasts.heard(port, header, body, now)
         if header.destination == self.uid:
-            return self._arrived(header, body, now)
+            return self._arrived(port, header, body, now)
         if header.ttl <= 1:
             return self._lost(TTL_EXPIRED, header, body, now)
         return self._forwarded(header._replace(ttl=header.ttl - 1), body, port, now)
@@ -149,12 +149,24 @@ class Dfr(Router):
 
     # -- packets ---------------------------------------------------------------------------------
 
-    def _sent_to(self, uid: int, protocol: Protocol, body: bytes, now: float) -> list[Action]:
+    def _sent_to(
+        self,
+        uid: int,
+        protocol: Protocol,
+        body: bytes,
+        now: float,
+        flow: FlowKey | None = None,
+    ) -> list[Action]:
         header = DcnHeader(self.uid, uid, protocol, self.identify(), self.retry, TTL)
-        return self._forwarded(header, body, None, now)
+        return self._forwarded(header, body, None, now, flow)
 
     def _forwarded(
-        self, header: DcnHeader, body: bytes, came_by: int | None, now: float
+        self,
+        header: DcnHeader,
+        body: bytes,
+        came_by: int | None,
+        now: float,
+        flow: FlowKey | None = None,
     ) -> list[Action]:
         # Of a link inside the DCell_b it does not matter whether the packet came by it.
         entered_by = came_by if came_by is not None and came_by > self.b else None
@@ -171,8 +183,14 @@ class Dfr(Router):
         proxy = None if choice.proxy is None else self.topology.uid(choice.proxy)
         if choice.rerouted:
             self.counters["rerouted"] += 1
-        data = header._replace(retry=retry, proxy=proxy).pack(body)
-        return [Send(choice.step.port, choice.step.peer, Frame(ETH_DCN, data))]
+        onward = header._replace(retry=retry, proxy=proxy)
+        data = onward.pack(body)
+        repeat: Pushed | Relayed | None = None
+        if flow is not None:
+            repeat = Pushed(flow, data[: -len(body)])
+        elif came_by is not None and header.protocol == Protocol.IPV4:
+            repeat = Relayed(header.relay_key(came_by), header.change(onward))
+        return [Send(choice.step.port, choice.step.peer, Frame(ETH_DCN, data), repeat)]
 
     def _choice(self, destination: int, proxy: int | None, entered_by: int | None) -> Choice:
         """Decide afresh; servers are their uids."""
@@ -189,9 +207,9 @@ class Dfr(Router):
         server: int = self.topology.server_of_uid(uid)
         return server if 0 <= server < self.topology.servers else None
 
-    def _arrived(self, header: DcnHeader, body: bytes, now: float) -> list[Action]:
+    def _arrived(self, port: int, header: DcnHeader, body: bytes, now: float) -> list[Action]:
         if header.protocol == Protocol.IPV4:
-            return self.delivered(body)
+            return self.delivered(body, header.relay_key(port))
         if header.protocol != Protocol.UNREACHABLE:
             return [Drop("unknown protocol", body)]
         destination = self._server(Unreachable.parse(body).destination)

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send, Unwrapped
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
@@ -65,6 +65,7 @@ from hosts.wire.ipv4 import (
     flow_key,
 )
 from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from hosts.wire.relayed import ByDestination, ByTunnel
 from topos.dpillar import CLOCKWISE
 
 TTL = 64  # more than the 2k + 1 hops of the longest path, k being 31 at most
@@ -170,14 +171,16 @@ class Tunnelling(Router):
         proxies = self.tunnel_for(packet, flow, destination, now)
         if proxies is None:
             return [Drop(NO_PATH, packet)]
-        return [self._enter(packet, proxies)]
+        return [self._enter(packet, proxies, flow)]
 
-    def _enter(self, packet: bytes, proxies: Proxies) -> Action:
+    def _enter(self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None) -> Action:
         """Send a packet of this server's own to the proxy source (Algorithm 3, line 3)."""
         step = Step(proxies.port, proxies.source)
         if not self.neighbours.works(step):
             return Drop(NEXT_HOP_DOWN, packet)
-        return self._send(step, self._wrap(packet, proxies))
+        data = self._wrap(packet, proxies)
+        pushed = None if flow is None else Pushed(flow, data[: -len(packet)])
+        return self._send(step, data, pushed)
 
     # -- the relays ------------------------------------------------------------------------------
 
@@ -186,25 +189,28 @@ class Tunnelling(Router):
         if frame.ethertype != ETH_IP:
             return [Drop("unknown protocol", frame.data)]
         if frame.data[_PROTOCOL : _PROTOCOL + 1] != _IN_TUNNEL:
-            return self._arrived(port, peer, frame.data, now)
+            return self._arrived(port, peer, frame.data, now, None)
         tunnel, outer, packet = decapsulate(frame.data)
         inner, _ = Ipv4Header.parse(packet)
         numbers = (inner.source, inner.destination, tunnel.source, tunnel.destination)
+        key = ByTunnel(outer.source, outer.destination, inner.source, inner.destination)
         servers = [server for ip in numbers if (server := self.server_of(ip)) is not None]
         if len(servers) < len(numbers):
             return [Drop(NO_SERVER, packet)]
         source, destination, near, far = servers
         if destination == self.server:
-            return self._arrived(port, peer, packet, now)
+            return self._arrived(port, peer, packet, now, key)
         if source == self.server:
             return [Drop("came back to its source", packet)]
         if outer.ttl <= 1:
             return [Drop("TTL expired", packet)]
         proxies = Proxies(near, far, tunnel.direction)
         inside = Inside(source, destination, proxies, inner, packet)
-        return self._relay(port, outer, inside, now)
+        return self._relay(port, outer, inside, key, now)
 
-    def _relay(self, port: int, outer: Ipv4Header, inside: Inside, now: float) -> list[Action]:
+    def _relay(
+        self, port: int, outer: Ipv4Header, inside: Inside, key: ByTunnel, now: float
+    ) -> list[Action]:
         source, destination, proxies, inner, packet = inside
         backward = inner.protocol in BACKWARD
         if backward:
@@ -218,16 +224,18 @@ class Tunnelling(Router):
             if inner.protocol not in NEVER_ANSWERED:
                 dropped += self._path_failure(source, proxies, flow_key(packet), step)
             return dropped
+        is_data = inner.protocol not in RESERVED
         if inner.protocol == Protocol.PROBE:
             packet = self._measured(packet, port, step.port)
-        elif inner.protocol not in RESERVED:
+        elif is_data:
             self.passing.put(Passed(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
-            return [self._send(step, outer._replace(ttl=outer.ttl - 1).pack(packet))]
+            onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
+            return [self._send(step, onward, Relayed(key) if is_data else None)]
         # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
         if inner.ttl <= 1:
             return [Drop("TTL expired", packet)]
-        return [self._send(step, decrement_ttl(packet))]
+        return [self._send(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
 
     def _measured(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
         """Return the probe with the bandwidth that is left through this server."""
@@ -293,13 +301,15 @@ class Tunnelling(Router):
 
     # -- the ends --------------------------------------------------------------------------------
 
-    def _arrived(self, port: int, peer: int, packet: bytes, now: float) -> list[Action]:
+    def _arrived(
+        self, port: int, peer: int, packet: bytes, now: float, key: ByTunnel | None
+    ) -> list[Action]:
         header, body = Ipv4Header.parse(packet)
         if self.server_of(header.destination) != self.server:
             return [Drop("not for this server", packet)]
         source = self.server_of(header.source)
         if header.protocol not in RESERVED:
-            return [Deliver(packet)]
+            return [Deliver(packet, key or ByDestination(header.destination, port))]
         if source is None:
             return [Drop(NO_SERVER, packet)]
         if header.protocol == Protocol.PROBE:
@@ -344,5 +354,5 @@ class Tunnelling(Router):
         return encapsulate(packet, tunnel, TTL, self.identify() & 0xFFFF)
 
     @staticmethod
-    def _send(step: Step, data: bytes) -> Send:
-        return Send(step.port, step.peer, Frame(ETH_IP, data))
+    def _send(step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None) -> Send:
+        return Send(step.port, step.peer, Frame(ETH_IP, data), repeat)

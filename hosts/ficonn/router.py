@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
@@ -47,6 +47,7 @@ from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
+from hosts.wire.relayed import ByFlow
 from topos.ficonn import BACKUP, SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
@@ -83,7 +84,7 @@ class Tar(Router):
         """Send the packet on its flow's path; without one it waits while a probe finds it."""
         own = self.flows.use(flow, now)
         if own and own.ready:
-            sent = self._by_entry(flow, packet, packet, now)
+            sent = self._by_entry(flow, packet, Pushed(flow), now)
             if sent:
                 return [sent]
             own.ready = False
@@ -122,12 +123,13 @@ class Tar(Router):
         flow = flow_key(packet)
         destination = self.server_of(header.destination)
         if destination == self.server:
-            return [Deliver(packet)]
+            return [Deliver(packet, ByFlow(flow, came.port))]
         if destination is None:
             return [Drop("destination is no server of this network", packet)]
         if header.ttl <= 1:
             return [Drop("TTL expired", packet)]
-        sent = self._by_entry(flow, packet, decrement_ttl(packet), now)
+        relayed = Relayed(ByFlow(flow, came.port))
+        sent = self._by_entry(flow, decrement_ttl(packet), relayed, now)
         if sent:
             return [sent]
         entry = self.ways.get(flow)
@@ -135,14 +137,16 @@ class Tar(Router):
         reason = "next hop is down" if broken else "no entry for the flow"
         return [Drop(reason, packet), *self._tell(flow, came, broken, now)]
 
-    def _by_entry(self, flow: FlowKey, packet: bytes, forwarded: bytes, now: float) -> Send | None:
+    def _by_entry(
+        self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
+    ) -> Send | None:
         """Return the packet on its way as the flow's entry says, None if it says nothing."""
         entry = self.ways.use(flow, now)
         way = entry.current(self.neighbours.works, now) if entry else None
         if entry is None or way is None:
             return None
         entry.bytes += ETHERNET_BYTES + len(packet)
-        return Send(way.next.port, way.next.peer, Frame(ETH_IP, forwarded))
+        return Send(way.next.port, way.next.peer, Frame(ETH_IP, packet), repeat)
 
     # -- flows of this server --------------------------------------------------------------------
 

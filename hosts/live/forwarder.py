@@ -217,7 +217,7 @@ class Forwarder:
                 continue
             now = time.monotonic()
             actions = self.router.send(packet, now)
-            self.decisions.sent(packet, actions)
+            self.decisions.learn(actions)
             self._act(actions, packet)
             if self.router.next_poll <= now:
                 return
@@ -268,7 +268,7 @@ class Forwarder:
             self.drops["sender is no neighbour"] += 1
             return
         actions = self.router.receive(port, peer, frame, now)
-        self.decisions.received(port, frame, actions)
+        self.decisions.learn(actions)
         self._act(actions, frame.data)
 
     def _from_cables(self) -> None:

@@ -23,26 +23,21 @@ from typing import NamedTuple, TypeVar
 from hosts.linux.bpf import Map, Object
 from hosts.live import liveness
 from hosts.live.bpf import build
-from hosts.live.table import (
-    Action,
+from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Usage, Used
+from hosts.wire import bcube, dcn, ipv4
+from hosts.wire.dcn import MOST_UID
+from hosts.wire.ipv4 import FlowKey
+from hosts.wire.relayed import (
     ByDcn,
     ByDestination,
     ByEnd,
     ByFlow,
     ByHop,
     ByTunnel,
-    Deliver,
+    Change,
     Proxy,
-    Push,
-    Relay,
     RelayKey,
-    Unwrap,
-    Usage,
-    Used,
 )
-from hosts.wire import bcube, dcn, ipv4
-from hosts.wire.dcn import MOST_UID
-from hosts.wire.ipv4 import FlowKey
 from topos.base.errors import require
 
 # In each of two tables, which take the memory of all that they may hold: 170 KB for 1024 decisions.
@@ -250,9 +245,9 @@ class KernelTable:
 
     def _action(self, action: Action) -> bytes:
         match action:
-            case Relay(port, peer, Proxy() as change, rerouted):
+            case Relay(port, peer, Change(Proxy() as change, rerouted)):
                 details = _DETAILS.pack(ActionKind.SEND, 0, change.value, rerouted, 0)
-            case Relay(port, peer, int(uid), rerouted):
+            case Relay(port, peer, Change(int(uid), rerouted)):
                 require(0 <= uid <= MOST_UID, f"a uid is at most {MOST_UID}, not {uid}")
                 details = _DETAILS.pack(ActionKind.SEND, 0, SET_PROXY, rerouted, htonl(uid))
             case Unwrap(port, peer):

@@ -18,28 +18,23 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from hosts.live.devices import Port
-from hosts.live.table import (
-    Action,
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByHop,
-    ByTunnel,
-    Deliver,
-    Proxy,
-    Push,
-    Relay,
-    RelayKey,
-    Unwrap,
-    Used,
-)
+from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Used
 from hosts.wire import bcube, dcn, ipv4
 from hosts.wire.dcn import Protocol as Message
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
 from hosts.wire.layout import checksum, raised
 from hosts.wire.marks import TRACED
+from hosts.wire.relayed import (
+    HOP,
+    ByDcn,
+    ByDestination,
+    ByEnd,
+    ByFlow,
+    ByHop,
+    ByTunnel,
+    RelayKey,
+)
 
 MOST = 4096
 MOST_BYTES = 0xFFFF
@@ -163,7 +158,7 @@ class PythonTable:
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Carry out that decision for the frames that have the key."""
-        if isinstance(action, Relay) and (action.proxy != Proxy.KEEP or action.rerouted):
+        if isinstance(action, Relay) and action.change != HOP:
             return
         if isinstance(key, ByFlow) and key.flow.protocol not in (TCP, UDP):
             return

@@ -3,8 +3,8 @@ is done to them.
 
 - `install_flow`: packets of this server's applications, by their flow, get a header and leave by a
   port (`Push`),
-- `install_relay`: frames that come in by a port, by what the router reads in them (`ByDcn`,
-  `ByHop`, ...), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
+- `install_relay`: frames that come in by a port, by what the router reads in them
+  (`hosts.wire.relayed`), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
 
 Two tables do so: that of the kernel (kernel_table.py) and that of the forwarder itself
 (python_table.py). `Decisions` fills either.
@@ -12,69 +12,10 @@ Two tables do so: that of the kernel (kernel_table.py) and that of the forwarder
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hosts.wire.ipv4 import FlowKey
-
-# -- what frames are looked up by (no tuples: equal numbers of two kinds are different keys) ------
-
-
-@dataclass(frozen=True, slots=True)
-class ByDcn:
-    """A DCN header: where to, over which proxy, and the port by which it came."""
-
-    destination: int
-    proxy: int | None
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByHop:
-    """A BCube header within its path: the byte that names the next hop."""
-
-    nha: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByEnd:
-    """A BCube header at the end of its path: where to."""
-
-    destination: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByDestination:
-    """A plain IP packet: its address, and the port by which it came."""
-
-    destination: int
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByFlow:
-    """A plain IP packet where each flow has its own way (`by_flow`), and the port by which it came.
-
-    The two kinds of plain IP exclude one another.
-    """
-
-    flow: FlowKey
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByTunnel:
-    """An IP packet within another: the addresses of both as they are, NIC bit included."""
-
-    outer_source: int
-    outer_destination: int
-    source: int
-    destination: int
-
-
-RelayKey: TypeAlias = ByDcn | ByHop | ByEnd | ByDestination | ByFlow | ByTunnel
-
+from hosts.wire.relayed import HOP, Change, RelayKey
 
 # -- what is done to them ------------------------------------------------------------------------
 
@@ -92,23 +33,12 @@ class Push(NamedTuple):
     header: bytes = b""
 
 
-class Proxy(Enum):
-    """What becomes of the proxy in a packet's header, other than a new one."""
-
-    KEEP = 0
-    CLEAR = 2
-
-
 class Relay(NamedTuple):
-    """Send a frame on: TTL is lowered, or BCube's next hop index raised.
-
-    `proxy` (a uid sets it) and `rerouted` (one retry less) are for DCN headers.
-    """
+    """Send a frame on: TTL is lowered, or BCube's next hop index raised, and what else changes."""
 
     port: int
     peer: bytes
-    proxy: Proxy | int = Proxy.KEEP
-    rerouted: bool = False
+    change: Change = HOP
 
 
 class Unwrap(NamedTuple):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
+from hosts.wire.relayed import ByEnd, ByHop
 
 VERSION = 2
 SIZE = 36
@@ -154,6 +155,12 @@ class BCubeHeader(NamedTuple):
     def advanced(self) -> BCubeHeader:
         """Return the header as the next hop is to see it."""
         return self._replace(next_hop=self.next_hop + 1)
+
+    def relay_key(self) -> ByHop | ByEnd:
+        """Return by what packets are known that are relayed, or delivered, like this one."""
+        if self.next_hop == len(self.path):
+            return ByEnd(self.destination)
+        return ByHop(self.path[self.next_hop].nha)
 
 
 def advance(data: bytes) -> bytes:

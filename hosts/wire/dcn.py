@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload_behind
+from hosts.wire.relayed import ByDcn, Change, Proxy
 
 VERSION = 1
 PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts
@@ -129,6 +130,17 @@ class DcnHeader(NamedTuple):
         )
         header = cls(source, destination, protocol, identification, retry, ttl, *proxy)
         return header, payload_behind(data, layout.size, length)
+
+    def relay_key(self, port: int) -> ByDcn:
+        """Return by what packets are known that are relayed like this one, which came by a port."""
+        return ByDcn(self.destination, self.proxy, port)
+
+    def change(self, after: DcnHeader) -> Change:
+        """Return what a relay has changed, when the header goes on like that."""
+        proxy: Proxy | int = Proxy.KEEP
+        if after.proxy != self.proxy:
+            proxy = Proxy.CLEAR if after.proxy is None else after.proxy
+        return Change(proxy, after.retry < self.retry)
 
 
 def broadcast(scope: int) -> int:

@@ -45,18 +45,23 @@ FIRST_ANSWERED = {"mp", "mp-ccw", "mp-both"}
 ETH_ALL = 3
 PAYLOAD_BYTES = 200_000
 WAIT_S = 20.0
+BROADCAST, EAR_PORT = "10.255.255.255", 5999
 
 
 NO_EBPF = bpf.available()
 
 
+def planes() -> Iterator[Any]:
+    yield pytest.param("python", id="python")
+    yield pytest.param("ebpf", id="ebpf", marks=pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF))
+
+
 def cases() -> Iterator[Any]:
-    skipped = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
     for spec in SPECS:
         for routing, algorithm in algorithms(topos.parse(spec)).items():
-            for plane, marks in (("python", ()), ("ebpf", skipped)) if algorithm.router else ():
-                name = f"{spec}-{routing}-{plane}"
-                yield pytest.param(spec, routing, plane, id=name, marks=marks)
+            for plane in planes() if algorithm.router else ():
+                name = f"{spec}-{routing}-{plane.id}"
+                yield pytest.param(spec, routing, *plane.values, id=name, marks=plane.marks)
 
 
 @contextmanager
@@ -230,12 +235,14 @@ def check_application_packet(lab: Lab, packet: bytes, path: list[int]) -> None:
 # -- transfers -------------------------------------------------------------------------------------
 
 
-def opened(lab: Lab, server: int, kind: int) -> socket.socket:
-    """Return a socket on a server, bound to its address."""
+def opened(
+    lab: Lab, server: int, kind: int = socket.SOCK_DGRAM, *, everywhere: bool = False
+) -> socket.socket:
+    """Return a socket on a server, bound to its address, or to a port for broadcasts."""
     with lab.host(server).live_namespace():
         made = socket.socket(socket.AF_INET, kind)
     made.settimeout(WAIT_S)
-    made.bind((lab.topology.ip(server), 0))
+    made.bind(("", EAR_PORT) if everywhere else (lab.topology.ip(server), 0))
     return made
 
 
@@ -284,6 +291,23 @@ def check_kernel_did_it(lab: Lab) -> None:
     """See that the forwarders themselves carried a small part of the TCP packets only."""
     by_python = sum(lab.state(s)["counters"]["sent"] for s in range(lab.topology.servers))
     assert by_python < 3 * PAYLOAD_BYTES / 1448 / 2
+
+
+# -- broadcasts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plane", list(planes()))
+def test_every_broadcast_reaches_every_server(plane: str, tmp_path: Path) -> None:
+    with lab_of("dcell,4,1", tmp_path, routing="dfr", plane=plane, timers="paper") as lab:
+        others = range(1, lab.topology.servers)
+        with ExitStack() as stack:
+            ears = [stack.enter_context(opened(lab, server, everywhere=True)) for server in others]
+            mouth = stack.enter_context(opened(lab, 0, socket.SOCK_DGRAM))
+            mouth.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            for number in range(6):
+                mouth.sendto(bytes([number]), (BROADCAST, EAR_PORT))
+                for server, ear in zip(others, ears, strict=True):
+                    assert ear.recv(2) == bytes([number]), lab.topology.address(server)
 
 
 # -- switches only, and what cannot be -------------------------------------------------------------

@@ -33,21 +33,13 @@ from experiments.benches._three_servers import (
 )
 from hosts.linux.calls import die_with_parent
 from hosts.live import bpf
-from hosts.live.table import (
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByTunnel,
-    Deliver,
-    Push,
-    Relay,
-)
+from hosts.live.table import Deliver, Push, Relay
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
 from hosts.wire.layout import checksum
+from hosts.wire.relayed import ByDcn, ByDestination, ByEnd, ByFlow, ByTunnel
 from topos.base.addressing import dotted_quad
 
 pytestmark = pytest.mark.root
@@ -175,7 +167,7 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
             relay = way.relays[ByDcn(B, header.proxy, 0)]
             assert isinstance(relay, Relay)
             proxy = key.proxy if isinstance(key, ByDcn) else None
-            retry = header.retry - relay.rerouted
+            retry = header.retry - relay.change.rerouted
             assert at_last == header._replace(ttl=63, proxy=proxy, retry=retry)
         elif isinstance(header, BCubeHeader):
             assert at_last == header.advanced()

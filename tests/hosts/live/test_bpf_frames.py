@@ -29,20 +29,7 @@ from experiments.benches._three_servers import (
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.python_table import PythonTable
-from hosts.live.table import (
-    Action,
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByHop,
-    ByTunnel,
-    Deliver,
-    Proxy,
-    Relay,
-    RelayKey,
-    Unwrap,
-)
+from hosts.live.table import Action, Deliver, Relay, Unwrap
 from hosts.wire.bcube import BCubeHeader, Hop, advance
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -56,6 +43,17 @@ from hosts.wire.ipv4 import (
     flow_key,
 )
 from hosts.wire.layout import WireError, checksum
+from hosts.wire.relayed import (
+    ByDcn,
+    ByDestination,
+    ByEnd,
+    ByFlow,
+    ByHop,
+    ByTunnel,
+    Change,
+    Proxy,
+    RelayKey,
+)
 
 pytestmark = pytest.mark.root
 
@@ -74,10 +72,10 @@ EXIT = ByTunnel(11, 14, ipv4(A), ipv4(B))
 AT_HOME = ByTunnel(11, 16, ipv4(A), ipv4(B))
 RELAYS: dict[RelayKey, Action] = {
     ByDcn(B, None, 0): Relay(1, mac(B, 0)),
-    ByDcn(3, None, 0): Relay(1, mac(B, 0), proxy=9, rerouted=True),
+    ByDcn(3, None, 0): Relay(1, mac(B, 0), Change(proxy=9, rerouted=True)),
     ByDcn(B, 7, 0): Relay(1, mac(B, 0)),
-    ByDcn(3, 7, 0): Relay(1, mac(B, 0), proxy=0),
-    ByDcn(4, 7, 0): Relay(1, mac(B, 0), proxy=Proxy.CLEAR),
+    ByDcn(3, 7, 0): Relay(1, mac(B, 0), Change(proxy=0)),
+    ByDcn(4, 7, 0): Relay(1, mac(B, 0), Change(proxy=Proxy.CLEAR)),
     ByDcn(RELAY, None, 0): Deliver(),
     ByDcn(RELAY, 7, 0): Deliver(),
     ByHop(HOP.nha): Relay(1, mac(B, 0)),
@@ -130,10 +128,12 @@ def dcn_result(data: bytes) -> bytes | None:
     if isinstance(action, Deliver):
         return FRONT + ETH_IP.to_bytes(2, "big") + packet + padding
     assert isinstance(action, Relay)
-    retry = header.retry - action.rerouted
-    if header.ttl <= 1 or (action.rerouted and retry < 1):
+    retry = header.retry - action.change.rerouted
+    if header.ttl <= 1 or (action.change.rerouted and retry < 1):
         return None
-    proxy = {Proxy.KEEP: header.proxy, Proxy.CLEAR: None}.get(action.proxy, action.proxy)
+    proxy = {Proxy.KEEP: header.proxy, Proxy.CLEAR: None}.get(
+        action.change.proxy, action.change.proxy
+    )
     sent = header._replace(ttl=header.ttl - 1, retry=retry, proxy=proxy).pack(packet)
     return TO_B + ETH_DCN.to_bytes(2, "big") + sent + padding
 

@@ -20,20 +20,12 @@ from experiments.benches._three_servers import (
 from hosts.linux import bpf as kernel
 from hosts.live import bpf
 from hosts.live.kernel_table import KernelTable
-from hosts.live.table import (
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByHop,
-    ByTunnel,
-    Deliver,
-    Push,
-    Relay,
-)
+from hosts.live.table import Deliver, Push, Relay
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
+from hosts.wire.relayed import ByDcn, ByDestination, ByEnd, ByHop, ByTunnel, Change
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -130,7 +122,7 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
 
 def test_a_reroute_needs_a_retry(decided):
     lab, table = decided
-    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0), proxy=5, rerouted=True))
+    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0), Change(proxy=5, rerouted=True)))
     with lab.listening(RELAY, 0, ETH_DCN) as listener, lab.captured(B, 0, least=1) as sent:
         for retry in (1, 2):
             lab.inject(to_relay(DCN._replace(retry=retry).pack(inner())))

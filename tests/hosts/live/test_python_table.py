@@ -8,7 +8,7 @@ import pytest
 
 from hosts.live.devices import Port
 from hosts.live.python_table import MOST, PythonTable
-from hosts.live.table import ByFlow, ByHop, Deliver, Proxy, Push, Relay, Used
+from hosts.live.table import Deliver, Push, Relay, Used
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ipv4 import (
@@ -22,6 +22,7 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
+from hosts.wire.relayed import ByFlow, ByHop, Change, Proxy
 
 A, B = 0x0A000001, 0x0A000009
 PEER, OWN = bytes([2] * 6), bytes([4] * 6)
@@ -176,8 +177,8 @@ def test_decisions_are_taken_back_and_told_of() -> None:
 def test_what_is_rare_is_never_repeated() -> None:
     lab = Lab()
     lab.table.install_flow(flow_key(packet(ICMP)), Push(0, PEER))
-    lab.table.install_relay(ByHop(1), Relay(0, PEER, proxy=Proxy.CLEAR))
-    lab.table.install_relay(ByHop(1), Relay(0, PEER, rerouted=True))
+    lab.table.install_relay(ByHop(1), Relay(0, PEER, Change(proxy=Proxy.CLEAR)))
+    lab.table.install_relay(ByHop(1), Relay(0, PEER, Change(rerouted=True)))
     assert not lab.table.sent(packet(ICMP))
     assert not lab.table._relays
 

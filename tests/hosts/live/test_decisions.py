@@ -1,0 +1,146 @@
+"""What a table repeats of a router's answers is what the router itself would have answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import topos
+from hosts.base.actions import Action, Deliver, Pushed, Send
+from hosts.base.algorithms import algorithms
+from hosts.base.router import Router
+from hosts.base.timers import FAST
+from hosts.live.decisions import Decisions
+from hosts.live.devices import Port
+from hosts.live.python_table import PythonTable
+from hosts.memory.network import MemoryNetwork
+from hosts.wire.dcn import DcnHeader, broadcast
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.ipv4 import UDP, Ipv4Header
+
+SPECS = ["dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,3"]
+CASES = [
+    (spec, name)
+    for spec in SPECS
+    for name, algorithm in algorithms(topos.parse(spec)).items()
+    if algorithm.router
+]
+
+
+class Outlet:
+    """A port, or the applications' interface, that keeps what left last."""
+
+    refusal = staticmethod(Port.refusal)
+
+    def __init__(self, mac: bytes = bytes(6)) -> None:
+        self.mac, self.left = mac, b""
+
+    def put(self, data: bytes) -> None:
+        self.left = data
+
+
+def mac(server: int) -> bytes:
+    return server.to_bytes(6, "big")
+
+
+class Beside:
+    """A router with a table beside it, which is given every packet first."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.ports: dict[int, Any] = {
+            port: Outlet(mac(router.server)) for port in range(router.topology.ports)
+        }
+        self.applications = Outlet()
+        self.table = PythonTable(
+            self.ports,
+            self.applications,
+            pytest.fail,
+            by_flow=router.by_flow,
+            sees_connections=router.sees_connections,
+        )
+        self.decisions = Decisions(router, self.table, lambda step: mac(step.peer))
+        self.repeated = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.router, name)
+
+    def send(self, packet: bytes, now: float) -> list[Action]:
+        self.decisions.keep_up()
+        repeated = self.table.sent(packet)
+        return self._compared(repeated, self.router.send(packet, now))
+
+    def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        self.decisions.keep_up()
+        front = mac(self.server) + mac(peer) + frame.ethertype.to_bytes(2, "big")
+        repeated = self.table.came(port, front + frame.data)
+        return self._compared(repeated, self.router.receive(port, peer, frame, now))
+
+    def _compared(self, repeated: bool, actions: list[Action]) -> list[Action]:
+        self.decisions.learn(actions)
+        if repeated:
+            self.repeated += 1
+            (first,) = [one for one in actions if isinstance(one, Send | Deliver)][:1]
+            if isinstance(first, Deliver):
+                assert self.applications.left == first.packet
+            else:
+                front = (
+                    mac(first.peer) + mac(self.server) + first.frame.ethertype.to_bytes(2, "big")
+                )
+                left = self.ports[first.port].left
+                own = isinstance(first.repeat, Pushed) and bool(first.repeat.header)
+                assert without_number(left, own=own) == without_number(
+                    front + first.frame.data, own=own
+                )
+        return actions
+
+
+def without_number(frame: bytes, *, own: bool) -> bytes:
+    """Return the frame without its identification, and so its checksum, which the sender counts."""
+    if not own:
+        return frame
+    number = slice(18, 20) if frame[12:14] == ETH_IP.to_bytes(2, "big") else slice(18, 22)
+    changed = bytearray(frame)
+    changed[number] = bytes(number.stop - number.start)
+    changed[24:26] = bytes(2)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(("spec", "name"), CASES)
+def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) -> None:
+    topology = topos.parse(spec)
+    made = algorithms(topology)[name].router
+    assert made is not None
+    router: type[Router] = made
+    net = MemoryNetwork(
+        topology,
+        lambda network, server: Beside(router(network, server, timers=FAST)),  # type: ignore[arg-type, return-value]
+    )
+    pairs = [(0, topology.servers - 1), (1, topology.servers // 2), (topology.servers - 1, 2)]
+    net.run(0.6)
+    for a, b in pairs:
+        net.send_udp(a, b)
+    net.run(1.0)  # until paths are found and chosen
+    before = sum(one.repeated for one in net.routers)  # type: ignore[attr-defined]
+    trips = [net.send_udp(a, b) for a, b in pairs for _ in range(3)]
+    net.run(1.0)
+    assert all(trip.arrived_s for trip in trips)
+    # Of three packets of a flow each server passes on the first itself, at most.
+    hops = sum(len(trip.steps) + 1 for trip in trips)
+    assert sum(one.repeated for one in net.routers) - before >= hops / 2  # type: ignore[attr-defined]
+
+
+def test_messages_and_broadcasts_are_never_repeated() -> None:
+    dcell = topos.parse("dcell,4,1")
+    dfr = algorithms(dcell)["dfr"].router
+    assert dfr is not None
+    sender, relay = dfr(dcell, 0), dfr(dcell, 4)
+    packet = Ipv4Header(dcell.ipv4(0), 0x0AFFFFFF, UDP).pack(bytes(20))
+    sent = sender.send(packet, 0.0)
+    assert [one.repeat for one in sent if isinstance(one, Send)] == [None] * len(sent) != []
+    came = Frame(ETH_DCN, DcnHeader(0, broadcast(1), 4, 1).pack(packet))
+    heard = relay.receive(1, 0, came, 0.0)
+    assert isinstance(heard[0], Deliver)
+    assert heard[0].key is None
+    assert not any(one.repeat for one in heard if isinstance(one, Send))
