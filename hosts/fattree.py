@@ -20,6 +20,7 @@ from zlib import crc32
 from hosts.base.algorithms import Algorithm, Routed
 from hosts.base.direct import PORT, Direct
 from hosts.base.failures import Failures
+from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.base.rules import Fabric
 from topos.fattree import FatTree
@@ -154,16 +155,19 @@ def _hashed(fattree: FatTree, source: int, destination: int, flow: int) -> Itera
         yield EQUAL_COST.path(fattree, source, destination, number)
 
 
-ALGORITHMS = {
-    "two-level": Algorithm(
-        "two-level tables: the way up by the destination's suffix (Al-Fares 2008, Algorithm 1)",
-        two_level_path,
-        router=Direct,
-    ),
-    "hashed": Algorithm(
-        "equal-cost multi-path: the way up by a hash, another where it has failed",
-        hashed_path,
-        around=hashed_around,
-        router=Direct,
-    ),
-}
+NETWORK = Network(
+    algorithms={
+        "two-level": Algorithm(
+            "two-level tables: the way up by the destination's suffix (Al-Fares 2008, Algorithm 1)",
+            two_level_path,
+            router=Direct,
+        ),
+        "hashed": Algorithm(
+            "equal-cost multi-path: the way up by a hash, another where it has failed",
+            hashed_path,
+            around=hashed_around,
+            router=Direct,
+        ),
+    },
+    rules=RULES,
+)

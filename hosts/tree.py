@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hosts.base.algorithms import Algorithm
 from hosts.base.direct import PORT, Direct
+from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.base.rules import Fabric
 from topos.tree import Tree
@@ -36,8 +37,11 @@ def bridge_path(tree: Tree, source: int, destination: int) -> Path:
     return BRIDGE.path(tree, source, destination)
 
 
-ALGORITHMS = {
-    "bridge": Algorithm(
-        "learning bridges: the one way through the tree", bridge_path, router=Direct
-    )
-}
+NETWORK = Network(
+    algorithms={
+        "bridge": Algorithm(
+            "learning bridges: the one way through the tree", bridge_path, router=Direct
+        )
+    },
+    rules=RULES,
+)

@@ -1,23 +1,19 @@
 """The way of a file from one server to several or all: trees, whose hops are TCP connections.
 
-hosts/NETWORK offers its trees as DISTRIBUTION, a function of topology, source and receivers that
-returns lists of hops (sender, receiver) between neighbours. Where a network has none, the file goes
+hosts/NETWORK declares its trees (`hosts.base.network`). Where a network has none, the file goes
 down a pipeline: from the source to the first receiver, from there to the second, and so on.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hosts.base.declared import declared
+from hosts.base.network import Hop
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-Hop = tuple[int, int]  # sender and receiver
-Trees = Sequence[Sequence[Hop]]
 
 
 @dataclass(frozen=True)
@@ -56,19 +52,12 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
     require(bool(receivers), "a file is distributed to at least one receiver")
     require(source not in receivers, "the source of a file is none of its receivers")
     require(len(set(receivers)) == len(receivers), "a receiver is named twice")
-    own = _own_trees(topology)
-    if own is None:
+    network = declared(topology.kind)
+    if network is None or network.distribution is None:
         hops = tuple(pairwise((source, *receivers)))
         return Plan(source, tuple(receivers), (hops,), "pipeline")
-    trees = own(topology, source, receivers)
+    trees = network.distribution(topology, source, receivers)
     return Plan(source, tuple(receivers), tuple(map(tuple, trees)), "trees")
-
-
-def _own_trees(topology: Topology) -> Callable[[Topology, int, Sequence[int]], Trees] | None:
-    module = f"hosts.{topology.kind}"
-    if importlib.util.find_spec(module) is None:
-        return None
-    return getattr(importlib.import_module(module), "DISTRIBUTION", None)
 
 
 def near_servers(topology: Topology, source: int, count: int) -> list[int]:

@@ -1,18 +1,14 @@
 """Routing algorithms by name, and what becomes of a packet under each when things have failed.
 
-hosts/NETWORK.py lists the algorithms of topos/NETWORK.py in ALGORITHMS, the usual one first.
-Shortest-path routing works in every network.
+hosts/NETWORK declares them (`hosts.base.network`). Shortest-path routing works in every network.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
-import hosts
+from hosts.base.declared import declared
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.router import Router
@@ -51,16 +47,9 @@ SHORTEST = "shortest"
 
 def algorithms(topology: Topology) -> dict[str, Algorithm]:
     """Return the network's algorithms by name, the usual one first."""
-    found = _own_algorithms(topology.kind)
+    network = declared(topology.kind)
     shortest = Algorithm("fewest hops, every failure known", router=shortest_router(topology))
-    return {**found, SHORTEST: shortest}
-
-
-@cache
-def _own_algorithms(kind: str) -> dict[str, Algorithm]:
-    if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
-        return {}
-    return dict(importlib.import_module(f"hosts.{kind}").ALGORITHMS)
+    return {**(network.algorithms if network else {}), SHORTEST: shortest}
 
 
 def choose(topology: Topology, name: str | None, several: bool, opposite: bool) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, replace
 
+from hosts.base.declared import declared
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
@@ -82,7 +82,8 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     True
     """
     if name == "paper":
-        timers = _of_paper(topology.kind)
+        network = declared(topology.kind)
+        timers = network.paper_timers if network else PAPER
     elif name == "fast":
         timers = FAST
         if topology.servers > SMALL:
@@ -92,16 +93,6 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
         raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
-
-
-def _of_paper(kind: str) -> Timers:
-    """Return what the network's own paper says, as hosts/NETWORK has it in PAPER_TIMERS."""
-    try:
-        module = importlib.import_module(f"hosts.{kind}")
-    except ModuleNotFoundError:  # a network that has no routing of its own
-        return PAPER
-    found: Timers = getattr(module, "PAPER_TIMERS", PAPER)
-    return found
 
 
 def scaled(timers: Timers, factor: float) -> Timers:

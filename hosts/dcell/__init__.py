@@ -1,14 +1,17 @@
 """DCell's routing (Guo 2008): divide at the link between two sub-DCells, and conquer."""
 
 from hosts.base.algorithms import Algorithm
+from hosts.base.network import Network
 from hosts.dcell import dfr
 from hosts.dcell.paths import path
 from hosts.dcell.plain import DCellRouting
 from hosts.dcell.router import Dfr
 
-ALGORITHMS = {
-    "dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path, router=DCellRouting),
-    "dfr": Algorithm(
-        "DFR: around failures (Guo 2008, Fig. 5)", dfr.path, around=dfr.around, router=Dfr
-    ),
-}
+NETWORK = Network(
+    algorithms={
+        "dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path, router=DCellRouting),
+        "dfr": Algorithm(
+            "DFR: around failures (Guo 2008, Fig. 5)", dfr.path, around=dfr.around, router=Dfr
+        ),
+    },
+)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from hosts.base.algorithms import Algorithm
+from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.dpillar import multipath, single
 from hosts.dpillar.aware import TrafficAware
@@ -18,46 +19,47 @@ def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]
     return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions))
 
 
-ALGORITHMS = {
-    "sp-cw": Algorithm(
-        "DPillarSP, clockwise (Liao 2012, Algorithm 1)",
-        lambda dpillar, s, d: sp_path(dpillar, s, d, CLOCKWISE),
-        opposite="sp-ccw",
-        router=single.Clockwise,
-    ),
-    "sp-ccw": Algorithm(
-        "DPillarSP, counter-clockwise",
-        lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
-        opposite="sp-ccw",
-        router=single.CounterClockwise,
-    ),
-    "mp": Algorithm(
-        "DPillarMP, clockwise (Liao 2012, Algorithms 2 and 3), paths probed (section 4.5.1)",
-        path_set=_paths(multipath.FaultTolerant),
-        opposite="mp-ccw",
-        router=multipath.FaultTolerant,
-    ),
-    "mp-ccw": Algorithm(
-        "DPillarMP, counter-clockwise",
-        path_set=_paths(multipath.CounterClockwise),
-        opposite="mp-ccw",
-        router=multipath.CounterClockwise,
-    ),
-    "mp-both": Algorithm(
-        "DPillarMP with the paths of both directions",
-        path_set=_paths(multipath.BothWays),
-        router=multipath.BothWays,
-    ),
-    "mp-random": Algorithm(
-        "DPillarMP, a random path for each try of a connection (section 4.5.1, light-weight)",
-        path_set=_paths(RandomPath),
-        router=RandomPath,
-    ),
-    "mp-aware": Algorithm(
-        "DPillarMP, each flow on the path with the most available bandwidth (section 4.5.2)",
-        path_set=_paths(TrafficAware),
-        router=TrafficAware,
-    ),
-}
-
-__all__ = ["ALGORITHMS", "RULES"]
+NETWORK = Network(
+    algorithms={
+        "sp-cw": Algorithm(
+            "DPillarSP, clockwise (Liao 2012, Algorithm 1)",
+            lambda dpillar, s, d: sp_path(dpillar, s, d, CLOCKWISE),
+            opposite="sp-ccw",
+            router=single.Clockwise,
+        ),
+        "sp-ccw": Algorithm(
+            "DPillarSP, counter-clockwise",
+            lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
+            opposite="sp-ccw",
+            router=single.CounterClockwise,
+        ),
+        "mp": Algorithm(
+            "DPillarMP, clockwise (Liao 2012, Algorithms 2 and 3), paths probed (section 4.5.1)",
+            path_set=_paths(multipath.FaultTolerant),
+            opposite="mp-ccw",
+            router=multipath.FaultTolerant,
+        ),
+        "mp-ccw": Algorithm(
+            "DPillarMP, counter-clockwise",
+            path_set=_paths(multipath.CounterClockwise),
+            opposite="mp-ccw",
+            router=multipath.CounterClockwise,
+        ),
+        "mp-both": Algorithm(
+            "DPillarMP with the paths of both directions",
+            path_set=_paths(multipath.BothWays),
+            router=multipath.BothWays,
+        ),
+        "mp-random": Algorithm(
+            "DPillarMP, a random path for each try of a connection (section 4.5.1, light-weight)",
+            path_set=_paths(RandomPath),
+            router=RandomPath,
+        ),
+        "mp-aware": Algorithm(
+            "DPillarMP, each flow on the path with the most available bandwidth (section 4.5.2)",
+            path_set=_paths(TrafficAware),
+            router=TrafficAware,
+        ),
+    },
+    rules=RULES,
+)

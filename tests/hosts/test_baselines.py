@@ -13,7 +13,7 @@ from hosts.base.failures import Failures
 from hosts.base.path import Step, way
 from hosts.fattree import hashed_path, two_level_path
 from hosts.memory.network import MemoryNetwork
-from hosts.tree import ALGORITHMS as TREE
+from hosts.tree import NETWORK as TREE
 from topos.fattree import FatTree
 
 FATTREES = ["fattree,4", "fattree,4,levels=2", "fattree,6", "fattree,4,levels=5"]
@@ -118,7 +118,7 @@ def test_a_named_way_must_be_cabled_and_working() -> None:
 @pytest.mark.parametrize("spec", ["tree,4,4", "fattree,4"])
 def test_hosts_send_plain_ip_and_notice_their_own_cable(spec: str) -> None:
     topology = topos.parse(spec)
-    router = TREE["bridge"].router
+    router = TREE.algorithms["bridge"].router
     assert router
     network = MemoryNetwork(topology, router)
     trips = [network.send_udp(a, b) for a, b in permutations(range(topology.servers), 2)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from fractions import Fraction
 from itertools import combinations
@@ -13,6 +12,7 @@ import topos
 from experiments.traffic.distribution import hops_of, plan_for
 from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
 from experiments.traffic.workload import Workload
+from hosts.base.declared import declared
 from hosts.bcube.rules import digit
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
@@ -91,7 +91,7 @@ def test_to_any_others_over_what_is_needed_of_the_spanning_trees(spec: str) -> N
 def test_a_network_without_trees_has_a_pipeline() -> None:
     for spec in OTHERS:
         topology = topos.parse(spec)
-        offers = hasattr(importlib.import_module(f"hosts.{topology.kind}"), "DISTRIBUTION")
+        offers = declared(topology.kind).distribution is not None
         assert (plan_of(topology, 1, [0, 2, 3]).kind == "trees") == offers
     assert plan_of(topos.parse("tree,2,2"), 1, [3, 0]).trees == (((1, 3), (3, 0)),)
 
@@ -133,7 +133,7 @@ def test_near_servers_are_of_different_ports_first(spec: str) -> None:
             level
             for near in few
             for level in range(topology.k + 1)
-            if digit(topology.n, near, level) != digit(topology.n, 1, level)
+            if digit(topology, near, level) != digit(topology, 1, level)
         }
         assert len(levels) == 2
     with pytest.raises(PillarboxError, match="beside the source"):

@@ -1,4 +1,4 @@
-"""Compiled routing: the rules that hosts/NETWORK has in RULES, over arrays of flows.
+"""Compiled routing: the rules that hosts/NETWORK declares, over arrays of flows.
 
 Flows are arrays of sources and destinations, which differ, and where a routing has several paths
 for a pair, of the number of the path that each takes. What is no rule yet stands in a file for its
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy
 
-import hosts
 from experiments.analysis.fluid.links import Routes, link_of, ports_of
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
+from hosts.base.declared import declared
 from hosts.base.rules import Fabric, Rule
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -53,9 +53,8 @@ def compiled(topology: Topology) -> dict[str, Compiled]:
 def _of_kind(kind: str) -> dict[str, Compiled]:
     if kind in {module.name for module in pkgutil.iter_modules(__path__)}:
         return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
-    if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
-        return {}
-    rules = getattr(importlib.import_module(f"hosts.{kind}"), "RULES", {})
+    network = declared(kind)
+    rules = network.rules if network else {}
     return {name: _compiled(rule) for name, rule in rules.items()}
 
 
