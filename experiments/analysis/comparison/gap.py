@@ -23,7 +23,6 @@ from experiments.analysis.fluid.links import (
     cabled_links,
     link_count,
     name_of,
-    routes_of,
     working_links,
 )
 from experiments.analysis.fluid.program import MOST_SECONDS
@@ -128,8 +127,6 @@ def gap(
 def _routes(
     topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
 ) -> Routes:
-    if name not in around.routings(topology):
-        return routes_of(topology, static_paths(topology, name, pairs, failures))
     sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
     works, random = working_links(topology, failures), numpy.random.default_rng(seed)
     return around.routes(topology, name, sources, destinations, works, random)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hosts.base.actions import Send
+from hosts.base.actions import Pushed, Send
 from hosts.base.algorithms import route
 from hosts.base.timers import FAST
 from hosts.ficonn import tar
@@ -156,7 +156,7 @@ def test_a_path_failure_leaves_the_way_that_is_being_set_up() -> None:
     answer = PathProbe(probe.flow.reversed(), probe.round, True, SMALL.uid(BUSY), (BYZERO,)).pack()
     header = DcnHeader(SMALL.uid(B), SMALL.uid(A), Protocol.PATH_PROBE)
     released = ours.receive(SWITCH, BUSY, Frame(ETH_DCN, header.pack(answer)), 0.02)
-    assert released == [Send(SWITCH, BUSY, Frame(ETH_IP, packet))]
+    assert released == [Send(SWITCH, BUSY, Frame(ETH_IP, packet), Pushed(probe.flow))]
 
 
 def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:

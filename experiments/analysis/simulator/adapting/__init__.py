@@ -6,8 +6,6 @@ Each file has ADAPTING, by the names that hosts/NETWORK.py gives the routings: f
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -16,6 +14,7 @@ from numpy.random import Generator
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.own import own
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -42,9 +41,7 @@ Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", Times],
 
 def routings(topology: Topology) -> dict[str, Begin]:
     """Return the network's routings that adapt to traffic, by name."""
-    if topology.kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
-        return {}
-    return dict(importlib.import_module(f"{__name__}.{topology.kind}").ADAPTING)
+    return own("adapting", topology.kind, "ADAPTING")
 
 
 def adapting(

@@ -3,13 +3,11 @@
 Each file has AROUND, by the names that hosts/NETWORK.py gives the routings (or `paths` does):
 functions that are given a network, what works and a random source, and return what finds the links
 of flows. Routing without an entry goes as in `paths`: a flow takes a random one of its paths that
-work.
+work. What is compiled nowhere goes flow by flow, by its own answer to failures.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -19,8 +17,11 @@ from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.flows import working_routes
 from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.paths import BLOCK, compiled, joined
-from topos.base.errors import PillarboxError
+from experiments.analysis.simulator.uncompiled import routes_by, way_of
+from hosts.base.algorithms import algorithms
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 Find: TypeAlias = Callable[[Ints, Ints], Routes]  # the links of flows, by their ends
@@ -29,7 +30,7 @@ Around: TypeAlias = Callable[[Any, Bools, Generator], Find]
 
 def routings(topology: Topology) -> list[str]:
     """Return the names of the network's routings here, those that go around failures first."""
-    return list(dict.fromkeys([*_own(topology), *compiled(topology)]))
+    return list(dict.fromkeys([*_own(topology), *compiled(topology), *algorithms(topology)]))
 
 
 def routes(
@@ -92,18 +93,18 @@ def blocks(
 
 
 def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
-    own = _own(topology)
-    if name in own:
-        return own[name](topology, works, random)
-    if name not in compiled(topology):
-        known = ", ".join(routings(topology)) or "none"
-        raise PillarboxError(f"{topology.spec} has no compiled routing {name!r}: there are {known}")
-    return lambda sources, destinations: working_routes(
-        topology, name, sources, destinations, works, random
-    )
+    around = _own(topology)
+    if name in around:
+        return around[name](topology, works, random)
+    if name in compiled(topology):
+        return lambda sources, destinations: working_routes(
+            topology, name, sources, destinations, works, random
+        )
+    known = routings(topology)
+    require(name in known, f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}")
+    way = way_of(topology, name, works)
+    return lambda sources, destinations: routes_by(topology, way, sources, destinations)
 
 
 def _own(topology: Topology) -> dict[str, Around]:
-    if topology.kind not in {module.name for module in pkgutil.iter_modules(__path__)}:
-        return {}
-    return dict(importlib.import_module(f"{__name__}.{topology.kind}").AROUND)
+    return own("around", topology.kind, "AROUND")

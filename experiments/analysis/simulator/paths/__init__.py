@@ -2,13 +2,12 @@
 
 Flows are arrays of sources and destinations, which differ, and where a routing has several paths
 for a pair, of the number of the path that each takes. What is no rule yet stands in a file for its
-network, ``fattree.py`` for hosts/fattree.py.
+network, ``fattree.py`` for hosts/fattree.py. What is compiled nowhere goes flow by flow
+(`uncompiled`).
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -18,13 +17,17 @@ import numpy
 from experiments.analysis.fluid.links import Routes, link_of, ports_of
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
+from experiments.analysis.simulator.own import own
+from experiments.analysis.simulator.uncompiled import fill_by, routes_by, way_of
+from hosts.base.algorithms import algorithms
 from hosts.base.declared import declared
 from hosts.base.rules import Fabric, Rule
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 # Flows handled at once: what is needed for them stays in the processor's cache.
 BLOCK = 1 << 14
+MOST_HOPS = 255  # of a path that is not compiled
 
 
 class Walk(NamedTuple):
@@ -36,7 +39,9 @@ class Walk(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A routing: either it walks over servers, or it says which links a flow takes."""
+    """A routing: it walks over servers, or says which links a flow takes; one that is not compiled
+    does either.
+    """
 
     walk: Callable[[Any], Walk] | None = None
     routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # one hop through switches
@@ -51,11 +56,10 @@ def compiled(topology: Topology) -> dict[str, Compiled]:
 
 @cache  # asked again for every block of flows
 def _of_kind(kind: str) -> dict[str, Compiled]:
-    if kind in {module.name for module in pkgutil.iter_modules(__path__)}:
-        return dict(importlib.import_module(f"{__name__}.{kind}").ALGORITHMS)
     network = declared(kind)
     rules = network.rules if network else {}
-    return {name: _compiled(rule) for name, rule in rules.items()}
+    ruled = {name: _compiled(rule) for name, rule in rules.items()}
+    return ruled | own("paths", kind, "ALGORITHMS")
 
 
 def _compiled(rule: Rule | Fabric) -> Compiled:
@@ -123,10 +127,24 @@ def _write_links(
 def choose(topology: Topology, name: str) -> Compiled:
     """Return the algorithm of that name, the first one for an empty name."""
     known = compiled(topology)
-    if not known or (name and name not in known):
-        there_are = f"there are {', '.join(known)}" if known else "there is none for this network"
-        raise PillarboxError(f"{topology.spec} has no compiled routing {name!r}: {there_are}")
-    return known[name or next(iter(known))]
+    others = [other for other in algorithms(topology) if other not in known]
+    name = name or next(iter([*known, *others]))
+    if name in known:
+        return known[name]
+    require(
+        name in others,
+        f"{topology.spec} has no routing {name!r}: there are {', '.join([*known, *others])}",
+    )
+    return _uncompiled(topology, name)
+
+
+def _uncompiled(topology: Topology, name: str) -> Compiled:
+    way = way_of(topology, name)
+    most = min(topology.servers, MOST_HOPS)
+    return Compiled(
+        walk=lambda _: Walk(lambda _: fill_by(way), most, ()),
+        routes=lambda _, sources, destinations, __: routes_by(topology, way, sources, destinations),
+    )
 
 
 def routes(

@@ -110,5 +110,5 @@ def test_other_routing_takes_a_path_that_works() -> None:
     assert works[found.links].all()
     assert (numpy.diff(found.starts) == 0).any()
     assert around.routings(network)[0] == "sp-cw"
-    with pytest.raises(PillarboxError, match="no compiled routing 'bsr': there are sp-cw"):
+    with pytest.raises(PillarboxError, match="no routing 'bsr': there are sp-cw"):
         around.routes(network, "bsr", *ends, works, random)

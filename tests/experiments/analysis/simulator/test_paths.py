@@ -110,7 +110,7 @@ def test_dcell_routing_as_in_the_paper(spec: str, mean: float, deviation: float)
 def test_what_is_not_there_is_refused() -> None:
     network = topos.parse("bcube,4,1")
     two = numpy.array([1, 2])
-    with pytest.raises(PillarboxError, match="no compiled routing 'dfr'"):
+    with pytest.raises(PillarboxError, match="no routing 'dfr'"):
         routes(network, "dfr", two, two + 1)
     with pytest.raises(PillarboxError, match="two different ends"):
         routes(network, "bcube", two, two)

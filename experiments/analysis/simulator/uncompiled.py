@@ -1,0 +1,91 @@
+"""Routing that was not compiled, in the simulator all the same: flow by flow, by hosts/NETWORK.
+
+That takes some ten microseconds or more for each flow. An algorithm that is nothing but a router
+takes its flows through servers in memory (`hosts.memory`), heart-beats and all, which takes
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy
+
+from experiments.analysis.fluid.links import Routes, link_at, link_count, routes_of
+from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.hops import Fill, Ints
+from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from hosts.memory.tryout import network_of, tried
+from topos.base.topology import Topology
+
+Way = Callable[[int, int], "Path | None"]
+
+
+def way_of(topology: Topology, name: str, works: Bools | None = None) -> Way:
+    """Return what finds the path of a flow, None where it has none."""
+    failures = NONE if works is None else failures_of(topology, works)
+    algorithm = algorithms(topology)[name]
+    if name != SHORTEST and not (algorithm.path or algorithm.path_set or algorithm.around):
+        assert algorithm.router
+        network = network_of(topology, algorithm.router, failures)
+
+        def found(source: int, destination: int) -> Routed:
+            return tried(network, source, destination)
+    else:
+
+        def found(source: int, destination: int) -> Routed:
+            return route(topology, name, source, destination, failures)
+
+    @cache
+    def way(source: int, destination: int) -> Path | None:
+        return next(iter(found(source, destination).paths), None)
+
+    return way
+
+
+def routes_by(topology: Topology, way: Way, sources: Ints, destinations: Ints) -> Routes:
+    """Return the links of flows, each of which takes its way."""
+    ends = zip(sources.tolist(), destinations.tolist(), strict=True)
+    return routes_of(topology, [way(*pair) for pair in ends])
+
+
+def fill_by(way: Way) -> Fill:
+    """Return what writes the hops of flows."""
+
+    def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
+        for flow, pair in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
+            path = way(*pair)
+            steps = path.steps if path else ()
+            counts[flow] = len(steps)
+            ports[flow, : len(steps)] = [step.port for step in steps]
+            peers[flow, : len(steps)] = [step.peer for step in steps]
+
+    return fill
+
+
+def failures_of(topology: Topology, works: Bools) -> Failures:
+    """Return what has failed: a node without any cable that works, else the cables.
+
+    >>> import topos
+    >>> from experiments.analysis.fluid.links import working_links
+    >>> from hosts.base.failures import parse_failures
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> failed = parse_failures(bcube, ["server:0.3", "link:0.0-s0"])
+    >>> failures_of(bcube, working_links(bcube, failed)) == failed
+    True
+    """
+    cables = topology.cable_arrays()
+    ends = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    well = works[link_at(topology, ends[0], cables.a_port)]
+    assert len(works) == link_count(topology)
+    cabled, alive = (
+        numpy.bincount(numpy.concatenate([end[which] for end in ends]), minlength=topology.nodes)
+        for which in (slice(None), well)
+    )
+    dead = (cabled > 0) & (alive == 0)
+    cut = ~well & ~dead[ends[0]] & ~dead[ends[1]]
+    links = zip(ends[0][cut].tolist(), ends[1][cut].tolist(), strict=True)
+    return Failures(frozenset(numpy.flatnonzero(dead).tolist()), frozenset(map(frozenset, links)))
