@@ -28,21 +28,12 @@ from hosts.live.devices import (
 )
 from hosts.live.kernel_table import KernelTable, Port
 from hosts.live.table import Action, Deliver, Push, Relay, Unwrap
-from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_IP
+from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
-from hosts.wire.relayed import (
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByHop,
-    ByTunnel,
-    Change,
-    Proxy,
-    RelayKey,
-)
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, Change, RelayKey
 from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
@@ -308,6 +299,26 @@ def _tunnel(outer_source: int, outer_destination: int, source: int, destination:
     return ByTunnel(outer_source, outer_destination, ipv4(source), ipv4(destination))
 
 
+def by_dcn(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
+    """Return the key of packets under a DCN header."""
+    return DcnHeader(0, destination, Protocol.IPV4, proxy=proxy).relay_key(port)
+
+
+def by_hop(hop: Hop) -> ByHeader:
+    """Return the key of packets under a BCube header with that next hop."""
+    return BCUBE.forms[0].by_hop(hop.nha)
+
+
+def by_end(destination: int) -> ByHeader:
+    """Return the key of packets whose path in a BCube header ends here."""
+    return BCUBE.forms[0].by(None, destination)
+
+
+def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> Change:
+    """Return the change of a DCN header that goes on over another proxy, or over none."""
+    return Change(by_dcn(destination, proxy), ("retry",) if rerouted else ())
+
+
 def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
     """Return all ways there are, by name; those flows matter to one of them."""
     each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
@@ -328,30 +339,30 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
             by_flow=True,
         ),
         "DCN": Way(
-            (_dcn(A, B), ByDcn(B, None, 0)),
-            (_dcn(B, A), ByDcn(A, None, 0)),
-            {ByDcn(B, None, 0): _TO_B, ByDcn(A, None, 1): _TO_A},
+            (_dcn(A, B), by_dcn(B, None, 0)),
+            (_dcn(B, A), by_dcn(A, None, 0)),
+            {by_dcn(B, None, 0): _TO_B, by_dcn(A, None, 1): _TO_A},
         ),
         "DCN, proxy set and cleared": Way(
-            (_dcn(A, B), ByDcn(B, proxy, 0)),
-            (_dcn(B, A, proxy), ByDcn(A, None, 0)),
+            (_dcn(A, B), by_dcn(B, proxy, 0)),
+            (_dcn(B, A, proxy), by_dcn(A, None, 0)),
             {
-                ByDcn(B, None, 0): _TO_B._replace(change=Change(proxy=proxy, rerouted=True)),
-                ByDcn(A, proxy, 1): _TO_A._replace(change=Change(proxy=Proxy.CLEAR)),
+                by_dcn(B, None, 0): _TO_B._replace(change=heading(B, proxy, rerouted=True)),
+                by_dcn(A, proxy, 1): _TO_A._replace(change=heading(A, None)),
             },
         ),
         "DCN, proxy cleared and replaced": Way(
-            (_dcn(A, B, proxy), ByDcn(B, None, 0)),
-            (_dcn(B, A, 0), ByDcn(A, proxy, 0)),
+            (_dcn(A, B, proxy), by_dcn(B, None, 0)),
+            (_dcn(B, A, 0), by_dcn(A, proxy, 0)),
             {
-                ByDcn(B, proxy, 0): _TO_B._replace(change=Change(proxy=Proxy.CLEAR)),
-                ByDcn(A, 0, 1): _TO_A._replace(change=Change(proxy=proxy, rerouted=True)),
+                by_dcn(B, proxy, 0): _TO_B._replace(change=heading(B, None)),
+                by_dcn(A, 0, 1): _TO_A._replace(change=heading(A, proxy, rerouted=True)),
             },
         ),
         "BCube": Way(
-            (_bcube(A, B, level_1, level_0), ByEnd(B)),
-            (_bcube(B, A, level_0, level_1), ByEnd(A)),
-            {ByHop(level_0.nha): _TO_B, ByHop(level_1.nha): _TO_A},
+            (_bcube(A, B, level_1, level_0), by_end(B)),
+            (_bcube(B, A, level_0, level_1), by_end(A)),
+            {by_hop(level_0): _TO_B, by_hop(level_1): _TO_A},
         ),
         "IP in IP": Way(
             (_outer(11, 12), _tunnel(11, 12, A, B)),

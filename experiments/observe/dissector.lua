@@ -8,6 +8,7 @@
 -- Frames that a server would refuse carry the expert item pillarbox.bad with the server's reason.
 
 local LAYOUTS = --[[LAYOUTS]] nil
+local HEADERS = --[[HEADERS]] nil -- by version: its forms by their words, and where a path is in it
 local MESSAGES = --[[MESSAGES]] nil -- by protocol number: layout of the head, and of each entry
 local MEANINGS = --[[MEANINGS]] nil
 local NUMBERS = --[[NUMBERS]] nil
@@ -194,46 +195,45 @@ local function payload(values, data, start, pinfo, root, tree)
     end
 end
 
-local function check_path(values, tree)
-    local hops, taken = values.path_length, values.next_hop
-    local wrong = taken > hops
-    for i = hops, NUMBERS.most_hops - 1 do
-        if values["nha_" .. i] ~= 0 then wrong = true end
+local function check_path(path, values, tree)
+    local length, taken = values[path.length], values[path.taken]
+    local wrong = taken > length
+    for i, name in ipairs(path.hops) do
+        if i > length and values[name] ~= 0 then wrong = true end
     end
     if wrong then complain(tree, "bad path", "zeros follow the hops, of which some are taken") end
 end
 
-local function header(name, proto, data, pinfo, root)
-    local layout = LAYOUTS[name]
-    pinfo.cols.protocol = proto.name
-    local tree = root:add(proto, data(0, math.min(layout.size, data:len())))
+local function dissect_header(header, words, data, pinfo, root)
+    local layout = LAYOUTS[header.forms[words] or header.usual]
+    pinfo.cols.protocol = header.proto.name
+    local tree = root:add(header.proto, data(0, math.min(layout.size, data:len())))
     local values = dissect_layout(layout, data, 0, tree)
     if values == nil then return end
-    if values.nha_0 then check_path(values, tree) end
-    pinfo.cols.info = values.source .. " -> " .. values.destination
+    if header.path then check_path(header.path, values, tree) end
+    if values.source and values.destination then
+        pinfo.cols.info = values.source .. " -> " .. values.destination
+    end
     payload(values, data, layout.size, pinfo, root, tree)
 end
 
-local dcn = Proto("dcn", "DCN")
-local bcube = Proto("bcube", "BCube")
+for _, header in pairs(HEADERS) do
+    header.proto = Proto(header.name, header.name:upper() .. " header")
+end
+local usual = HEADERS[NUMBERS.usual_version]
 
-function dcn.dissector(data, pinfo, root)
+function usual.proto.dissector(data, pinfo, root)
     if data:len() == 0 then
-        complain(root:add(dcn), "truncated", "nothing follows Ethernet's header")
+        complain(root:add(usual.proto), "truncated", "nothing follows Ethernet's header")
         return 0
     end
     local first = data(0, 1):uint()
-    if math.floor(first / 16) == NUMBERS.bcube_version then
-        header("bcube", bcube, data, pinfo, root)
-    elseif first % 16 == NUMBERS.proxied_words then
-        header("proxied", dcn, data, pinfo, root)
-    else
-        header("dcn", dcn, data, pinfo, root)
-    end
+    local header = HEADERS[math.floor(first / 16)] or usual
+    dissect_header(header, first % 16, data, pinfo, root)
     return data:len()
 end
 
-DissectorTable.get("ethertype"):add(NUMBERS.ethertype, dcn)
+DissectorTable.get("ethertype"):add(NUMBERS.ethertype, usual.proto)
 
 -- -- DPillar's tunnels: IP in IP, whose outer addresses are the proxies ----------------------------
 

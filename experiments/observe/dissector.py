@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hosts.wire import bcube, dcn, ficonn, ipv4
+from hosts.base.network import headers
+from hosts.wire import dcn, ficonn, ipv4
 from hosts.wire.dcn import MOST_UID, Protocol
 from hosts.wire.frame import ETH_DCN
+from hosts.wire.header import WORD_BYTES, Header
 from hosts.wire.layout import Field, Layout
 from hosts.wire.messages import BODIES
 from topos.base.topology import Topology
@@ -29,9 +31,8 @@ def lua(topology: Topology | None = None) -> str:
     True
     """
     meanings: dict[str, dict[int, str]] = {}
-    layouts = {"dcn": _layout(dcn.PLAIN, "dcn", meanings)}
-    layouts["proxied"] = _layout(dcn.PROXIED, "dcn", meanings)
-    layouts["bcube"] = _layout(bcube.LAYOUT, "bcube", meanings)
+    layouts: dict[str, dict[str, Any]] = {}
+    known = {header.version: _header(header, layouts, meanings) for header in headers()}
     messages: dict[int, dict[str, Any]] = {}
     for number, body in BODIES.items():
         name = Protocol(number).name.lower()
@@ -47,17 +48,35 @@ def lua(topology: Topology | None = None) -> str:
         "ethertype": ETH_DCN,
         "ipv4": int(Protocol.IPV4),
         "ip_in_ip": ipv4.IP_IN_IP,
-        "bcube_version": bcube.VERSION,
-        "proxied_words": dcn.PROXIED.size // 4,
-        "most_hops": bcube.MOST_HOPS,
+        "usual_version": dcn.VERSION,
         "most_uid": MOST_UID,
         "byone": ficonn.BYONE,
     }
     text = RUNTIME.read_text(encoding="utf-8")
-    tables = {"LAYOUTS": layouts, "MESSAGES": messages, "MEANINGS": meanings, "NUMBERS": numbers}
+    tables = {
+        "LAYOUTS": layouts,
+        "HEADERS": known,
+        "MESSAGES": messages,
+        "MEANINGS": meanings,
+        "NUMBERS": numbers,
+    }
     for name, table in tables.items():
         text = text.replace(f"--[[{name}]] nil", _written(table))
     return text
+
+
+def _header(
+    header: Header, layouts: dict[str, dict[str, Any]], meanings: dict[str, dict[int, str]]
+) -> dict[str, Any]:
+    """Return how the header's forms are told apart, and where its path is, if it has one."""
+    for form in header.forms:
+        layouts[form.name] = _layout(form.layout, header.name, meanings)
+    forms = {form.size // WORD_BYTES: form.name for form in header.forms}
+    told = {"name": header.name, "forms": forms, "usual": header.forms[0].name}
+    if header.route:
+        hops = [field.name for field in header.forms[0].hops]
+        told["path"] = {"hops": hops, "length": header.route.length, "taken": header.route.taken}
+    return told
 
 
 def _layout(layout: Layout, prefix: str, meanings: dict[str, dict[int, str]]) -> dict[str, Any]:

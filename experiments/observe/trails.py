@@ -19,9 +19,8 @@ from typing import NamedTuple
 from experiments.observe.pcapng import Captured
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures
-from hosts.wire import bcube
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.base.network import header_of
+from hosts.wire.dcn import DCN, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
 from hosts.wire.layout import WireError
@@ -178,8 +177,7 @@ def _packet(frame: bytes) -> Packet | str:
     """Return the applications' packet in a frame, or what kind of frame it is instead."""
     kind, data = int.from_bytes(frame[12:14], "big"), frame[ETHERNET_BYTES:]
     if kind == ETH_DCN:
-        parse = BCubeHeader.parse if data[:1] >= bytes([bcube.VERSION << 4]) else DcnHeader.parse
-        header, data = parse(data)
+        header, data = (header_of(data) or DCN).parse(data)
         if header.protocol != Protocol.IPV4:
             return _message(header.protocol)
     elif kind != ETH_IP:

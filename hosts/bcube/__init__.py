@@ -11,6 +11,7 @@ from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
 from hosts.bcube.rules import RULES
 from hosts.bcube.selection import around, parallel_paths
+from hosts.wire.bcube import BCUBE
 
 NETWORK = Network(
     algorithms={
@@ -25,5 +26,6 @@ NETWORK = Network(
     rules=RULES,
     # A dead neighbour was noticed within three seconds (Guo 2009, section 7.5).
     paper_timers=replace(PAPER, neighbour_timeout_s=3.0),
+    headers=(BCUBE,),
     distribution=trees,  # Guo 2009, sections 3.4 and 3.5
 )

@@ -133,6 +133,20 @@ static __always_inline int wrap(const struct ipv4 *inner, __u32 number, struct i
 	return length > 0xffff;
 }
 
+/* Make a header that of one packet: its length, its number and its checksum. */
+static __always_inline void number_header(union header *header, __be16 length, __u32 number)
+{
+	__u8 first = *(__u8 *)header->words;
+
+	((__be16 *)header->words)[1] = length; /* the same place in all of them */
+#define NUMBER(form)                                                                               \
+	if (first == form_first(form)) {                                                           \
+		set_number(header, number, form);                                                  \
+		set_checksum(header, form);                                                        \
+	}
+	FORMS(NUMBER)
+}
+
 SEC("tc") int app_out(struct __sk_buff *skb)
 {
 	const struct config *now = config();
@@ -153,7 +167,7 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	if (!action)
 		return GO_ON;
 	size = action->header_size;
-	if (size > BCUBE_SIZE)
+	if (size > HEADER_WORDS * 4)
 		return go_on(SLOW_UNDECIDED);
 	/* A TUN that promises no checksums gets these without, and then they are cut on the next
 	 * interface, which cannot be done behind a header. Python gets them cut.
@@ -166,13 +180,8 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	front.ethertype = size && !wrapped ? bpf_htons(ETH_DCN) : bpf_htons(ETH_IP);
 	if ((wrapped && wrap(&ip, number, &front.ipv4)) || grow(skb, ETHERNET_SIZE + size))
 		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
-	if (size && !wrapped) {
-		/* BCube's header begins with the same fields. */
-		front.dcn.payload_length = ip.total_length;
-		front.dcn.identification = bpf_htonl(number);
-		front.dcn.checksum = 0;
-		front.dcn.checksum = ~sum(front.words, BCUBE_SIZE);
-	}
+	if (size && !wrapped)
+		number_header(&front.header, ip.total_length, number);
 	count(DONE_PUSHED);
 	return put(skb, &front, size, action);
 }
@@ -197,111 +206,52 @@ static __always_inline int is_control_inside(struct __sk_buff *skb, __u8 protoco
 	       is_control(inside.tos, inside.protocol);
 }
 
-/* Send the packet on with its proxy set, replaced, cleared or left (Guo 2008, section 4.3). */
-static __always_inline int relay_dcn(struct __sk_buff *skb, struct front *front, int size,
-				     struct action *action)
+/* Send the packet on, its header changed as its declaration and the decision say. */
+static __always_inline int relay_header(struct __sk_buff *skb, struct front *front,
+					struct action *action, const int form)
 {
-	struct dcn *header = &front->dcn;
-	__u8 change = action->proxy_change;
-	int wanted = change == KEEP ? size : change == SET ? PROXIED_SIZE : PLAIN_SIZE;
+	const int size = form_size(form), other = other_size(form);
+	int wanted = action->header_size == other ? other : size;
 
-	if (header->ttl <= 1 || (action->rerouted && header->retry_flags >> 4 <= 1))
+	if (is_used_up(&front->header, action->at_times, form))
 		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
 	if (wanted > size && grow(skb, wanted - size))
 		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
 	use(skb, action);
 	if (wanted < size && retype(skb, bpf_htons(ETH_DCN), 1))
 		return drop(DROP_HEADER_NOT_REMOVABLE);
-	if (change != KEEP) {
-		int set = change == SET;
-
-		header->version_dhl = set ? DCN_PROXIED : DCN_PLAIN;
-		header->retry_flags = (header->retry_flags & 0xf0) | (set ? DCN_PROXY_FLAG : 0);
-		header->proxy = set ? action->proxy : 0;
-	}
-	header->ttl--;
-	header->retry_flags -= action->rerouted ? 0x10 : 0;
-	header->checksum = 0;
-	header->checksum = ~sum(front->words, PROXIED_SIZE);
+	if (action->header_size)
+		rewrite(&front->header, action->header, form);
+	count_hop(&front->header, action->at_times, form);
+	set_checksum(&front->header, form);
 	count(DONE_RELAYED);
-	return put(skb, front, wanted == PROXIED_SIZE ? PROXIED_SIZE : PLAIN_SIZE, action);
+	return put(skb, front, wanted == other ? other : size, action);
 }
 
-static __always_inline int from_dcn(struct __sk_buff *skb, struct front *front, int size)
+static __always_inline int from_header(struct __sk_buff *skb, struct front *front, const int form)
 {
-	struct relay relay = {.kind = BY_DCN, .ifindex = skb->ifindex};
-	struct dcn *header = &front->dcn;
-	int proxied = size == PROXIED_SIZE;
+	const __u8 *begin = (const __u8 *)front->words; /* the first four bytes are those of all */
+	const int size = form_size(form);
+	struct relay relay = {};
 	struct action *action;
 
-	if ((header->retry_flags & 0x0f) != (proxied ? DCN_PROXY_FLAG : 0) ||
-	    (header->source | header->proxy) & NOT_A_UID ||
-	    !carries_data(skb, header->payload_length, size) ||
-	    !is_right(front->words, PROXIED_SIZE, header->checksum))
+#pragma unroll
+	for (int i = size / 4; i < IPV4_SIZE / 4; i++)
+		front->words[i] = 0; /* of a short header: what was loaded behind it */
+	if (!is_form(&front->header, form) ||
+	    !carries_data(skb, *(const __be16 *)(begin + 2), size) ||
+	    !is_right(front->words, size, *checksum_of(&front->header, form)))
 		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_control_inside(skb, header->protocol, size))
+	if (is_control_inside(skb, begin[1], size))
 		return go_on(SLOW_CONTROL);
-	relay.dcn.destination = header->destination;
-	relay.dcn.proxy = header->proxy;
-	relay.dcn.proxied = bpf_htonl(proxied);
+	relay.kind = key_of(&front->header, relay.header, form);
+	relay.ifindex = has_route(form) ? 0 : skb->ifindex;
 	action = decided(RELAYED, &relays, &relay);
 	if (!action)
 		return GO_ON;
 	if (action->kind == DELIVER)
 		return deliver(skb, size, action);
-	return relay_dcn(skb, front, size, action);
-}
-
-/* Tell whether the path is as it must be: hops that are left, and zeros behind the last. */
-static __always_inline int is_path(const struct bcube *header)
-{
-	__u8 length = header->path_length, behind = 0;
-
-#pragma unroll
-	for (int i = 0; i < MOST_HOPS; i++)
-		behind |= i >= length ? header->nhas[i] : 0;
-	return length <= MOST_HOPS && header->next_hop <= length && !behind && !header->reserved &&
-	       !header->reserved_too;
-}
-
-static __always_inline __u8 next_nha(const struct bcube *header)
-{
-	__u8 nha = 0;
-
-#pragma unroll
-	for (int i = 0; i < MOST_HOPS; i++)
-		nha = i == header->next_hop ? header->nhas[i] : nha;
-	return nha;
-}
-
-static __always_inline int from_bcube(struct __sk_buff *skb, struct front *front)
-{
-	struct bcube *header = &front->bcube;
-	int at_end = header->next_hop == header->path_length;
-	struct relay relay = {.kind = at_end ? BY_END : BY_HOP};
-	struct action *action;
-
-	if (header->retry_flags || header->source & NOT_A_UID || !is_path(header) ||
-	    !carries_data(skb, header->payload_length, BCUBE_SIZE) ||
-	    !is_right(front->words, BCUBE_SIZE, header->checksum))
-		return go_on(SLOW_NOT_PLAIN_DATA);
-	if (is_control_inside(skb, header->protocol, BCUBE_SIZE))
-		return go_on(SLOW_CONTROL);
-	if (at_end)
-		relay.destination = header->destination;
-	else
-		relay.nha = bpf_htonl(next_nha(header));
-	action = decided(RELAYED, &relays, &relay);
-	if (!action)
-		return GO_ON;
-	if (action->kind == DELIVER)
-		return deliver(skb, BCUBE_SIZE, action);
-	use(skb, action);
-	header->next_hop++;
-	header->checksum = 0;
-	header->checksum = ~sum(front->words, BCUBE_SIZE);
-	count(DONE_RELAYED);
-	return put(skb, front, BCUBE_SIZE, action);
+	return relay_header(skb, front, action, form);
 }
 
 static __always_inline int relay_ip(struct __sk_buff *skb, struct front *front,
@@ -398,19 +348,19 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	struct front front = {.ethertype = skb->protocol};
 	__u8 first;
 
-	if (load(skb, ETHERNET_SIZE, front.words, PLAIN_SIZE))
+	if (load(skb, ETHERNET_SIZE, front.words, IPV4_SIZE)) /* no header with IP inside is shorter */
 		return go_on(SLOW_NOT_PLAIN_DATA);
 	if (!is_dcn)
 		return from_ip(skb, &front);
-	first = front.dcn.version_dhl;
-	if (first == BCUBE_FIRST && !load(skb, ETHERNET_SIZE, front.words, BCUBE_SIZE))
-		return from_bcube(skb, &front);
-	if (first == DCN_PROXIED && !load(skb, ETHERNET_SIZE, front.words, PROXIED_SIZE))
-		return from_dcn(skb, &front, PROXIED_SIZE);
-	if (first == DCN_PLAIN && front.dcn.protocol == HEART_BEAT)
+	first = *(__u8 *)front.words;
+	if (first == form_first(DCN_FORM) && front.dcn.protocol == HEART_BEAT)
 		return from_neighbour(skb, &front.dcn);
-	if (first == DCN_PLAIN)
-		return from_dcn(skb, &front, PLAIN_SIZE);
+#define FROM(form)                                                                                 \
+	if (first == form_first(form) &&                                                           \
+	    (form_size(form) <= IPV4_SIZE ||                                                       \
+	     !load(skb, ETHERNET_SIZE, front.words, form_size(form))))                             \
+		return from_header(skb, &front, form);
+	FORMS(FROM)
 	return go_on(SLOW_NOT_PLAIN_DATA);
 }
 

@@ -1,18 +1,18 @@
 /* What Python and the kernel agree on (kernel_table.py packs it), and headers as they are on the
- * wire: hosts/wire declares them. Numbers of the network's byte order have the type __be.
+ * wire: of IP here, the others in generated.h, which generated.py writes from their declarations.
+ * Numbers of the network's byte order have the type __be.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
 
 #include <linux/types.h>
 
+#include <bpf/bpf_endian.h>
+
+#include "generated.h"
+
 #define ETHERNET_SIZE 14
 #define IPV4_SIZE 20
-#define PLAIN_SIZE 20
-#define PROXIED_SIZE 24
-#define BCUBE_SIZE 36
-#define MOST_HOPS 8
-#define HEADER_WORDS (BCUBE_SIZE / 4) /* the largest header */
 
 /* -- keys ------------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ struct flow {
 	__be32 protocol;
 };
 
-enum relay_kind { BY_DCN = 1, BY_HOP, BY_END, BY_DESTINATION, BY_FLOW, BY_TUNNEL };
+enum relay_kind { BY_DESTINATION = 1, BY_FLOW, BY_TUNNEL }; /* from 4 on: headers, see key_of */
 
 struct relay {
 	union {
@@ -30,11 +30,8 @@ struct relay {
 		struct {
 			__be32 outer_source, outer_destination, source, destination;
 		} tunnel;
-		struct {
-			__be32 destination, proxy, proxied;
-		} dcn;
-		__be32 nha;	    /* BY_HOP */
-		__be32 destination; /* BY_END: a uid; BY_DESTINATION: an address */
+		__be32 header[4];   /* the values of a header's key */
+		__be32 destination; /* BY_DESTINATION: an address */
 	};
 	__u32 ifindex; /* by which it came, 0 where that makes no difference */
 	__u32 kind;
@@ -43,18 +40,16 @@ struct relay {
 /* -- decisions -------------------------------------------------------------------------------- */
 
 enum action_kind { SEND = 1, DELIVER, UNWRAP };
-enum proxy_change { KEEP, SET, CLEAR };
 
 struct action {
 	__u32 generation, ifindex;
 	__u16 macs[6]; /* destination, source */
 	__u8 kind;
-	__u8 header_size; /* of flows: 0 for plain IP */
-	__u8 proxy_change;
-	__u8 rerouted; /* the hop costs one retry */
-	__be32 proxy;
-	__u32 header[HEADER_WORDS]; /* of flows; zeros behind its end */
-	__u64 packets, bytes; /* for which it was used */
+	__u8 header_size; /* as the packet goes on; 0 for plain IP, and for relays that rewrite nothing */
+	__u8 at_times;	  /* what is counted at this hop beside what every hop counts: see count_hop */
+	__u8 unused;
+	__u64 packets, bytes;	    /* for which it was used */
+	__u32 header[HEADER_WORDS]; /* zeros behind its end; of relays only what they set: see rewrite */
 };
 
 enum table { OWN_FLOWS, RELAYED };
@@ -89,31 +84,6 @@ enum counter {
 
 /* -- headers ---------------------------------------------------------------------------------- */
 
-struct dcn {
-	__u8 version_dhl, protocol;
-	__be16 payload_length;
-	__be32 identification;
-	__u8 retry_flags, ttl;
-	__u16 checksum;
-	__be32 source, destination;
-	__be32 proxy; /* with PROXY_FLAG only */
-};
-
-struct bcube {
-	struct {
-		__u8 version_dhl, protocol;
-		__be16 payload_length;
-		__be32 identification;
-		__u8 retry_flags, ttl;
-		__u16 checksum;
-		__be32 source, destination;
-	};
-	__u8 path_length, next_hop;
-	__be16 reserved;
-	__u8 nhas[MOST_HOPS];
-	__be32 reserved_too;
-};
-
 struct ipv4 {
 	__u8 version_ihl, tos;
 	__be16 total_length, identification, fragment;
@@ -129,15 +99,14 @@ struct front {
 	__be16 ethertype;
 	union {
 		__u32 words[HEADER_WORDS];
+		union header header; /* any of them */
 		struct dcn dcn;
-		struct bcube bcube;
 		struct ipv4 ipv4;
 	};
 };
 
 _Static_assert(sizeof(struct relay) == 24, "kernel_table.py packs the key");
-_Static_assert(sizeof(struct action) == 80, "kernel_table.py packs the action");
-_Static_assert(sizeof(struct bcube) == BCUBE_SIZE, "the header has no holes");
-_Static_assert(sizeof(struct front) == 2 + ETHERNET_SIZE + BCUBE_SIZE, "nor has what is before it");
+_Static_assert(sizeof(struct action) == 40 + (HEADER_WORDS + 1) / 2 * 8, "and the action");
+_Static_assert(sizeof(struct front) == 2 + ETHERNET_SIZE + HEADER_WORDS * 4, "there are no holes");
 
 #endif

@@ -17,25 +17,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from socket import htonl
 from typing import NamedTuple, TypeVar
 
+from hosts.base.network import headers
 from hosts.linux.bpf import Map, Object
 from hosts.live import liveness
 from hosts.live.bpf import build
-from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Usage, Used
-from hosts.wire import bcube, dcn, ipv4
-from hosts.wire.dcn import MOST_UID
+from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
+from hosts.live.table import Action, Deliver, Push, Unwrap, Usage, Used
+from hosts.wire import ipv4
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import (
-    ByDcn,
     ByDestination,
-    ByEnd,
     ByFlow,
-    ByHop,
+    ByHeader,
     ByTunnel,
-    Change,
-    Proxy,
     RelayKey,
 )
 from topos.base.errors import require
@@ -43,8 +39,6 @@ from topos.base.errors import require
 # In each of two tables, which take the memory of all that they may hold: 170 KB for 1024 decisions.
 # Where each flow that passes has one of its own, there are as many as hosts/ficonn remembers.
 ENTRIES, FLOW_ENTRIES = 1024, 4096
-HEADER_SIZES = (0, ipv4.SIZE, dcn.PLAIN.size, dcn.PROXIED.size, bcube.SIZE)
-MOST_HEADER = max(HEADER_SIZES)
 
 Key = TypeVar("Key")
 
@@ -54,12 +48,9 @@ Key = TypeVar("Key")
 class KeyKind(IntEnum):
     """By what a frame is looked up."""
 
-    DCN = 1
-    HOP = 2
-    END = 3
-    DESTINATION = 4
-    FLOW = 5
-    TUNNEL = 6
+    DESTINATION = 1
+    FLOW = 2
+    TUNNEL = 3  # from FIRST_KIND on: headers
 
 
 class ActionKind(IntEnum):
@@ -70,20 +61,18 @@ class ActionKind(IntEnum):
     UNWRAP = 3
 
 
-SET_PROXY = 1  # KEEP and CLEAR: see `Proxy`
-
 _WORDS = struct.Struct(">4I")  # of a key, in the network's byte order: compared with packets
 _WHERE = struct.Struct("=2I")  # of a relay's key: interface, kind
 _INDEX = struct.Struct("=I")
 _WHITHER = struct.Struct("=I12s")  # of an action, behind its generation: interface, MAC addresses
-_DETAILS = struct.Struct("=4BI")  # kind, header size, proxy change, rerouted, proxy
-_COUNTS = struct.Struct("=2Q")  # packets, bytes, behind the header
-_COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size + MOST_HEADER
+_DETAILS = struct.Struct("=3Bx")  # kind, header size, what is counted at times
+_COUNTS = struct.Struct("=2Q")  # packets, bytes, before the header
+_COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
+_HEADER_AT = _COUNTS_AT + _COUNTS.size
 _CONFIG = struct.Struct("=4I")  # the two tables' generations, by flow, sees connections
 _COUNTER = struct.Struct("=Q")
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
-_NO_HEADER = bytes(MOST_HEADER)
 _UNUSED = bytes(_COUNTS.size)
 
 
@@ -133,6 +122,7 @@ class KernelTable:
         self._numbers = {port.ifindex: number for number, port in self._ports.items()}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
+        self._forms = forms_of(headers())
         tables = {"flows": ENTRIES, "relays": relays} | liveness.entries(links)
         self.programs = Object(build(), tables)
         maps = self.programs.maps
@@ -150,7 +140,7 @@ class KernelTable:
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Carry out that decision for the frames that have the key."""
-        self._relays.install(self._key(key), self._action(action))
+        self._relays.install(self._key(key), self._action(key, action))
 
     def forget(self, flow: FlowKey) -> None:
         """Take back the decisions about one flow, where they are by flow."""
@@ -202,17 +192,12 @@ class KernelTable:
 
     def _key(self, key: RelayKey) -> bytes:
         match key:
-            case ByDcn(destination, proxy, port):
-                proxied = proxy is not None
-                return self._looked_up(KeyKind.DCN, port, destination, proxy or 0, proxied)
+            case ByHeader(form, values, port, next_hop):
+                return self._looked_up(kind_of(self._forms, form) + next_hop, port, *values)
             case ByDestination(destination, port):
                 return self._looked_up(KeyKind.DESTINATION, port, destination)
             case ByFlow(flow, port):
                 return self._looked_up(KeyKind.FLOW, port, *_flow_words(flow))
-            case ByHop(nha):
-                return self._looked_up(KeyKind.HOP, None, nha)
-            case ByEnd(destination):
-                return self._looked_up(KeyKind.END, None, destination)
             case ByTunnel(a, b, c, d):
                 return self._looked_up(KeyKind.TUNNEL, None, a, b, c, d)
 
@@ -222,40 +207,46 @@ class KernelTable:
 
     def _relay(self, key: bytes) -> RelayKey:
         """Return the key that these bytes are."""
-        a, b, c, d = _WORDS.unpack_from(key)
+        words = _WORDS.unpack_from(key)
         ifindex, kind = _WHERE.unpack_from(key, _WORDS.size)
-        if kind == KeyKind.HOP:
-            return ByHop(a)
-        if kind == KeyKind.END:
-            return ByEnd(a)
+        port = self._numbers.get(ifindex)
+        if kind >= FIRST_KIND:
+            number, next_hop = divmod(kind - FIRST_KIND, 2)
+            form = self._forms[number]
+            values = words[: 1 if next_hop else len(form.key)]
+            return ByHeader(form, values, port, bool(next_hop))
         if kind == KeyKind.TUNNEL:
-            return ByTunnel(a, b, c, d)
-        port = self._numbers[ifindex]
-        if kind == KeyKind.DCN:
-            return ByDcn(a, b if c else None, port)
-        return ByDestination(a, port) if kind == KeyKind.DESTINATION else ByFlow(_flow(key), port)
+            return ByTunnel(*words)
+        assert port is not None
+        if kind == KeyKind.DESTINATION:
+            return ByDestination(words[0], port)
+        return ByFlow(_flow(key), port)
 
     # -- actions ---------------------------------------------------------------------------------
 
     def _push(self, push: Push) -> bytes:
         size = len(push.header)
-        require(size in HEADER_SIZES, f"a header has one of {HEADER_SIZES} bytes, not {size}")
-        details = _DETAILS.pack(ActionKind.SEND, size, 0, 0, 0)
-        return self._towards(push.port, push.peer) + details + push.header.ljust(MOST_HEADER, b"\0")
+        right = {0, ipv4.SIZE, *(form.size for form in self._forms)}
+        require(size in right, f"a header has one of {sorted(right)} bytes, not {size}")
+        to = self._towards(push.port, push.peer)
+        return to + _DETAILS.pack(ActionKind.SEND, size, 0) + _UNUSED + push.header
 
-    def _action(self, action: Action) -> bytes:
-        match action:
-            case Relay(port, peer, Change(Proxy() as change, rerouted)):
-                details = _DETAILS.pack(ActionKind.SEND, 0, change.value, rerouted, 0)
-            case Relay(port, peer, Change(int(uid), rerouted)):
-                require(0 <= uid <= MOST_UID, f"a uid is at most {MOST_UID}, not {uid}")
-                details = _DETAILS.pack(ActionKind.SEND, 0, SET_PROXY, rerouted, htonl(uid))
-            case Unwrap(port, peer):
-                details = _DETAILS.pack(ActionKind.UNWRAP, 0, 0, 0, 0)
-            case Deliver():
-                details = _DETAILS.pack(ActionKind.DELIVER, 0, 0, 0, 0)
-                return self._out_of(self._application, _NO_MACS) + details + _NO_HEADER
-        return self._towards(port, peer) + details + _NO_HEADER
+    def _action(self, key: RelayKey, action: Action) -> bytes:
+        if isinstance(action, Deliver):
+            details = _DETAILS.pack(ActionKind.DELIVER, 0, 0)
+            return self._out_of(self._application, _NO_MACS) + details + _UNUSED
+        to = self._towards(action.port, action.peer)
+        if isinstance(action, Unwrap):
+            return to + _DETAILS.pack(ActionKind.UNWRAP, 0, 0) + _UNUSED
+        size, header, at_times = 0, b"", 0
+        if isinstance(key, ByHeader):
+            bits = counted(key.form.header)
+            at_times = sum(bits[name] for name in action.change.counts)
+        if action.change.becomes:
+            form = action.change.becomes.form
+            size = form.size
+            header = form.template(action.change.becomes.values).to_bytes(size, "big")
+        return to + _DETAILS.pack(ActionKind.SEND, size, at_times) + _UNUSED + header
 
     def _towards(self, port: int, peer: bytes) -> bytes:
         ifindex, mac = self._port(port)
@@ -281,9 +272,12 @@ class _Table:
     def install(self, key: bytes, action: bytes) -> None:
         """Put an entry in; one that it replaces hands its counts on."""
         self._touched = True
+        value = bytearray(_INDEX.pack(self.generation) + action)
+        value += bytes(self._entries.value_size - len(value))
         before = self._entries.get(key)
-        generation = _INDEX.pack(self.generation)
-        self._entries[key] = generation + action + (before[_COUNTS_AT:] if before else _UNUSED)
+        if before:
+            value[_COUNTS_AT:_HEADER_AT] = before[_COUNTS_AT:_HEADER_AT]
+        self._entries[key] = bytes(value)
 
     def forget(self, key: bytes) -> None:
         """Take an entry out, if it is there; what it was used for since the last time is lost."""

@@ -8,8 +8,8 @@ SEC("tc") int port_in_while_alive(struct __sk_buff *skb)
 	struct dcn header;
 
 	if (skb->protocol != bpf_htons(ETH_DCN) || skb->vlan_present ||
-	    load(skb, ETHERNET_SIZE, &header, PLAIN_SIZE) || header.version_dhl != DCN_PLAIN ||
-	    header.protocol != HEART_BEAT)
+	    load(skb, ETHERNET_SIZE, &header, sizeof(struct dcn)) ||
+	    header.version_dhl != form_first(DCN_FORM) || header.protocol != HEART_BEAT)
 		return TC_ACT_UNSPEC;
 	return note(skb, &header) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }

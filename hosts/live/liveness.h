@@ -16,7 +16,8 @@
 #define UNUSED __attribute__((unused))
 
 #define HEART_BEAT 0xE0
-#define BODY_AT (ETHERNET_SIZE + PLAIN_SIZE)
+#define NOT_A_UID bpf_htonl(0x80000000)
+#define BODY_AT (ETHERNET_SIZE + sizeof(struct dcn))
 #define CLOCK_MONOTONIC 1
 
 enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
@@ -130,7 +131,7 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 	int hears_me;
 
 	if (!own || header->retry_flags & 0x0f || header->source & NOT_A_UID ||
-	    !is_right((const __u32 *)header, PLAIN_SIZE, header->checksum) ||
+	    !is_right((const __u32 *)header, sizeof(struct dcn), header->checksum) ||
 	    bpf_skb_load_bytes(skb, 6, key.mac, sizeof(key.mac)))
 		return 0;
 	number = bpf_map_lookup_elem(&link_of, &key);

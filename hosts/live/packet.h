@@ -18,12 +18,7 @@
 #define SYN 0x02
 #define TCP_FLAGS_AT 13
 
-#define DCN_PLAIN 0x15 /* version 1, five words */
-#define DCN_PROXIED 0x16
-#define DCN_PROXY_FLAG 0x01
-#define BCUBE_FIRST 0x29 /* version 2, nine words */
-#define IPV4_FIRST 0x45	 /* version 4, no options */
-#define NOT_A_UID bpf_htonl(0x80000000)
+#define IPV4_FIRST 0x45 /* version 4, no options */
 
 #define ICMP 1
 #define IP_IN_IP 4
@@ -60,6 +55,14 @@ static __always_inline __u16 sum(const __u32 *words, int size)
 static __always_inline int is_right(const __u32 *words, int size, __u16 checksum)
 {
 	return sum(words, size) == 0xffff && checksum != 0xffff;
+}
+
+static __always_inline void set_checksum(union header *header, const int form)
+{
+	__u16 *checksum = checksum_of(header, form);
+
+	*checksum = 0;
+	*checksum = ~sum(header->words, HEADER_WORDS * 4);
 }
 
 /* Tell whether Python wants to see the packet: a message, or one whose way is traced. */

@@ -5,8 +5,6 @@ again: its header is compared, verified and rewritten as bytes. That takes a sma
 in which it is parsed, decided on and packed. What is undecided, malformed or a control message goes
 on to the router, which sees everything that the kernel would leave to it (forward.bpf.c).
 
-What DFR does rarely (a proxy set or taken away, a reroute) is never repeated here.
-
 State: the decisions, at most MOST of a kind: when they are full they begin anew.
 """
 
@@ -17,61 +15,41 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from hosts.base.network import headers
 from hosts.live.devices import Port
+from hosts.live.numbers import Numbered, Onward, onward
 from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Used
-from hosts.wire import bcube, dcn, ipv4
-from hosts.wire.dcn import Protocol as Message
+from hosts.wire import ipv4
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
-from hosts.wire.layout import checksum, raised
+from hosts.wire.layout import checksum
 from hosts.wire.marks import TRACED
-from hosts.wire.relayed import (
-    HOP,
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByHop,
-    ByTunnel,
-    RelayKey,
-)
+from hosts.wire.relayed import ByDestination, ByFlow, ByHeader, ByTunnel, RelayKey
 
 MOST = 4096
 MOST_BYTES = 0xFFFF
 
-# The first byte of each header, and the header's size: version and length are in it.
-PLAIN, PROXIED, BCUBE, IP = 0x15, 0x16, 0x29, 0x45
-SIZES = {PLAIN: dcn.PLAIN.size, PROXIED: dcn.PROXIED.size, BCUBE: bcube.SIZE}
+IP = 0x45  # the first byte of an IPv4 header without options
 
-# Where fields are, as hosts/wire declares them. The DCN header, BCube's and IPv4's all have their
-# length and their checksum at the same place.
+# Where fields are, as hosts/wire declares them.
 TOTAL = slice(ipv4.LAYOUT.byte("total_length"), ipv4.LAYOUT.byte("identification"))
 CHECKSUM = slice(ipv4.LAYOUT.byte("checksum"), ipv4.LAYOUT.byte("source"))
-
-RETRY_AT, TTL_AT, SOURCE_AT = map(dcn.PLAIN.byte, ("retry", "ttl", "source"))
-PROXY_AT = dcn.PROXIED.byte("proxy")
-LENGTH_AT, NEXT_AT, PATH_AT = map(bcube.LAYOUT.byte, ("path_length", "next_hop", "nha_0"))
-RESERVED = slice(NEXT_AT + 1, PATH_AT)
-
-TOS_AT, FRAGMENT_AT, IP_TTL_AT, PROTOCOL_AT = map(
+TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
     ipv4.LAYOUT.byte, ("tos", "flags", "ttl", "protocol")
 )
-DESTINATION = slice(ipv4.LAYOUT.byte("destination"), ipv4.SIZE)  # and of DCN and BCube headers
+DESTINATION = slice(ipv4.LAYOUT.byte("destination"), ipv4.SIZE)
 ADDRESSES = slice(ipv4.LAYOUT.byte("source"), ipv4.SIZE)
 ADDRESSES_AND_PORTS = slice(ADDRESSES.start, ipv4.SIZE + 4)
 TCP_FLAGS_AT = ipv4.SIZE + 13
 WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # bytes that a packet of a flow has at least
 
-_BEHIND_DCN, _BEHIND_IP = struct.Struct(">HI"), struct.Struct(">HH")  # length, identification
+_BEHIND_TOTAL = struct.Struct(">HH")  # length, identification
 _WORD = struct.Struct(">H")
-NOTHING = bytes(bcube.SIZE)
 WRONG_ZERO = b"\xff\xff"  # a checksum that hosts/wire never writes (RFC 1624, section 3)
-MULTICAST = 0x80  # in the first byte of a DCN address
 DONT_FRAGMENT, FRAGMENT_BITS, OFFSET_BITS = 0x40, 0x3F, 0x1F
 SYN = 0x02
 PROBE_MARK = 253  # packets whose way is traced
 MESSAGES = 0xE0  # to 0xEF: control messages
-IPV4 = int(Message.IPV4)
 
 _DCN, _IP = ETH_DCN.to_bytes(2, "big"), ETH_IP.to_bytes(2, "big")
 
@@ -93,9 +71,12 @@ class Repeated:
         "action",
         "bytes",
         "delivers",
+        "form",
         "front",
         "header",
         "key",
+        "number",
+        "onward",
         "outlet",
         "packets",
         "told",
@@ -107,6 +88,10 @@ class Repeated:
         self.key, self.action, self.outlet, self.front = key, action, outlet, front
         self.delivers = isinstance(action, Deliver)
         self.header = bytearray(action.header if isinstance(action, Push) else b"")
+        # Of a declared header: of a push, what all packets have in common; how a relay changes it.
+        self.form: Numbered | None = None
+        self.number = 0
+        self.onward: Onward | None = None
         self.packets = self.bytes = 0
         self.told = Used(0, 0)
 
@@ -142,8 +127,10 @@ class PythonTable:
     ) -> None:
         self._ports, self._applications, self._count = ports, applications, count
         self._by_flow, self._sees_connections = by_flow, sees_connections
+        forms = [form for header in headers() for form in header.forms]
+        self._forms = {form.first: Numbered(form) for form in forms}
         self._flows: dict[bytes, Repeated] = {}
-        self._relays: dict[tuple[type, int, bytes | int], Repeated] = {}
+        self._relays: dict[tuple[int | type, int, bytes | int], Repeated] = {}
         self._done: Counter[str] = Counter()
 
     # -- decisions -------------------------------------------------------------------------------
@@ -151,15 +138,16 @@ class PythonTable:
     def install_flow(self, flow: FlowKey, push: Push) -> None:
         """Carry out that decision for the packets of a flow of this server's applications."""
         if flow.protocol in (TCP, UDP):
-            ethertype = ETH_IP if push.header[:1] in (b"", bytes([IP])) else ETH_DCN
+            form = self._forms.get(push.header[0]) if push.header else None
+            repeated = self._towards(flow, push, ETH_DCN if form else ETH_IP)
+            if form:
+                repeated.form, repeated.number = form, form.numbered(push.header)
             if len(self._flows) >= MOST:
                 self._flows.clear()
-            self._flows[_flow_bytes(flow)] = self._towards(flow, push, ethertype)
+            self._flows[_flow_bytes(flow)] = repeated
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Carry out that decision for the frames that have the key."""
-        if isinstance(action, Relay) and action.change != HOP:
-            return
         if isinstance(key, ByFlow) and key.flow.protocol not in (TCP, UDP):
             return
         if len(self._relays) >= MOST:
@@ -167,9 +155,12 @@ class PythonTable:
         if isinstance(action, Deliver):
             repeated = Repeated(key, action, self._applications, b"")
         else:
-            ethertype = ETH_DCN if isinstance(key, ByDcn | ByHop | ByEnd) else ETH_IP
-            repeated = self._towards(key, action, ethertype)
-        self._relays[_relay_key(key)] = repeated
+            of_header = isinstance(key, ByHeader)
+            repeated = self._towards(key, action, ETH_DCN if of_header else ETH_IP)
+            if isinstance(key, ByHeader) and isinstance(action, Relay):
+                form = self._forms[key.form.first]
+                repeated.onward = onward(form, action.change, self._forms)
+        self._relays[self._relay_key(key)] = repeated
 
     def _towards(
         self, key: FlowKey | RelayKey, action: Push | Relay | Unwrap, ethertype: int
@@ -182,7 +173,18 @@ class PythonTable:
         """Take back the decisions about one flow, where they are by flow."""
         self._flows.pop(_flow_bytes(flow), None)
         for port in self._ports:
-            self._relays.pop(_relay_key(ByFlow(flow, port)), None)
+            self._relays.pop(self._relay_key(ByFlow(flow, port)), None)
+
+    def _relay_key(self, key: RelayKey) -> tuple[int | type, int, bytes | int]:
+        match key:
+            case ByHeader(form):
+                return self._forms[form.first].key(key)
+            case ByDestination(destination, port):
+                return ByDestination, port, destination.to_bytes(4, "big")
+            case ByFlow(flow, port):
+                return ByFlow, port, _flow_bytes(flow)
+            case ByTunnel(a, b, c, d):
+                return ByTunnel, 0, b"".join(word.to_bytes(4, "big") for word in (a, b, c, d))
 
     def flush(self, *, relays: bool = True) -> None:
         """Take all decisions back, or only those about packets of this server's applications."""
@@ -221,9 +223,12 @@ class PythonTable:
             return False
         if self._sees_connections and _opens_connection(packet):
             return False
-        if repeated.header and not _fits(repeated, packet):
+        header: bytes | bytearray = repeated.header
+        if repeated.form:
+            header = repeated.form.pushed(repeated.number, len(packet), repeated.packets)
+        elif header and not _fits(repeated, packet):
             return False
-        return self._do("done pushed", repeated, repeated.header, packet)
+        return self._do("done pushed", repeated, header, packet)
 
     def came(self, port: int, frame: bytes) -> bool:
         """Do with a frame what was done with those like it; False if nothing is decided."""
@@ -245,52 +250,26 @@ class PythonTable:
         return True
 
     def _dcn_came(self, port: int, data: bytes) -> bool:
-        size = SIZES.get(data[0], 0) if data else 0
-        if not size or len(data) < size + ipv4.SIZE or data[1] != IPV4:
+        form = self._forms.get(data[0]) if data else None
+        if form is None or len(data) < form.size + ipv4.SIZE:
             return False
-        header, payload = data[:size], data[size:]
-        length = int.from_bytes(header[TOTAL], "big")
+        payload, number = data[form.size :], int.from_bytes(data[: form.size], "big")
+        length = int.from_bytes(data[TOTAL], "big")  # where IPv4 has it, too
+        key = form.key_of(number, port)
         if (
-            not _is_right(header)
+            key is None
             or not ipv4.SIZE <= length <= len(payload)
-            or header[SOURCE_AT] & MULTICAST
             or payload[0] != IP
             or _is_control(payload[TOS_AT], payload[PROTOCOL_AT])
         ):
             return False
-        bcube_header = size == bcube.SIZE
-        found = self._bcube(header) if bcube_header else self._dcn(port, header)
+        found = self._relays.get(key)
         if found is None:
             return False
         if found.delivers:
             return self._do("done delivered", found, b"", payload[:length])
-        at, amount = (NEXT_AT, 1) if bcube_header else (TTL_AT, -1)
-        return self._do("done relayed", found, raised(header, at, amount, CHECKSUM.start), payload)
-
-    def _bcube(self, header: bytes) -> Repeated | None:
-        hops, taken = header[LENGTH_AT], header[NEXT_AT]
-        behind = PATH_AT + hops
-        if (
-            not taken <= hops <= bcube.MOST_HOPS
-            or header[RETRY_AT]
-            or header[RESERVED] != NOTHING[:2]
-            or header[behind:] != NOTHING[behind:]
-        ):
-            return None
-        if taken == hops:
-            return self._relays.get((ByEnd, 0, header[DESTINATION]))
-        return self._relays.get((ByHop, 0, header[PATH_AT + taken]))
-
-    def _dcn(self, port: int, header: bytes) -> Repeated | None:
-        proxied = len(header) == dcn.PROXIED.size
-        if header[RETRY_AT] & 0x0F != proxied * dcn.PROXY_FLAG:
-            return None
-        if proxied and header[PROXY_AT] & MULTICAST:
-            return None
-        found = self._relays.get((ByDcn, port, header[DESTINATION.start :]))
-        if found is None or (header[TTL_AT] <= 1 and not found.delivers):
-            return None
-        return found
+        header = found.onward.relayed(number) if found.onward else None
+        return header is not None and self._do("done relayed", found, header, payload)
 
     def _ip_came(self, port: int, data: bytes) -> bool:
         if not _is_plain(data):
@@ -311,7 +290,7 @@ class PythonTable:
             return False
         if found.delivers:
             return self._do("done delivered", found, b"", packet)
-        if data[IP_TTL_AT] <= 1:
+        if data[TTL_AT] <= 1:
             return False
         return self._do("done relayed", found, b"", ipv4.decrement_ttl(packet))
 
@@ -325,27 +304,24 @@ class PythonTable:
             return False
         if found.delivers:
             return self._do("done delivered", found, b"", inside)
-        if data[IP_TTL_AT] <= 1:
+        if data[TTL_AT] <= 1:
             return False
         if isinstance(found.action, Relay):
             return self._do("done relayed", found, b"", ipv4.decrement_ttl(data[:end]))
         # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
-        if inside[IP_TTL_AT] <= 1:
+        if inside[TTL_AT] <= 1:
             return False
         return self._do("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
 
 
 def _fits(repeated: Repeated, packet: bytes) -> bool:
-    """Make the flow's header that of the packet; False if the packet is too long for it."""
-    header, number, length = repeated.header, repeated.packets, len(packet)
-    if header[0] != IP:
-        _BEHIND_DCN.pack_into(header, TOTAL.start, length, number & 0xFFFFFFFF)
-    elif length + ipv4.SIZE <= MOST_BYTES:  # it has the packet's type of service and DF (RFC 2003)
-        header[TOS_AT] = packet[TOS_AT]
-        header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
-        _BEHIND_IP.pack_into(header, TOTAL.start, length + ipv4.SIZE, number & 0xFFFF)
-    else:
+    """Make a tunnel's header that of the packet; False if the packet is too long for it."""
+    header, length = repeated.header, len(packet) + ipv4.SIZE
+    if length > MOST_BYTES:
         return False
+    header[TOS_AT] = packet[TOS_AT]  # it has the packet's type of service and DF (RFC 2003)
+    header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
+    _BEHIND_TOTAL.pack_into(header, TOTAL.start, length, repeated.packets & 0xFFFF)
     _WORD.pack_into(header, CHECKSUM.start, 0)
     _WORD.pack_into(header, CHECKSUM.start, checksum(bytes(header)))
     return True
@@ -385,20 +361,3 @@ def _flow_bytes(flow: FlowKey) -> bytes:
     ports = flow.source_port << 16 | flow.destination_port
     words = (flow.source, flow.destination, ports)
     return bytes([flow.protocol]) + b"".join(word.to_bytes(4, "big") for word in words)
-
-
-def _relay_key(key: RelayKey) -> tuple[type, int, bytes | int]:
-    match key:
-        case ByDcn(destination, proxy, port):
-            behind = b"" if proxy is None else proxy.to_bytes(4, "big")
-            return ByDcn, port, destination.to_bytes(4, "big") + behind
-        case ByHop(nha):
-            return ByHop, 0, nha
-        case ByEnd(destination):
-            return ByEnd, 0, destination.to_bytes(4, "big")
-        case ByDestination(destination, port):
-            return ByDestination, port, destination.to_bytes(4, "big")
-        case ByFlow(flow, port):
-            return ByFlow, port, _flow_bytes(flow)
-        case ByTunnel(a, b, c, d):
-            return ByTunnel, 0, b"".join(word.to_bytes(4, "big") for word in (a, b, c, d))

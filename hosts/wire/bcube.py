@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
+from hosts.wire.header import Header, Route
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
-from hosts.wire.relayed import ByEnd, ByHop
+from hosts.wire.relayed import ByHeader
 
 VERSION = 2
 SIZE = 36
@@ -156,11 +157,21 @@ class BCubeHeader(NamedTuple):
         """Return the header as the next hop is to see it."""
         return self._replace(next_hop=self.next_hop + 1)
 
-    def relay_key(self) -> ByHop | ByEnd:
+    def relay_key(self) -> ByHeader:
         """Return by what packets are known that are relayed, or delivered, like this one."""
+        (form,) = BCUBE.forms
         if self.next_hop == len(self.path):
-            return ByEnd(self.destination)
-        return ByHop(self.path[self.next_hop].nha)
+            return form.by(None, self.destination)
+        return form.by_hop(self.path[self.next_hop].nha)
+
+
+BCUBE = Header(
+    "bcube",
+    {"bcube": LAYOUT},
+    BCubeHeader.parse,
+    every_hop={"next_hop": 1},
+    route=Route("nha_0", "path_length", "next_hop"),
+)
 
 
 def advance(data: bytes) -> bytes:

@@ -19,8 +19,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from hosts.wire.header import Header
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload_behind
-from hosts.wire.relayed import ByDcn, Change, Proxy
+from hosts.wire.relayed import ByHeader, Change
 
 VERSION = 1
 PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts
@@ -49,15 +50,22 @@ class Protocol(IntEnum):
     CABLE_CUT = 0xE7
 
 
-def first_fields(
-    version: int, size: int, *, retry: int | None = None, flags: int = 0, network: str = "DCN"
-) -> list[Field]:
-    """Return the 20 bytes with which the headers of DCell and BCube begin."""
+def beginning(version: int, size: int) -> list[Field]:
+    """Return the four bytes with which every header between Ethernet and IP begins."""
     return [
         Field("version", 4, constant=version, reason="bad version"),
         Field("dhl", 4, "DHL", constant=size // 4, reason="bad length"),
         Field("protocol", 8, meaning=names(Protocol)),
         Field("payload_length", 16, reason="bad length"),
+    ]
+
+
+def first_fields(
+    version: int, size: int, *, retry: int | None = None, flags: int = 0, network: str = "DCN"
+) -> list[Field]:
+    """Return the 20 bytes with which the headers of DCell and BCube begin."""
+    return [
+        *beginning(version, size),
         Field("identification", 32),
         Field("retry", 4, constant=retry),
         Field("flags", 4, constant=flags, meaning={PROXY_FLAG: "proxy"}),
@@ -131,16 +139,27 @@ class DcnHeader(NamedTuple):
         header = cls(source, destination, protocol, identification, retry, ttl, *proxy)
         return header, payload_behind(data, layout.size, length)
 
-    def relay_key(self, port: int) -> ByDcn:
+    def relay_key(self, port: int | None = None) -> ByHeader:
         """Return by what packets are known that are relayed like this one, which came by a port."""
-        return ByDcn(self.destination, self.proxy, port)
+        plain, proxied = DCN.forms
+        if self.proxy is None:
+            return plain.by(port, self.destination)
+        return proxied.by(port, self.destination, self.proxy)
 
     def change(self, after: DcnHeader) -> Change:
         """Return what a relay has changed, when the header goes on like that."""
-        proxy: Proxy | int = Proxy.KEEP
-        if after.proxy != self.proxy:
-            proxy = Proxy.CLEAR if after.proxy is None else after.proxy
-        return Change(proxy, after.retry < self.retry)
+        becomes = after.relay_key() if after.proxy != self.proxy else None
+        return Change(becomes, ("retry",) if after.retry < self.retry else ())
+
+
+DCN = Header(
+    "dcn",
+    {"dcn": PLAIN, "proxied": PROXIED},
+    DcnHeader.parse,
+    key=("destination", "proxy"),
+    every_hop={"ttl": -1},
+    at_times={"retry": -1},
+)
 
 
 def broadcast(scope: int) -> int:

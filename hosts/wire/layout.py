@@ -59,7 +59,7 @@ def checksum(data: bytes) -> int:
     >>> hex(checksum(bytes.fromhex("4500 0030 4422 4000 8006 0000 8c7c 19ac ae24 1e2b")))
     '0x442e'
     """
-    return _checksum(_number(data))
+    return checksum_of(_number(data))
 
 
 def _number(data: bytes) -> int:
@@ -67,7 +67,7 @@ def _number(data: bytes) -> int:
     return int.from_bytes(data, "big") << 8 * (len(data) & 1)
 
 
-def _checksum(number: int) -> int:
+def checksum_of(number: int) -> int:
     """Return the checksum of 16-bit words that are written as one number.
 
     A sum with end-around carry is the remainder by 2^16 - 1, but zero only if all words are.
@@ -236,7 +236,7 @@ class Layout:
             raise  # no whole number: a fault of the program, not of a value
         if self._checksum_shift is not None:
             covered = number + _number(rest) if rest else number
-            number |= _checksum(covered) << self._checksum_shift
+            number |= checksum_of(covered) << self._checksum_shift
         return number.to_bytes(self.size, "big") + rest
 
     def unpack(self, data: bytes, covered: int = 0) -> tuple[int, ...]:
@@ -257,7 +257,7 @@ class Layout:
             if covered > size:
                 rest += _number(data[size:covered])
             # Compared, not summed to zero: 0xFFFF for 0 would be a second encoding (RFC 1624, 3).
-            summed = found == _checksum(rest)
+            summed = found == checksum_of(rest)
         if number & self._constant_bits != self._constants or not summed:
             raise self._refusal(number, summed)
         values = self.read(data)

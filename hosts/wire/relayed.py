@@ -8,35 +8,12 @@ By what such packets are known, and what a relay changes in their header. A head
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
 
 # No tuples: equal numbers of two kinds are different keys.
-
-
-@dataclass(frozen=True, slots=True)
-class ByDcn:
-    """A DCN header: where to, over which proxy, and the port by which it came."""
-
-    destination: int
-    proxy: int | None
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByHop:
-    """A BCube header within its path: the byte that names the next hop."""
-
-    nha: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByEnd:
-    """A BCube header at the end of its path: where to."""
-
-    destination: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +45,22 @@ class ByTunnel:
     destination: int
 
 
-RelayKey: TypeAlias = ByDcn | ByHop | ByEnd | ByDestination | ByFlow | ByTunnel
-
-
-class Proxy(Enum):
-    """What becomes of the proxy in a packet's header, other than a new one."""
-
-    KEEP = 0
-    CLEAR = 2
+RelayKey: TypeAlias = ByHeader | ByDestination | ByFlow | ByTunnel
 
 
 class Change(NamedTuple):
-    """What a relay changes in a header, beside what it counts at every hop (TTL, or the index).
+    """What a relay changes in a header, beside what it counts at every hop.
 
-    `proxy` (a uid sets it) and `rerouted` (one retry less) are for DCN headers.
+    Parameters
+    ----------
+    becomes : ByHeader, optional
+        Form and key fields of the header as it goes on, where they are others.
+    counts : tuple of str
+        What it counts this time only (`hosts.wire.header.Header.at_times`).
     """
 
-    proxy: Proxy | int = Proxy.KEEP
-    rerouted: bool = False
+    becomes: ByHeader | None = None
+    counts: tuple[str, ...] = ()
 
 
 HOP = Change()  # nothing else

@@ -18,9 +18,9 @@ from experiments.benches.fuzz_routers import _recorded, damaged
 from experiments.observe.dissector import lua
 from experiments.observe.pcapng import Interface, Reader, Writer
 from hosts.base.algorithms import algorithms
-from hosts.wire import bcube, dcn
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.base.network import header_of
+from hosts.wire import dcn
+from hosts.wire.dcn import DCN, DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, decapsulate
 from hosts.wire.layout import WireError
@@ -82,13 +82,11 @@ def expected(frame: Frame) -> dict[str, list[int]]:
     values: dict[str, list[int]] = {}
     data, protocol = frame.data, None
     if frame.ethertype == ETH_DCN:
-        if data[0] >> 4 == bcube.VERSION:
-            header, body = BCubeHeader.parse(data)
-            prefix, layout = "bcube", bcube.LAYOUT
-        else:
-            header, body = DcnHeader.parse(data)
-            prefix, layout = "dcn", dcn.PLAIN if header.proxy is None else dcn.PROXIED
-        protocol = header.protocol
+        known = header_of(data)
+        assert known
+        header, body = known.parse(data)
+        layout = next(form.layout for form in known.forms if form.first == data[0])
+        prefix, protocol = known.name, header.protocol
         for field, value in zip(layout.values, layout.unpack(data), strict=True):
             values[f"{prefix}.{field.name}"] = [value]
     else:
@@ -155,10 +153,7 @@ def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: 
 def refused(frame: Frame) -> bool:
     """Tell whether a server refuses a frame for what it is, whatever is in its IP packet."""
     try:
-        if frame.data[:1] and frame.data[0] >> 4 == bcube.VERSION:
-            header, body = BCubeHeader.parse(frame.data)
-        else:
-            header, body = DcnHeader.parse(frame.data)
+        header, body = (header_of(frame.data) or DCN).parse(frame.data)
         if header.protocol != Protocol.IPV4:
             parse_message(header.protocol, body)
     except WireError:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import random
 import select
 import signal
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +23,8 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
+    by_dcn,
+    by_end,
     forwarding,
     install,
     ipv4,
@@ -37,9 +37,10 @@ from hosts.live.table import Deliver, Push, Relay
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader
 from hosts.wire.frame import ETH_IP
+from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
 from hosts.wire.layout import checksum
-from hosts.wire.relayed import ByDcn, ByDestination, ByEnd, ByFlow, ByTunnel
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel
 from topos.base.addressing import dotted_quad
 
 pytestmark = pytest.mark.root
@@ -118,10 +119,8 @@ def number(found: tuple[object, bytes, bytes]) -> int:
 
 def parsed(key: object, data: bytes) -> tuple[object, bytes]:
     """Return a frame's header, which must be one that has such a key, and the packet behind it."""
-    if isinstance(key, ByDcn):
-        return DcnHeader.parse(data)
-    if isinstance(key, ByEnd):
-        return BCubeHeader.parse(data)
+    if isinstance(key, ByHeader):
+        return key.form.header.parse(data)
     header, packet = Ipv4Header.parse(data)
     return (header, packet) if isinstance(key, ByTunnel) else (None, data)
 
@@ -140,9 +139,9 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
     assert max(map(len, after)) > 10_000, "no super-packet was seen"
     # What the source put in front, by the class of its own header; then what the last server sees.
     kinds = {
-        0x15: ByDcn(0, None, 0),
-        0x16: ByDcn(0, 0, 0),
-        0x29: ByEnd(0),
+        0x15: by_dcn(0, None, 0),
+        0x16: by_dcn(0, 0, 0),
+        0x29: by_end(0),
         0x45: ByTunnel(0, 0, 0, 0),
     }
     source_key = kinds[header_out[0]] if header_out else key
@@ -164,10 +163,11 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
         in_the_open = isinstance(key, ByDestination | ByFlow)
         assert ip_at_last == (ip._replace(ttl=ip.ttl - 1) if in_the_open else ip)
         if isinstance(header, DcnHeader) and isinstance(at_last, DcnHeader):
-            relay = way.relays[ByDcn(B, header.proxy, 0)]
+            relay = way.relays[by_dcn(B, header.proxy, 0)]
             assert isinstance(relay, Relay)
-            proxy = key.proxy if isinstance(key, ByDcn) else None
-            retry = header.retry - relay.change.rerouted
+            assert isinstance(key, ByHeader)
+            proxy = (*key.values, None)[1]
+            retry = header.retry - len(relay.change.counts)
             assert at_last == header._replace(ttl=63, proxy=proxy, retry=retry)
         elif isinstance(header, BCubeHeader):
             assert at_last == header.advanced()
@@ -242,10 +242,10 @@ def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
 def test_a_new_action_takes_effect_at_once():
     with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
-        tables[RELAY].install_relay(ByDcn(B, None, 0), Relay(1, mac(A, 0)))  # a wrong address
+        tables[RELAY].install_relay(by_dcn(B, None, 0), Relay(1, mac(A, 0)))  # a wrong address
         assert not answers(lab, SILENT_S)
         wait_for(lambda: tables[B].counters()["drop for another mac"], "its arrival")
-        tables[RELAY].install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+        tables[RELAY].install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
         assert answers(lab)
 
 
@@ -383,18 +383,16 @@ def test_ebpf_is_available_here():
 
 @pytest.mark.parametrize("source", [bpf.FORWARD, bpf.LIVENESS], ids=lambda path: path.name)
 def test_the_compiler_has_nothing_to_say(tmp_path, source):
-    include = f"-I/usr/include/{platform.machine()}-linux-gnu"
-    command = [*bpf.COMPILER, "-Wall", "-Wextra", "-Werror", include, "-c", str(source)]
-    subprocess.run([*command, "-o", str(tmp_path / "made.o")], check=True, capture_output=True)
+    bpf.compile_into(tmp_path / "made.o", source, "-Wall", "-Wextra", "-Werror")
 
 
 def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(bpf, "BUILD", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bpf.available() == "forward.bpf.c is not compiled: install clang and libbpf-dev"
-    (tmp_path / "forward.bpf.o").write_bytes(b"no object")
+    bpf.object_file().write_bytes(b"no object")
     told = bpf.available()
-    assert told.startswith("forward.bpf.o cannot be read: ")
+    assert told.startswith(f"{bpf.object_file().name} cannot be read: ")
     assert "\n" not in told
 
 
@@ -414,11 +412,12 @@ def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
         'char LICENSE[] SEC("license") = "GPL";'
     )
     monkeypatch.setattr(bpf, "BUILD", tmp_path / "built")
+    name = bpf.object_file(source).name
     with pytest.raises(bpf.BpfError) as told:
         bpf.Object(bpf.build(source))
-    assert str(told.value).startswith("the kernel refused forward.bpf.o: Permission denied: ")
+    assert str(told.value).startswith(f"the kernel refused {name}: Permission denied: ")
     assert str(told.value).endswith("R1 offset is outside of the packet")
     source.write_text("nonsense")
-    os.utime(source, (time.time() + 5,) * 2)
+    bpf.object_file.cache_clear()
     with pytest.raises(bpf.BpfError, match=r"^forward\.bpf\.c does not compile: "):
         bpf.build(source)

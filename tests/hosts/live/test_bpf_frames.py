@@ -21,7 +21,11 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
+    by_dcn,
+    by_end,
+    by_hop,
     forwarding,
+    heading,
     ipv4,
     mac,
     ways,
@@ -43,17 +47,7 @@ from hosts.wire.ipv4 import (
     flow_key,
 )
 from hosts.wire.layout import WireError, checksum
-from hosts.wire.relayed import (
-    ByDcn,
-    ByDestination,
-    ByEnd,
-    ByFlow,
-    ByHop,
-    ByTunnel,
-    Change,
-    Proxy,
-    RelayKey,
-)
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
 
 pytestmark = pytest.mark.root
 
@@ -71,15 +65,15 @@ TUNNEL = ByTunnel(11, 12, ipv4(A), ipv4(B))
 EXIT = ByTunnel(11, 14, ipv4(A), ipv4(B))
 AT_HOME = ByTunnel(11, 16, ipv4(A), ipv4(B))
 RELAYS: dict[RelayKey, Action] = {
-    ByDcn(B, None, 0): Relay(1, mac(B, 0)),
-    ByDcn(3, None, 0): Relay(1, mac(B, 0), Change(proxy=9, rerouted=True)),
-    ByDcn(B, 7, 0): Relay(1, mac(B, 0)),
-    ByDcn(3, 7, 0): Relay(1, mac(B, 0), Change(proxy=0)),
-    ByDcn(4, 7, 0): Relay(1, mac(B, 0), Change(proxy=Proxy.CLEAR)),
-    ByDcn(RELAY, None, 0): Deliver(),
-    ByDcn(RELAY, 7, 0): Deliver(),
-    ByHop(HOP.nha): Relay(1, mac(B, 0)),
-    ByEnd(RELAY): Deliver(),
+    by_dcn(B, None, 0): Relay(1, mac(B, 0)),
+    by_dcn(3, None, 0): Relay(1, mac(B, 0), heading(3, 9, rerouted=True)),
+    by_dcn(B, 7, 0): Relay(1, mac(B, 0)),
+    by_dcn(3, 7, 0): Relay(1, mac(B, 0), heading(3, 0)),
+    by_dcn(4, 7, 0): Relay(1, mac(B, 0), heading(4, None)),
+    by_dcn(RELAY, None, 0): Deliver(),
+    by_dcn(RELAY, 7, 0): Deliver(),
+    by_hop(HOP): Relay(1, mac(B, 0)),
+    by_end(RELAY): Deliver(),
     ByDestination(ipv4(B), 0): Relay(1, mac(B, 0)),
     ByDestination(ipv4(RELAY), 0): Deliver(),
     TUNNEL: Relay(1, mac(B, 0)),
@@ -121,19 +115,19 @@ def is_control(protocol: int) -> bool:
 
 def dcn_result(data: bytes) -> bytes | None:
     header, packet = DcnHeader.parse(data)
-    action = RELAYS.get(ByDcn(header.destination, header.proxy, 0))
+    action = RELAYS.get(by_dcn(header.destination, header.proxy, 0))
     if action is None or not is_data(header.protocol, packet):
         return None
     padding = data[(20 if header.proxy is None else 24) + len(packet) :]
     if isinstance(action, Deliver):
         return FRONT + ETH_IP.to_bytes(2, "big") + packet + padding
     assert isinstance(action, Relay)
-    retry = header.retry - action.change.rerouted
-    if header.ttl <= 1 or (action.change.rerouted and retry < 1):
+    rerouted = "retry" in action.change.counts
+    retry = header.retry - rerouted
+    if header.ttl <= 1 or (rerouted and retry < 1):
         return None
-    proxy = {Proxy.KEEP: header.proxy, Proxy.CLEAR: None}.get(
-        action.change.proxy, action.change.proxy
-    )
+    becomes = action.change.becomes
+    proxy = (*becomes.values, None)[1] if becomes else header.proxy
     sent = header._replace(ttl=header.ttl - 1, retry=retry, proxy=proxy).pack(packet)
     return TO_B + ETH_DCN.to_bytes(2, "big") + sent + padding
 
@@ -141,7 +135,7 @@ def dcn_result(data: bytes) -> bytes | None:
 def bcube_result(data: bytes) -> bytes | None:
     header, packet = BCubeHeader.parse(data)
     at_end = header.next_hop == len(header.path)
-    key = ByEnd(header.destination) if at_end else ByHop(header.path[header.next_hop].nha)
+    key = by_end(header.destination) if at_end else by_hop(header.path[header.next_hop])
     if key not in RELAYS or not is_data(header.protocol, packet):
         return None
     if at_end:

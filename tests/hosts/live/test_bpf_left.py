@@ -13,6 +13,10 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
+    by_dcn,
+    by_end,
+    by_hop,
+    heading,
     ipv4,
     mac,
     ways,
@@ -25,7 +29,7 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
-from hosts.wire.relayed import ByDcn, ByDestination, ByEnd, ByHop, ByTunnel, Change
+from hosts.wire.relayed import ByDestination, ByTunnel
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -109,7 +113,7 @@ def decided() -> Iterator[tuple[ThreeServers, KernelTable]]:
 @pytest.mark.parametrize("case", LEFT_TO_PYTHON)
 def test_python_gets_what_is_not_plain_decided_data(decided, case):
     lab, table = decided
-    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+    table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
     data, reason = LEFT_TO_PYTHON[case]
     ethertype = ETH_IP if case.startswith(("IP", "tunnel")) else ETH_DCN
     before = table.counters()
@@ -122,7 +126,7 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
 
 def test_a_reroute_needs_a_retry(decided):
     lab, table = decided
-    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0), Change(proxy=5, rerouted=True)))
+    table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0), heading(B, 5, rerouted=True)))
     with lab.listening(RELAY, 0, ETH_DCN) as listener, lab.captured(B, 0, least=1) as sent:
         for retry in (1, 2):
             lab.inject(to_relay(DCN._replace(retry=retry).pack(inner())))
@@ -133,7 +137,7 @@ def test_a_reroute_needs_a_retry(decided):
 
 def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
     lab, table = decided
-    table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+    table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
     before = table.counters()["drop for another mac"]
     frame = to_relay(DCN.pack(inner()))
     beat = to_relay(DCN._replace(protocol=Protocol.HEART_BEAT).pack(bytes(4)))
@@ -174,10 +178,10 @@ def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
 
 def test_every_key_is_told_as_it_was_installed():
     frames = {
-        ByDcn(B, None, 0): to_relay(DCN.pack(inner())),
-        ByDcn(B, 0, 0): to_relay(DCN._replace(proxy=0).pack(inner())),
-        ByHop(PATH[1].nha): to_relay(BCUBE.pack(inner())),
-        ByEnd(B): to_relay(BCUBE._replace(next_hop=2).pack(inner())),
+        by_dcn(B, None, 0): to_relay(DCN.pack(inner())),
+        by_dcn(B, 0, 0): to_relay(DCN._replace(proxy=0).pack(inner())),
+        by_hop(PATH[1]): to_relay(BCUBE.pack(inner())),
+        by_end(B): to_relay(BCUBE._replace(next_hop=2).pack(inner())),
         ByDestination(ipv4(B), 0): to_relay(inner(), ETH_IP),
         ByTunnel(11, 12, ipv4(A), ipv4(B)): to_relay(
             Ipv4Header(11, 12, IP_IN_IP).pack(inner()), ETH_IP
@@ -186,7 +190,7 @@ def test_every_key_is_told_as_it_was_installed():
     with ThreeServers() as lab:
         table = lab.add_table(RELAY)
         for key in frames:
-            table.install_relay(key, Deliver() if isinstance(key, ByEnd) else Relay(1, mac(B, 0)))
+            table.install_relay(key, Deliver() if key == by_end(B) else Relay(1, mac(B, 0)))
         table.used_since_last()
         for frame in frames.values():
             lab.inject(frame)
@@ -206,7 +210,7 @@ def test_a_full_table_forgets_what_is_old_and_takes_what_is_new():
     with ThreeServers() as lab:
         table = lab.add_table(RELAY)
         for destination in range(3000):
-            table.install_relay(ByDcn(destination, None, 0), Relay(1, mac(B, 0)))
+            table.install_relay(by_dcn(destination, None, 0), Relay(1, mac(B, 0)))
         with lab.captured(B, 0, least=1) as sent:
             lab.inject(to_relay(DCN._replace(destination=2999).pack(inner())))
         assert len(sent) == 1
@@ -216,7 +220,7 @@ def test_closed_tables_leave_the_ports_as_they_were():
     with ThreeServers() as lab:
         for _ in range(2):
             table = lab.add_table(RELAY)
-            table.install_relay(ByDcn(B, None, 0), Relay(1, mac(B, 0)))
+            table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
             with lab.captured(B, 0, least=1) as sent:
                 lab.inject(to_relay(DCN.pack(inner())))
                 wait_for(lambda now=table: now.counters()["done relayed"], "relaying")
@@ -231,9 +235,9 @@ def test_closed_tables_leave_the_ports_as_they_were():
 def test_mistakes_are_told_in_one_sentence(decided):
     _, table = decided
     with pytest.raises(PillarboxError, match="no port 2"):
-        table.install_relay(ByDcn(1, None, 2), Deliver())
+        table.install_relay(by_dcn(1, None, 2), Deliver())
     with pytest.raises(PillarboxError, match="no port 7"):
-        table.install_relay(ByHop(1), Relay(7, mac(B, 0)))
+        table.install_relay(by_hop(Hop.of(1)), Relay(7, mac(B, 0)))
     with pytest.raises(PillarboxError, match="a header has one of"):
         table.install_flow(THERE, Push(0, mac(B, 0), b"x"))
     with pytest.raises(PillarboxError, match="1 to 4096 decisions, not 5000"):

@@ -22,7 +22,7 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.relayed import ByFlow, ByHop, Change, Proxy
+from hosts.wire.relayed import ByFlow
 
 A, B = 0x0A000001, 0x0A000009
 PEER, OWN = bytes([2] * 6), bytes([4] * 6)
@@ -174,13 +174,24 @@ def test_decisions_are_taken_back_and_told_of() -> None:
     assert repeated() == [False] * 3
 
 
-def test_what_is_rare_is_never_repeated() -> None:
+def test_flows_of_neither_tcp_nor_udp_are_not_repeated() -> None:
     lab = Lab()
     lab.table.install_flow(flow_key(packet(ICMP)), Push(0, PEER))
-    lab.table.install_relay(ByHop(1), Relay(0, PEER, Change(proxy=Proxy.CLEAR)))
-    lab.table.install_relay(ByHop(1), Relay(0, PEER, Change(rerouted=True)))
     assert not lab.table.sent(packet(ICMP))
-    assert not lab.table._relays
+
+
+@pytest.mark.parametrize(("came_over", "goes_over"), [(None, 7), (7, None), (7, 5), (7, 7)])
+def test_a_proxy_is_set_replaced_and_cleared(came_over: int | None, goes_over: int | None) -> None:
+    lab = Lab()
+    before = DcnHeader(1, 9, Protocol.IPV4, 77, proxy=came_over)
+    after = before._replace(ttl=63, retry=4, proxy=goes_over)
+    relay = Relay(0, PEER, before.change(after))
+    lab.table.install_relay(before.relay_key(0), relay)
+    front = OWN + PEER + b"\x88\xb5"
+    assert lab.table.came(0, front + before.pack(packet()))
+    assert DcnHeader.parse(lab.port.left[0][14:]) == (after, packet())
+    for spent in (before._replace(ttl=1), before._replace(retry=1)):
+        assert not lab.table.came(0, front + spent.pack(packet()))
 
 
 def test_a_full_table_begins_anew() -> None:

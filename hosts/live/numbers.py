@@ -1,0 +1,144 @@
+"""Headers as whole numbers, for a table in Python: what a declaration says, in few operations.
+
+A header of 20 to 60 bytes is one number to Python. Whether it is right, by what it is looked up,
+and what changes in it are then a mask, a comparison or a sum each, whatever header it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hosts.wire.dcn import Protocol
+from hosts.wire.header import Form, Route
+from hosts.wire.layout import CHECKSUM, checksum_of
+from hosts.wire.relayed import ByHeader, Change
+
+WORD_BITS = 32
+WORST = 0xFFFF  # a checksum that hosts/wire never writes (RFC 1624, section 3)
+NEXT_HOP, NO_PORT = -2, -1  # instead of a port, in keys
+
+Key = tuple[int, int, int]  # first byte, port, and the bits that count
+
+
+class Numbered:
+    """One form of a header: see the module's text."""
+
+    def __init__(self, form: Form) -> None:
+        self.form, self.first, self.size = form, form.first, form.size
+        bits = 8 * form.size
+        self._shifts = {f.name: bits - at - f.bits for at, f in form.layout.places()}
+        self._masks = {f.name: (1 << f.bits) - 1 for f in form.layout.fields}
+        # Of an application's packet all constants, and the upper bits of what is limited.
+        self._fixed = self._right = 0
+        self._limits: list[tuple[int, int, int]] = []
+        for at, field in form.layout.places():
+            shift = bits - at - field.bits
+            constant = int(Protocol.IPV4) if field.name == "protocol" else field.constant
+            if constant is not None:
+                self._fixed |= (1 << field.bits) - 1 << shift
+                self._right |= constant << shift
+            elif field.most & field.most + 1:
+                self._limits.append((shift, (1 << field.bits) - 1, field.most))
+            else:
+                self._fixed |= (1 << field.bits) - 1 - field.most << shift
+        self._key = sum(self._masks[f.name] << self._shifts[f.name] for f in form.key)
+        self._checksum = self._shifts[CHECKSUM]
+        self._no_checksum = (1 << bits) - 1 - (WORST << self._checksum)
+        self._number = self._shifts.get("identification", 0)
+        self._most_number = self._masks.get("identification", 0)
+        self._length = self._shifts["payload_length"]
+        own = WORST << self._length | self._most_number << self._number
+        self._no_numbers = self._no_checksum & ~own
+        self._route = self._places_of(form.header.route) if form.header.route else None
+        self._hops = len(form.hops)
+        self._counts = [self._count(n, step) for n, step in form.header.every_hop.items()]
+
+    def _places_of(self, route: Route) -> tuple[int, int, int]:
+        return self._shifts[route.hops], self._shifts[route.length], self._shifts[route.taken]
+
+    def _count(self, name: str, step: int) -> tuple[int, int, int]:
+        return self._shifts[name], self._masks[name], step
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def key_of(self, number: int, port: int) -> Key | None:
+        """Return by what a packet of applications is looked up, None if its header is wrong."""
+        if (
+            number & self._fixed != self._right
+            or number % WORST
+            or number >> self._checksum & WORST == WORST
+        ):
+            return None
+        for shift, mask, most in self._limits:
+            if number >> shift & mask > most:
+                return None
+        if self._route is None:
+            return self.first, port, number & self._key
+        hops, length_at, taken_at = self._route
+        length, taken = number >> length_at & 0xFF, number >> taken_at & 0xFF
+        most = self._hops
+        behind = number >> hops - 8 * (most - 1) & (1 << 8 * (most - length)) - 1
+        if taken > length or behind:
+            return None
+        if taken == length:
+            return self.first, NO_PORT, number & self._key
+        return self.first, NEXT_HOP, number >> hops - 8 * taken & 0xFF
+
+    def key(self, key: ByHeader) -> Key:
+        """Return the same for a decision."""
+        if key.next_hop:
+            return self.first, NEXT_HOP, key.values[0]
+        bits = 0
+        for field, value in zip(self.form.key, key.values, strict=True):
+            bits |= value << self._shifts[field.name]
+        return self.first, NO_PORT if key.port is None else key.port, bits
+
+    def numbered(self, header: bytes) -> int:
+        """Return a header without what every packet has of its own."""
+        return int.from_bytes(header, "big") & self._no_numbers
+
+    def pushed(self, number: int, length: int, count: int) -> bytes:
+        """Return the header for one packet."""
+        number |= length << self._length | (count & self._most_number) << self._number
+        return self._summed(number)
+
+    def _summed(self, number: int) -> bytes:
+        return (number | checksum_of(number) << self._checksum).to_bytes(self.size, "big")
+
+
+class Onward(NamedTuple):
+    """How a relay's decision changes a header."""
+
+    after: Numbered
+    counts: list[tuple[int, int, int]]
+    added: int
+    shift: int  # by which the form afterwards is longer, in bits
+    kept: int
+    set: int
+
+    def relayed(self, number: int) -> bytes | None:
+        """Return the header as it goes on, None where its hops or retries are used up."""
+        for shift, mask, step in self.counts:
+            if step < 0 and number >> shift & mask <= -step:
+                return None
+        number += self.added
+        number = number << self.shift if self.shift >= 0 else number >> -self.shift
+        return self.after._summed(number & self.kept | self.set)
+
+
+def onward(before: Numbered, change: Change, forms: dict[int, Numbered]) -> Onward:
+    """Return how packets under a form of a header go on."""
+    header = before.form.header
+    counts = before._counts + [before._count(n, header.at_times[n]) for n in change.counts]
+    added = sum(step << shift for shift, _, step in counts)
+    after, kept, new = before, before._no_checksum, 0
+    if change.becomes:
+        after = forms[change.becomes.form.first]
+        new = after.form.template(change.becomes.values)
+        constants = sum(
+            after._masks[f.name] << 8 * after.size - at - f.bits
+            for at, f in after.form.layout.places()
+            if f.constant is not None
+        )
+        kept = after._no_checksum & ~(constants | after._key)
+    return Onward(after, counts, added, 8 * (after.size - before.size), kept, new)
