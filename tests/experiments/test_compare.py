@@ -15,9 +15,11 @@ from experiments.analysis.comparison import bisection as cuts
 from experiments.analysis.comparison import measure, papers, paths, prices, text
 from experiments.cli import cli
 from topos.base.errors import PillarboxError
+from topos.base.spec import small
 from topos.base.topology import Topology
 
 SMALL = ["bcube,4,1", "dcell,3,1", "dpillar,4,3", "ficonn,4,1", "fattree,4", "tree,4,3"]
+SMALL += [spec for spec in small() if spec not in SMALL]
 PARTIAL = ["bcube,4,2,servers=32", "dcell,3,2,servers=41"]
 
 

@@ -20,12 +20,30 @@ from topos.base.topology import Topology
 TOPOS = sys.modules["topos"]
 # Files of topos/ that are no network: what Mininet's --custom reads.
 NOT_NETWORKS = {"custom"}
+LEAST_SERVERS = 8
 
 
 def kinds() -> list[str]:
     """Return the names of all networks found, in alphabetical order."""
     names = (module.name for module in pkgutil.iter_modules(TOPOS.__path__) if not module.ispkg)
     return sorted(name for name in names if name not in NOT_NETWORKS and name[0] != "_")
+
+
+def small() -> list[str]:
+    """Return of every network found its smallest example in which there is something to route.
+
+    That is one of eight servers or more, some of which are two hops apart, if it has any such.
+
+    >>> {"bcube,4,1", "dcell,4,1"} <= set(small())
+    True
+    """
+    found = []
+    for kind in kinds():
+        examples = [(parse(spec), spec) for spec in network(kind).examples]
+        routed = [one for one in examples if (one[0].diameter_bound().value or 2) > 1]
+        large = [one for one in routed or examples if one[0].servers >= LEAST_SERVERS]
+        found.append(min(large or examples, key=lambda one: one[0].servers)[1])
+    return found
 
 
 def network(kind: str) -> type[Topology]:

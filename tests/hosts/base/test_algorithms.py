@@ -10,6 +10,7 @@ from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.path import disjoint
 from hosts.base.shortest import shortest_path
+from topos.base.spec import small
 
 SMALL = [
     "dpillar,4,2",
@@ -25,6 +26,7 @@ SMALL = [
     "tree,4,4",
     "fattree,4",
 ]
+SMALL += [spec for spec in small() if spec not in SMALL]
 
 
 def hops(topology: topos.Topology, failures: Failures) -> networkx.DiGraph:

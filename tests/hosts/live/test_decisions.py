@@ -18,11 +18,11 @@ from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, broadcast
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header
+from topos.base.spec import small
 
-SPECS = ["dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,3"]
 CASES = [
     (spec, name)
-    for spec in SPECS
+    for spec in small()
     for name, algorithm in algorithms(topos.parse(spec)).items()
     if algorithm.router
 ]

@@ -8,8 +8,10 @@ from experiments.analysis.fluid.links import working_links
 from experiments.analysis.simulator.search import distances, mean_and_deviation
 from hosts.base.failures import NONE, Failures, parse_failures
 from hosts.base.shortest import shortest_path
+from topos.base.spec import small
 
 SPECS = ("bcube,4,1", "dcell,3,2,servers=41", "dpillar,4,3", "ficonn,4,2", "tree,4,3", "fattree,4")
+SPECS += tuple(spec for spec in small() if spec not in SPECS)
 
 
 def counted(network: topos.Topology, source: int, failures: Failures = NONE) -> list[int]:

@@ -11,17 +11,22 @@ from experiments.analysis.simulator.flows import all_to_all
 from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.paths import compiled, lengths, routes
 from experiments.analysis.simulator.uncompiled import failures_of
-from hosts.base.algorithms import Algorithm, route
+from hosts.base.algorithms import SHORTEST, Algorithm, algorithms, route
 from hosts.base.declared import declared
 from hosts.dcell.plain import DCellRouting
+from topos.base.spec import small
 
-CASES = [("dcell,4,1", "dfr"), ("ficonn,4,1", "tar"), ("bcube,2,2", "shortest")]
+CASES = [
+    (spec, name)
+    for spec in small()
+    for name, algorithm in algorithms(topos.parse(spec)).items()
+    if name not in compiled(topos.parse(spec)) and (algorithm.path or name == SHORTEST)
+]
 
 
 @pytest.mark.parametrize(("spec", "name"), CASES)
 def test_flows_take_the_paths_of_the_algorithm(spec: str, name: str) -> None:
     network = topos.parse(spec)
-    assert name not in compiled(network)
     ends = all_to_all(numpy.arange(network.servers))
     paths = [
         route(network, name, *pair).paths[0]

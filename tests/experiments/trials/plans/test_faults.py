@@ -13,9 +13,10 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FAULTS, FaultAt, FaultRate
 from experiments.trials.plans.faults import nodes_of, schedule
 from topos.base.errors import PillarboxError
+from topos.base.spec import small
 
-SPECS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,4", "fattree,4")
-RELAYING = SPECS[:4]
+SPECS = small()
+RELAYING = [spec for spec in SPECS if topos.parse(spec).ports > 1]
 TEN_S = Workload(duration_s=10.0)
 
 rates = st.builds(
