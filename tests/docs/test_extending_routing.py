@@ -1,0 +1,149 @@
+"""The fifth network of docs/extending-routing.md: two files, and everything knows it.
+
+The files and the commands with their output are taken from the page, so the two cannot drift.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "extending-routing.md").read_text()
+TOPOLOGY, ROUTING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = [
+    part.partition("\n")[::2] for part in re.split(r"^\$ ", CONSOLE, flags=re.MULTILINE)[1:]
+]
+CONTRACTS = [  # and how many tests of the network each has at least
+    ("topos/test_contract.py", 12),
+    ("topos/test_arrays.py", 3),
+    ("hosts/test_routers.py", 20),
+    ("hosts/test_algorithms.py", 3),
+    ("hosts/live/test_decisions.py", 2),
+    ("experiments/analysis/simulator/test_uncompiled.py", 2),
+    ("experiments/analysis/simulator/test_search.py", 1),
+    ("experiments/test_compare.py", 1),
+    ("experiments/test_drawing.py", 1),
+    ("experiments/trials/plans/test_faults.py", 1),
+]
+FRAME = """
+from experiments.observe.pcapng import Interface, Writer
+from hosts.necklace import BACK, NecklaceHeader
+from hosts.wire.ipv4 import UDP, Ipv4Header
+inside = Ipv4Header(0x0A000001, 0x0A000007, UDP).pack(bytes(20))
+with open("frames.pcapng", "wb") as file:
+    writer = Writer(file, [Interface("port", 65535)])
+    for header in (NecklaceHeader(0, 6, BACK), NecklaceHeader(0, 6, BACK, ttl=3)):
+        writer.write(0, 0, bytes(12) + b"\\x88\\xb5" + header.pack(inside), outgoing=True)
+    damaged = bytearray(NecklaceHeader(0, 6, BACK).pack(inside))
+    damaged[4] ^= 1
+    writer.write(0, 0, bytes(12) + b"\\x88\\xb5" + damaged, outgoing=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def necklace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that holds topos/ and hosts/ with one more file each, and nothing else."""
+    folder = tmp_path_factory.mktemp("necklace")
+    for package, text in (("topos", TOPOLOGY), ("hosts", ROUTING)):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+        (folder / package / "necklace.py").write_text(text)
+    return folder
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with that folder's networks and everything else of this checkout."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+    )
+
+
+def tested(folder: Path, *arguments: str) -> int:
+    """Return how many tests of the network passed, where none failed."""
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", f"--rootdir={folder}"]
+    done = python(folder, "-m", "pytest", *options, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed
+    return int(passed[1])
+
+
+@pytest.mark.parametrize(("command", "output"), EXAMPLES)
+def test_command_of_the_page_prints_what_the_page_shows(
+    necklace: Path, command: str, output: str
+) -> None:
+    program, *arguments = shlex.split(command)
+    assert program == "pillarbox"
+    done = python(necklace, "-m", "experiments", *arguments)
+    assert done.stdout + done.stderr == output
+    assert done.returncode == 0
+
+
+def test_its_doctests_pass(necklace: Path) -> None:
+    files = ["topos/necklace.py", "hosts/necklace.py"]
+    assert tested(necklace, "--doctest-modules", *files) == 3
+
+
+@pytest.mark.parametrize(("file", "least"), CONTRACTS)
+def test_contract_tests_take_it_up(necklace: Path, file: str, least: int) -> None:
+    assert tested(necklace, "-k", "necklace", str(ROOT / "tests" / file)) >= least
+
+
+def test_simulator_and_gap_know_its_routing(necklace: Path) -> None:
+    done = python(necklace, "-m", "experiments", "gap", "necklace,4", "--json")
+    found = json.loads(done.stdout)
+    ours = next(one for one in found["reached"] if one["routing"] == "round")
+    # All turn the shorter way round, and those that are opposite turn onward: of 56 flows with
+    # 128 hops, servers 1 to 4 steps onward put 10 on each link, those back 6.
+    assert (ours["flows"], ours["worst_flows"]) == (56, 10)
+    assert ours["throughput"] == pytest.approx(56 / 10)
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="there is no tshark")
+def test_dissector_knows_its_header(necklace: Path) -> None:
+    assert python(necklace, "-c", FRAME).returncode == 0
+    script = python(necklace, "-m", "experiments", "dissector").stdout
+    (necklace / "pillarbox.lua").write_text(script)
+    names = ["necklace.turn", "necklace.destination", "necklace.ttl", "ip.dst", "pillarbox.bad"]
+    command = ["tshark", "-r", "frames.pcapng", "-X", "lua_script:pillarbox.lua", "-T", "fields"]
+    command += [word for name in names for word in ("-e", name)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=necklace, timeout=60
+    )
+    right, later, damaged = (line.split("\t") for line in done.stdout.splitlines())
+    assert right == ["1", "6", "255", "10.0.0.7", ""]
+    assert later == ["1", "6", "3", "10.0.0.7", ""]
+    assert damaged[4] != ""
+
+
+@pytest.mark.root
+def test_live_servers_carry_its_header_on_both_planes(necklace: Path) -> None:
+    # The test counts what went through routers: all but a few packets are the planes'.
+    file = str(ROOT / "tests" / "experiments" / "emulation" / "test_lab.py")
+    assert tested(necklace, "-k", "necklace and round", file) == 2
+
+
+@pytest.mark.root
+def test_a_run_of_it_has_a_report(necklace: Path) -> None:
+    few = ["systems.0.topology=necklace,4", "workload.duration_s=1", "repeats=1"]
+    options = [word for one in few for word in ("--set", one)]
+    done = python(necklace, "-m", "experiments", "run", "quick", *options, "--out", "run")
+    page = (necklace / "run" / "report.html").read_text()
+    assert "necklace,4" in page, done.stdout + done.stderr
+    assert "the shorter way round" in page or "round" in page
