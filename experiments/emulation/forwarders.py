@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.files import CHECKOUT
 from hosts.live.control import ask
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
@@ -67,11 +66,14 @@ class Forwarders:
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        places = [str(Path(place).absolute()) for place in sys.path]
         with theirs:
             self._nursery = subprocess.Popen(
                 [sys.executable, "-m", "hosts.live.nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                cwd=CHECKOUT,
+                # With the modules of this process: a network may stand in a folder of its own.
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
             )
         self._ended = False  # the nursery, whoever ended it
         self._closing = False

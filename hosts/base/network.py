@@ -51,6 +51,7 @@ class Network:
     headers: tuple[Header, ...] = ()
 
 
+@cache
 def headers() -> tuple[Header, ...]:
     """Return the headers of all networks, which their versions tell apart.
 

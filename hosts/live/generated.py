@@ -15,7 +15,7 @@ from hosts.wire.layout import CHECKSUM, Field, Layout
 
 FIRST_KIND = 4  # of relays' keys: those before are IP's (forward.h)
 TYPES = {8: "__u8", 16: "__be16", 32: "__be32", 64: "__be64"}
-NUMBERS = {8: "{}", 16: "bpf_ntohs({})", 32: "bpf_ntohl({})"}
+NUMBERS = {8: "{}", 16: "bpf_ntohs({})", 32: "bpf_ntohl({})", 64: "bpf_be64_to_cpu({})"}
 
 
 class Place(NamedTuple):
@@ -93,14 +93,9 @@ def _function(
 
 
 def _struct(form: Form) -> str:
-    members = [f"\t{TYPES[bits]} {name};" for name, bits in _members(form.layout)]
+    members = [f"\t{TYPES[bits]} {name};" for name, bits, _ in _runs(form.layout)]
     # Fields lie where they lie; the compiler knows that headers begin on a whole word.
     return "\n".join([f"struct {form.name} {{", *members, "} __attribute__((packed, aligned(4)));"])
-
-
-def _members(layout: Layout) -> Iterator[tuple[str, int]]:
-    for member, bits, _ in _runs(layout):
-        yield member, bits
 
 
 def _runs(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:

@@ -26,14 +26,9 @@ from hosts.live.bpf import build
 from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
 from hosts.live.table import Action, Deliver, Push, Unwrap, Usage, Used
 from hosts.wire import ipv4
+from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import (
-    ByDestination,
-    ByFlow,
-    ByHeader,
-    ByTunnel,
-    RelayKey,
-)
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
 from topos.base.errors import require
 
 # In each of two tables, which take the memory of all that they may hold: 170 KB for 1024 decisions.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.wire.dcn import Protocol
-from hosts.wire.header import Form, Route
+from hosts.wire.header import ByHeader, Form, Route
 from hosts.wire.layout import CHECKSUM, checksum_of
-from hosts.wire.relayed import ByHeader, Change
+from hosts.wire.relayed import Change
 
 WORD_BITS = 32
 WORST = 0xFFFF  # a checksum that hosts/wire never writes (RFC 1624, section 3)
@@ -41,6 +41,11 @@ class Numbered:
                 self._limits.append((shift, (1 << field.bits) - 1, field.most))
             else:
                 self._fixed |= (1 << field.bits) - 1 - field.most << shift
+        self._constants = sum(
+            (1 << f.bits) - 1 << bits - at - f.bits
+            for at, f in form.layout.places()
+            if f.constant is not None
+        )
         self._key = sum(self._masks[f.name] << self._shifts[f.name] for f in form.key)
         self._checksum = self._shifts[CHECKSUM]
         self._no_checksum = (1 << bits) - 1 - (WORST << self._checksum)
@@ -100,10 +105,24 @@ class Numbered:
     def pushed(self, number: int, length: int, count: int) -> bytes:
         """Return the header for one packet."""
         number |= length << self._length | (count & self._most_number) << self._number
-        return self._summed(number)
+        return self.summed(number)
 
-    def _summed(self, number: int) -> bytes:
+    def summed(self, number: int) -> bytes:
+        """Return a header, whose checksum is zero, with its checksum."""
         return (number | checksum_of(number) << self._checksum).to_bytes(self.size, "big")
+
+    def onward(self, change: Change, forms: dict[int, Numbered]) -> Onward:
+        """Return how packets under this form go on."""
+        header = self.form.header
+        counts = self._counts + [self._count(n, header.at_times[n]) for n in change.counts]
+        added = sum(step << shift for shift, _, step in counts)
+        after, new = self, 0
+        kept = self._no_checksum
+        if change.becomes:
+            after = forms[change.becomes.form.first]
+            new = after.form.template(change.becomes.values)
+            kept = after._no_checksum & ~(after._constants | after._key)
+        return Onward(after, counts, added, 8 * (after.size - self.size), kept, new)
 
 
 class Onward(NamedTuple):
@@ -123,22 +142,4 @@ class Onward(NamedTuple):
                 return None
         number += self.added
         number = number << self.shift if self.shift >= 0 else number >> -self.shift
-        return self.after._summed(number & self.kept | self.set)
-
-
-def onward(before: Numbered, change: Change, forms: dict[int, Numbered]) -> Onward:
-    """Return how packets under a form of a header go on."""
-    header = before.form.header
-    counts = before._counts + [before._count(n, header.at_times[n]) for n in change.counts]
-    added = sum(step << shift for shift, _, step in counts)
-    after, kept, new = before, before._no_checksum, 0
-    if change.becomes:
-        after = forms[change.becomes.form.first]
-        new = after.form.template(change.becomes.values)
-        constants = sum(
-            after._masks[f.name] << 8 * after.size - at - f.bits
-            for at, f in after.form.layout.places()
-            if f.constant is not None
-        )
-        kept = after._no_checksum & ~(constants | after._key)
-    return Onward(after, counts, added, 8 * (after.size - before.size), kept, new)
+        return self.after.summed(number & self.kept | self.set)

@@ -30,9 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from hosts.base.load import router_for
+from hosts.base.network import headers
 from hosts.base.timers import timers_for
 from hosts.linux.calls import die_with_parent, enter
 from hosts.live import liveness
+from hosts.live.bpf import object_file
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
 from hosts.live.pacer import start as start_pacer
@@ -83,8 +85,10 @@ def _import_for(settings: LabSettings, network: Any) -> None:
     """Import what such servers share; a file of the user's is read anew for each."""
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
+    headers()
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
+        object_file()
     else:
         liveness.available()
 

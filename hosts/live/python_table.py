@@ -17,14 +17,15 @@ from typing import Protocol
 
 from hosts.base.network import headers
 from hosts.live.devices import Port
-from hosts.live.numbers import Numbered, Onward, onward
+from hosts.live.numbers import Numbered, Onward
 from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Used
 from hosts.wire import ipv4
 from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
 from hosts.wire.layout import checksum
 from hosts.wire.marks import TRACED
-from hosts.wire.relayed import ByDestination, ByFlow, ByHeader, ByTunnel, RelayKey
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
 
 MOST = 4096
 MOST_BYTES = 0xFFFF
@@ -159,7 +160,7 @@ class PythonTable:
             repeated = self._towards(key, action, ETH_DCN if of_header else ETH_IP)
             if isinstance(key, ByHeader) and isinstance(action, Relay):
                 form = self._forms[key.form.first]
-                repeated.onward = onward(form, action.change, self._forms)
+                repeated.onward = form.onward(action.change, self._forms)
         self._relays[self._relay_key(key)] = repeated
 
     def _towards(

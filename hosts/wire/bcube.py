@@ -16,9 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
-from hosts.wire.header import Header, Route
+from hosts.wire.header import ByHeader, Header, Route
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
-from hosts.wire.relayed import ByHeader
 
 VERSION = 2
 SIZE = 36

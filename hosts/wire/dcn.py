@@ -19,9 +19,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from hosts.wire.header import Header
+from hosts.wire.header import ByHeader, Header
 from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload_behind
-from hosts.wire.relayed import ByHeader, Change
+from hosts.wire.relayed import Change
 
 VERSION = 1
 PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts

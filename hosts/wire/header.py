@@ -54,6 +54,7 @@ class Form:
         fields = {field.name: field for field in layout.fields}
         begin = [(field.name, field.bits) for field in layout.fields[:4]]
         for right, what in (
+            (name.isidentifier(), "has a name that C can have"),
             (begin == BEGIN, "begins with hosts.wire.dcn.beginning()"),
             (layout.size % WORD_BYTES == 0 and layout.size <= MOST_BYTES, "has 15 words at most"),
             (CHECKSUM in fields, f"has a {CHECKSUM}"),

@@ -27,13 +27,12 @@ CONTRACTS = [  # and how many tests of the network each has at least
     ("topos/test_contract.py", 12),
     ("topos/test_arrays.py", 3),
     ("hosts/test_routers.py", 20),
-    ("hosts/test_algorithms.py", 3),
+    ("hosts/base/test_algorithms.py", 2),
     ("hosts/live/test_decisions.py", 2),
     ("experiments/analysis/simulator/test_uncompiled.py", 2),
     ("experiments/analysis/simulator/test_search.py", 1),
     ("experiments/test_compare.py", 1),
     ("experiments/test_drawing.py", 1),
-    ("experiments/trials/plans/test_faults.py", 1),
 ]
 FRAME = """
 from experiments.observe.pcapng import Interface, Writer
@@ -74,14 +73,14 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def tested(folder: Path, *arguments: str) -> int:
+def passed(folder: Path, *arguments: str) -> int:
     """Return how many tests of the network passed, where none failed."""
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", f"--rootdir={folder}"]
     done = python(folder, "-m", "pytest", *options, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed
-    return int(passed[1])
+    found = re.search(r"(\d+) passed", done.stdout)
+    assert found
+    return int(found[1])
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES)
@@ -97,12 +96,12 @@ def test_command_of_the_page_prints_what_the_page_shows(
 
 def test_its_doctests_pass(necklace: Path) -> None:
     files = ["topos/necklace.py", "hosts/necklace.py"]
-    assert tested(necklace, "--doctest-modules", *files) == 3
+    assert passed(necklace, "--doctest-modules", *files) == 3
 
 
 @pytest.mark.parametrize(("file", "least"), CONTRACTS)
 def test_contract_tests_take_it_up(necklace: Path, file: str, least: int) -> None:
-    assert tested(necklace, "-k", "necklace", str(ROOT / "tests" / file)) >= least
+    assert passed(necklace, "-k", "necklace", str(ROOT / "tests" / file)) >= least
 
 
 def test_simulator_and_gap_know_its_routing(necklace: Path) -> None:
@@ -136,14 +135,17 @@ def test_dissector_knows_its_header(necklace: Path) -> None:
 def test_live_servers_carry_its_header_on_both_planes(necklace: Path) -> None:
     # The test counts what went through routers: all but a few packets are the planes'.
     file = str(ROOT / "tests" / "experiments" / "emulation" / "test_lab.py")
-    assert tested(necklace, "-k", "necklace and round", file) == 2
+    assert passed(necklace, "-k", "necklace and round", file) == 2
 
 
 @pytest.mark.root
 def test_a_run_of_it_has_a_report(necklace: Path) -> None:
-    few = ["systems.0.topology=necklace,4", "workload.duration_s=1", "repeats=1"]
+    few = ["systems.0.network=necklace,4", "workload.duration_s=1", "repeats=1"]
     options = [word for one in few for word in ("--set", one)]
     done = python(necklace, "-m", "experiments", "run", "quick", *options, "--out", "run")
-    page = (necklace / "run" / "report.html").read_text()
-    assert "necklace,4" in page, done.stdout + done.stderr
-    assert "the shorter way round" in page or "round" in page
+    # Whether a trial is valid is up to the machine.
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    told = [json.loads(file.read_text()) for file in necklace.glob("run/trials/*/trial.json")]
+    assert {one["status"] for one in told} == {"completed"}, done.stdout + done.stderr
+    assert python(necklace, "-m", "experiments", "report", "run").returncode == 0
+    assert "necklace,4" in (necklace / "run" / "report.html").read_text()

@@ -13,8 +13,8 @@ from typing import Any
 def own(folder: str, kind: str, name: str) -> dict[str, Any]:
     """Return a table of a network's file in a folder, such as "paths"; empty where there is none.
 
-    >>> list(own("paths", "tree", "ALGORITHMS"))
-    ['bridge']
+    >>> list(own("adapting", "bcube", "ADAPTING"))
+    ['bsr']
     """
     path = Path(__file__).parent / folder
     if kind not in {module.name for module in pkgutil.iter_modules([str(path)])}:

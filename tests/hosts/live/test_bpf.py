@@ -377,6 +377,13 @@ def test_a_server_whose_process_was_killed_does_not_forward():
 # -- loading --------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _text_is_read_anew():
+    bpf.object_file.cache_clear()
+    yield
+    bpf.object_file.cache_clear()
+
+
 def test_ebpf_is_available_here():
     assert bpf.available() == ""
 

@@ -289,7 +289,7 @@ def test_kernel_and_python_agree_on_every_frame(by_flow):
         for key, action in {**RELAYS, **(FLOW_RELAYS if by_flow else {})}.items():
             table.install_relay(key, action)
         with lab.servers[RELAY].entered():
-            run = SingleRun(table._object.programs["port_in"], socket.if_nametoindex("eth0"))
+            run = SingleRun(table.programs.programs["port_in"], socket.if_nametoindex("eth0"))
         seen: Counter[str] = Counter()
         tried = [frame for frame in frames(2 + by_flow, TRIED) if len(frame) >= LEAST_TRIED]
         with lab.servers[RELAY].entered():
