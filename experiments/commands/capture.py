@@ -35,10 +35,8 @@ def command(
     ports: tuple[str, ...],
     number: int | None,
     out: Path,
-    seconds: float | None,
-    frames: int | None,
-    longest: int,
     no_heart_beats: bool,
+    **limits: Any,
 ) -> None:
     """Capture at ports of a running lab: all, those of a server (0.3), or one (0.3:1).
 
@@ -77,12 +75,10 @@ def command(
                 tapped,
                 file,
                 comment=json.dumps(_known(status)),
-                seconds=seconds,
-                frames=frames,
-                longest=longest,
                 heart_beats=not no_heart_beats,
                 begun=lambda: click.echo(begun, err=True),
                 stopped=lambda: bool(stopped),
+                **limits,
             )
     missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""
     click.echo(f"{counts.written} frames in {out}{missed}")

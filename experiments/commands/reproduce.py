@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,18 +45,7 @@ DIGITS = 4
     type=click.FloatRange(min=0, min_open=True),
     help="Of each cable of a live lab; what this machine can do by default.",
 )
-def command(
-    names: tuple[str, ...],
-    listed: bool,
-    as_json: bool,
-    out: Path,
-    quick: bool,
-    seed: int,
-    repeats: int | None,
-    workers: int,
-    scheduler: str,
-    rate_mbit: float | None,
-) -> None:
+def command(names: tuple[str, ...], listed: bool, as_json: bool, out: Path, **how: Any) -> None:
     """Make figures of the papers again: their numbers beside ours, and why they differ.
 
     NAME is one of --list, or all. The page report.html in the folder shows all figures that were
@@ -83,16 +72,7 @@ def command(
 
     made = []
     for name, figure in figures.items():
-        settings = Settings(
-            folder=out / name,
-            seed=seed,
-            workers=workers,
-            scheduler=scheduler,
-            rate_mbit=rate_mbit,
-            repeats=repeats,
-            quick=quick,
-            say=partial(click.echo, err=True),
-        )
+        settings = Settings(out / name, say=partial(click.echo, err=True), **how)
         output_folder(settings.folder)
         made.append(figure.reproduce(settings))
         keep(made[-1], out)
@@ -110,10 +90,8 @@ def _listing() -> str:
     from experiments import reproductions
     from experiments.text import listing
 
-    rows = []
-    for name in reproductions.names():
-        figure = reproductions.figure(name)
-        rows.append((name, "live" if figure.live else "", figure.about))
+    figures = reproductions.figures().values()
+    rows = [(one.name, "live" if one.live else "", one.about) for one in figures]
     return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
 
 

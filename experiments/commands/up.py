@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,16 +37,12 @@ if TYPE_CHECKING:
 def command(
     topology: Topology,
     routing: str,
-    plane: str,
-    timers: str,
     rate_mbit: float,
-    delay: str | None,
-    loss: float | None,
-    mtu: int,
     seed: int,
     script: Path | None,
     no_sandbox: bool,
     quiet: bool,
+    **how: Any,
 ) -> int:
     """Bring a network up, with a forwarder on every server, and give its prompt.
 
@@ -71,12 +67,8 @@ def command(
 
     settings = LabSettings(
         routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
-        plane=plane,
-        timers=timers,
         rate_mbit=rate_mbit or None,
-        delay=delay,
-        loss=loss,
-        mtu=mtu,
+        **how,
     )
     with ExitStack() as stack:
         stack.callback(registry.leave, place)
@@ -89,7 +81,7 @@ def command(
         _wait_converged(lab)
         if not quiet:
             click.echo(_welcome(lab, place.number))
-            if plane == "auto" and lab.plane == "python":
+            if settings.plane == "auto" and lab.plane == "python":
                 click.echo(_slower())
         Prompt(lab, script)
     return 0

@@ -24,6 +24,7 @@ from experiments.reporting.reproduced.result import (
     Settings,
 )
 from experiments.trials.runs.statistics import estimate
+from topos.base.errors import require
 
 Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series and x
 
@@ -126,7 +127,9 @@ def figure(
     """Register the decorated function as a figure."""
 
     def register(make: Callable[[Settings], Made]) -> Figure:
-        return FIGURES.setdefault(name, Figure(name, about, title, x, y, make, live, look))
+        require(name not in FIGURES, f"there are two figures {name}: rename one")
+        FIGURES[name] = Figure(name, about, title, x, y, make, live, look)
+        return FIGURES[name]
 
     return register
 

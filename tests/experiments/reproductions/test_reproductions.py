@@ -21,6 +21,7 @@ from experiments.reproductions.dcell import failover as dcell_fig11
 from experiments.reproductions.dpillar import relay as dpillar_fig7
 from experiments.reproductions.ours import failover as four_failover
 from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared.figure import Made, figure
 from topos.base.errors import PillarboxError
 
 LIVE = {
@@ -72,10 +73,16 @@ def test_every_live_figure_is_found() -> None:
 
 @pytest.mark.parametrize("name", reproductions.names())
 def test_a_figure_says_what_it_is(name: str) -> None:
-    figure = reproductions.figure(name)
-    assert figure.name == name
-    assert 10 < len(figure.about) < 120
-    assert (name in LIVE) == figure.live
+    one = reproductions.figure(name)
+    assert one.name == name
+    assert 10 < len(one.about) < 120
+    assert (name in LIVE) == one.live
+
+
+def test_two_of_a_name_are_refused() -> None:
+    taken = figure(reproductions.names()[0], "about", "title")
+    with pytest.raises(PillarboxError, match="there are two figures adaptation"):
+        taken(lambda _: Made(()))
 
 
 def test_an_unknown_one_has_a_hint() -> None:
