@@ -198,13 +198,12 @@ MUCH_LARGER = 4.0  # times as many paths lost; for how much a switch is more tha
 def fig10(settings: Settings) -> Made:
     """Fail servers, and then switches, which do much more: each has n cables instead of 2."""
     counts = QUICK_COUNTS if settings.quick else COUNTS
-    cases = [(SPEC, many, 0) for many in counts[SERVERS]]
-    cases += [(SPEC, 0, many) for many in counts[SWITCHES]]
-    points: list[Point] = []
-    for one, (_, servers, switches) in zip(runs_of(settings, cases), cases, strict=True):
-        many = servers + switches
-        name = SERVERS if len(points) < len(counts[SERVERS]) else SWITCHES
-        points.append(one.point(name, many, "mp_available", None if many else PAPERS_PATHS))
+    drawn_at = [(name, many) for name in counts for many in counts[name]]
+    cases = [(SPEC, *((many, 0) if name == SERVERS else (0, many))) for name, many in drawn_at]
+    points = [
+        one.point(name, many, "mp_available", None if many else PAPERS_PATHS)
+        for one, (name, many) in zip(runs_of(settings, cases), drawn_at, strict=True)
+    ]
     lost = {
         name: ours(points, name, 0) - ours(points, name, EQUAL_FAILURES)
         for name in (SERVERS, SWITCHES)

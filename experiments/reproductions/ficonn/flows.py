@@ -244,14 +244,13 @@ EQUAL_SHARES = (
 def fig8(settings: Settings) -> Made:
     """Let the flows between two FiConn_1s look for paths."""
     runs = simulated(settings, "burst")
-    tor, tar, equal = (
-        after(runs, model, lambda _, now, i=i: now[i], routing, False, paper)  # type: ignore[misc]
-        for model, i, routing, paper in (
-            ("max-min fair", 0, TOR, PAPERS_TOR),
-            ("max-min fair", 0, TAR, PAPERS_TAR),
-            ("equal shares", 1, TAR, PAPERS_TAR),
-        )
-    )
+
+    def fair(_: Sample, now: Sample) -> float:
+        return now.max_min
+
+    tor = after(runs, "max-min fair", fair, TOR, False, PAPERS_TOR)
+    tar = after(runs, "max-min fair", fair, TAR, False, PAPERS_TAR)
+    equal = after(runs, "equal shares", lambda _, now: now.equal, TAR, False, PAPERS_TAR)
     claims = [Claim(tor, EXACT), Claim(tar, NEAR_TAR), Claim(equal, NEAR_TAR)]
     word, reasons = verdict(claims)
     is_between = (equal.ours or 0.0) < PAPERS_TAR < (tar.ours or 0.0)
