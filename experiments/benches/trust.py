@@ -59,11 +59,11 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.greedy import tried
+    from experiments.trials.trust.greedy import greedy, tried
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
-    return tried(system, seconds, seed, burning() if case == BURNERS else None)
+    return tried(system, greedy(network, seconds), seed, burning() if case == BURNERS else None)
 
 
 def _calibrated(network: str) -> float:

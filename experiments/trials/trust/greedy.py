@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,21 +39,23 @@ def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
     ('all-to-all', 'permutation')
     """
     few = parse(network).servers <= MOST_ALL_TO_ALL
-    return Workload(
-        "all-to-all" if few else "permutation",
-        duration_s=duration_s,
-        tool="generator",
-        timeout_s=duration_s + 20.0,
-    )
+    found = all_to_all(duration_s)
+    return found if few else replace(found, pattern="permutation")
+
+
+def all_to_all(duration_s: float) -> Workload:
+    """Return the workload: every server sends to every other as much as it can."""
+    timeout_s = duration_s + 20.0
+    return Workload("all-to-all", duration_s=duration_s, tool="generator", timeout_s=timeout_s)
 
 
 def tried(
     system: System,
-    duration_s: float = DURATION_S,
+    workload: Workload | None = None,
     seed: int = 1,
     beside: AbstractContextManager[object] | None = None,
 ) -> Tried:
-    """Run one trial, in a process and sandbox of its own.
+    """Run one trial, in a process and sandbox of its own; its workload is `greedy` by default.
 
     `beside` is entered before it and left after it. A trial that comes to no end is an invalid one.
     """
@@ -63,7 +66,7 @@ def tried(
     from experiments.trials.runs.trial import TrialError, measure
     from experiments.trials.trust.verdict import Verdict
 
-    experiment = Experiment("greedy", "", (system,), greedy(system.network, duration_s), seed=seed)
+    experiment = Experiment("greedy", "", (system,), workload or greedy(system.network), seed=seed)
     order = order_of(experiment, Trial(0, system, 0, seed))
     with tempfile.TemporaryDirectory() as scratch, beside or nullcontext():
         try:

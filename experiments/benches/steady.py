@@ -1,0 +1,87 @@
+"""Whether a busy network is steady: fast timers against the papers', and links wrongly down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from experiments.benches._frame import Row
+from experiments.benches.trust import burning
+
+if TYPE_CHECKING:
+    from experiments.trials.trust.greedy import Tried
+
+NETWORKS = ("bcube,4,1", "dcell,4,1", "dpillar,4,2", "dpillar,4,3", "ficonn,4,1", "ficonn,4,2")
+QUICK_NETWORKS = ("bcube,2,1",)
+TURNS, QUICK_TURNS = 10, 1
+SECONDS, QUICK_SECONDS = 4.0, 0.6
+TIMERS = ("fast", "paper")
+QUIET, BUSY = "nothing beside", "a burner on each processor"
+LEAST_RATIO = 0.97
+NOTES = f"""
+All-to-all, greedy flows for {SECONDS:.0f} s at 100 Mbit/s and an MTU of 9000, {TURNS} turns;
+in each turn both timers, with nothing beside and with a process on each processor that counts for
+ever. No link fails. ratio: goodput with fast timers by that with the papers', the mean over turns;
+the goal is {LEAST_RATIO}. wrongly_down: how often a server took a link for down, in all turns; the
+goal is 0, also beside burners, where goodput has no goal and no trial need be valid.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each network and case."""
+    for network in QUICK_NETWORKS if quick else NETWORKS:
+        if os.geteuid():
+            yield _row(network, QUIET, {}, "skipped: network namespaces need root")
+        else:
+            yield from _cases(network, quick)
+
+
+def _cases(network: str, quick: bool) -> Iterator[Row]:
+    turns, seconds = (QUICK_TURNS, QUICK_SECONDS) if quick else (TURNS, SECONDS)
+    found: dict[str, dict[str, list[Tried]]] = {
+        case: {timers: [] for timers in TIMERS} for case in (QUIET, BUSY)
+    }
+    for turn in range(turns):
+        for case, by_timers in found.items():
+            for timers, tries in by_timers.items():
+                tries.append(_tried(network, timers, seconds, turn, case))
+    for case, by_timers in found.items():
+        row = _row(network, case, by_timers, "ok")
+        slow = case == QUIET and (row["ratio"] or 0.0) < LEAST_RATIO
+        if row["wrongly_down"]:
+            row["outcome"] = "missed: links that work were taken for down"
+        elif slow and not quick:  # a quick look may be at a machine that is not quiet
+            row["outcome"] = "missed: fast timers cost goodput"
+        yield row
+
+
+def _tried(network: str, timers: str, seconds: float, turn: int, case: str) -> Tried:
+    from experiments.trials.plans.experiment import System
+    from experiments.trials.trust.greedy import all_to_all, tried
+
+    system = System(network, timers=timers)
+    return tried(system, all_to_all(seconds), turn, burning() if case == BUSY else None)
+
+
+def _row(network: str, case: str, found: dict[str, list[Tried]], outcome: str) -> Row:
+    from experiments.trials.runs.statistics import compare
+
+    goodput = {
+        timers: {turn: one.goodput_bps for turn, one in enumerate(tries)}
+        for timers, tries in found.items()
+    }
+    mean = {timers: sum(values.values()) / len(values) / 1e6 for timers, values in goodput.items()}
+    ratio = compare(goodput["fast"], goodput["paper"]).ratio if goodput else None
+    fast = found.get("fast", [])
+    return {
+        "network": network,
+        "case": case,
+        "turns": len(fast),
+        "fast_mbit": mean.get("fast"),
+        "paper_mbit": mean.get("paper"),
+        "ratio": ratio.value if ratio and ratio.repeats else None,
+        "wrongly_down": int(sum(one.verdict.figures.get("link_losses", 0) for one in fast)),
+        "valid": sum(one.verdict.valid for one in fast),
+        "outcome": outcome,
+    }
