@@ -13,6 +13,7 @@ a crowded link is not slowed down to that link's share.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.fluid.bounds import concurrent_flow
+from experiments.analysis.fluid.bounds import concurrent_flow, throughput
 from experiments.analysis.fluid.completion import completed_s
 from experiments.analysis.fluid.links import Routes, link_count, routes_of, working_links
 from experiments.analysis.fluid.rates import MaxMin, link_loads
@@ -29,6 +30,7 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from topos.base.errors import require
+from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ TCP_IP_BYTES = 20 + 20 + 12  # IPv4, TCP, its time stamps
 SEGMENTS_PER_ACK = 2  # delayed acknowledgements (RFC 5681, section 4.2)
 # The acknowledgements' part depends on the rates, and these on it: a few rounds settle both.
 ROUNDS = 50
+MOST_VARIABLES = 10_000  # of a bound's linear program: a second or two
 SETTLED = 1e-9
 
 
@@ -190,6 +193,43 @@ def ideal(
         loads[used] / sharing.capacity_bps,
         best,
     )
+
+
+def bound_bps(
+    topology: Topology, routing: str, flows: Sequence[Flow], rate_bps: float, mtu: int = 1500
+) -> float | None:
+    """Return the goodput in total that no routing exceeds while nothing has failed.
+
+    Flows of one volume cannot all be done sooner than at this rate, which is the aggregate
+    bottleneck throughput of the best routing (Guo 2009, section 6); flows that last may split it
+    as they like. Paths are free, and acknowledgements cost nothing. None where the linear program
+    would take long, and where flows have different volumes.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,2,1")
+    >>> pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    >>> flows = [Flow(at, *pair, volume_bytes=1000) for at, pair in enumerate(pairs)]
+    >>> round(bound_bps(bcube, "bsr", flows, 1.0) / header_efficiency(36), 6)  # n (N-1) / (n-1)
+    6.0
+    """
+    pairs = tuple((flow.source, flow.destination) for flow in flows)
+    if not flows or len({flow.volume_bytes for flow in flows}) > 1:
+        return None
+    together = flows[0].volume_bytes is not None
+    most = _most(topology.spec, pairs, together)
+    efficiency = header_efficiency(header_bytes(topology, routing), mtu)
+    return None if most is None else most * rate_bps * efficiency
+
+
+@functools.lru_cache(maxsize=16)  # the repeats of an experiment often have the same pairs
+def _most(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
+    """Return what these flows can have in all, in units of a cable's rate."""
+    topology = parse(spec)
+    if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:
+        return None
+    if together:
+        return len(pairs) * concurrent_flow(topology, pairs, 1.0).at_most
+    return throughput(topology, pairs, 1.0).at_most
 
 
 def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:

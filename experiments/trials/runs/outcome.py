@@ -46,7 +46,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)
     ideal = ideal_of(order, found, topology, paths)
-    totals = totals_of(order, found, ideal)
+    totals = totals_of(order, found, ideal, bound_of(order, found, topology))
     # With faults on the way nobody knows what was possible, and hops wait for one another.
     greedy = not order.faults and not order.workload.options.get("distribute")
     comparable = ideal is not None and greedy
@@ -107,7 +107,21 @@ def ideal_of(
     )
 
 
-def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
+def bound_of(order: Order, found: Measured, topology: Topology) -> float | None:
+    """Return what no routing exceeds; None where that is not known, as `ideal_of`."""
+    system = order.trial.system
+    passed_on = order.workload.options.get("distribute")
+    if system.rate_mbit is None or found.routing.endswith(".py") or passed_on:
+        return None
+    from experiments.analysis.fluid.ideal import bound_bps
+
+    flows = [result.flow for result in found.results]
+    return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
+
+
+def totals_of(
+    order: Order, found: Measured, ideal: Ideal | None, bound_bps: float | None = None
+) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
     Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
@@ -135,6 +149,7 @@ def totals_of(order: Order, found: Measured, ideal: Ideal | None) -> Row:
         "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
         "link_spread": _number(spread(sent)),
         "ideal_bps": ideal_bps,
+        "bound_bps": bound_bps,
         "ideal_s": _number(ideal_s),
     }
 

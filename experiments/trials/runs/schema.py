@@ -36,6 +36,7 @@ TRIALS = {
     "fairness": "float64",  # Jain's index over the flows' goodput
     "link_spread": "float64",  # standard deviation over mean of what servers' ports sent
     "ideal_bps": "float64",
+    "bound_bps": "float64",  # the network's own: no routing carries more; missing if unknown
     "ideal_s": "float64",  # of the completion; missing where flows have a duration
 }
 FLOWS = {

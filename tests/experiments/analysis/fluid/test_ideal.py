@@ -1,6 +1,7 @@
 """Ideals of whole networks, from the papers' own numbers and by hand."""
 
 import itertools
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -9,6 +10,7 @@ import topos
 from experiments.analysis.fluid.ideal import (
     Ideal,
     acknowledged_share,
+    bound_bps,
     header_bytes,
     header_efficiency,
     ideal,
@@ -109,3 +111,37 @@ def test_what_is_not_there_is_refused() -> None:
         ideal(network, "ospf", [], 1e8)
     with pytest.raises(PillarboxError, match="the cables' rate"):
         ideal(network, "", [], 0)
+
+
+@pytest.mark.parametrize("spec", ["bcube,4,1", "bcube,2,2"])
+def test_the_bound_is_the_papers_throughput_of_bcube(spec: str) -> None:
+    """Guo 2009, Theorem 6: ABT = n (N-1) / (n-1)."""
+    network, flows = all_to_all(spec, 1000)
+    n = network.parameters["n"]
+    links = n * (network.servers - 1) / (n - 1)
+    bound = bound_bps(network, "bsr", flows, 1e8, mtu=9000)
+    assert bound == pytest.approx(links * 1e8 * header_efficiency(36, 9000))
+
+
+def test_the_bound_is_above_what_theorem_5_promises_of_dcell() -> None:
+    """Guo 2008: fewer than t_k 2^(k-l) flows share a link of level l."""
+    network, flows = all_to_all("dcell,4,1", 1000)
+    promised_bps = len(flows) / (2 * network.servers) * 1e8 * header_efficiency(20)
+    bound = bound_bps(network, "dfr", flows, 1e8)
+    assert bound is not None
+    assert bound > promised_bps
+
+
+def test_flows_that_last_are_bound_by_what_the_network_carries_in_all() -> None:
+    network, together = all_to_all("tree,2,2", 1000)
+    lasting = [replace(flow, volume_bytes=None, duration_s=1.0) for flow in together]
+    in_all, at_once = (bound_bps(network, "", flows, 1.0) for flows in (lasting, together))
+    assert in_all == pytest.approx(4 * header_efficiency(0))  # to neighbours, by all four ports
+    assert at_once == pytest.approx(3 * header_efficiency(0))  # one cable between the halves
+
+
+def test_a_bound_that_takes_long_or_is_for_different_volumes_is_none() -> None:
+    large, flows = topos.parse("bcube,8,2"), [Flow(a, a, 500, 1000) for a in range(40)]
+    assert bound_bps(large, "bsr", flows, 1e8) is None
+    network, flows = all_to_all("bcube,2,1", 1000)
+    assert bound_bps(network, "bsr", [*flows, Flow(99, 0, 1, 2000)], 1e8) is None
