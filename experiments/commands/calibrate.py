@@ -16,10 +16,11 @@ from topos.base.topology import Topology
 @click.option("--routing", default="", metavar="NAME", help="The network's own by default.")
 @plane
 @timers
+@click.option("--mtu", type=click.IntRange(576, 65000), default=9000, show_default=True)
 @click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
 @click.option("--quiet", is_flag=True, help="Print the rate alone.")
 def command(
-    topology: Topology, routing: str, plane: str, timers: str, again: bool, quiet: bool
+    topology: Topology, routing: str, plane: str, timers: str, mtu: int, again: bool, quiet: bool
 ) -> int:
     """Find the largest rate at which this machine emulates a network faithfully, in Mbit/s.
 
@@ -30,6 +31,7 @@ def command(
 
     \b
     sudo ./pillarbox calibrate bcube,4,1
+    sudo ./pillarbox calibrate bcube,4,1 --mtu 1500
     sudo ./pillarbox calibrate dcell,4,1 --plane python --again
     """
     require(os.geteuid() == 0, "a calibration needs root: use sudo")
@@ -37,7 +39,7 @@ def command(
     from experiments.trials.trust.calibration import calibrated_rate
 
     rate_mbit = calibrated_rate(
-        System(topology.spec, routing=routing, plane=plane, timers=timers),
+        System(topology.spec, routing=routing, plane=plane, timers=timers, mtu=mtu),
         say=lambda line: None if quiet else click.echo(line, err=True),
         again=again,
     )

@@ -127,7 +127,7 @@ def limited(
     )
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     bytes_s = int(rate_mbit * 125_000)
-    size = super_packet_bytes(rate_mbit)
+    size = max(super_packet_bytes(rate_mbit), frame_bytes)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
     rate = _one_class(index, usual, bytes_s, size, deed)
     if delay:

@@ -50,7 +50,7 @@ class Table:
 def systems(found: Found) -> Table:
     """Return what was compared: one row a system, a column for whatever differs from the usual."""
     planned = found.plan.systems if found.plan else ()
-    always = ("network", "routing", "plane", "timers", "rate_mbit")
+    always = ("network", "routing", "plane", "timers", "rate_mbit", "mtu")
     used = [
         *always,
         *(
@@ -156,8 +156,9 @@ def summary(found: Found) -> Table:
     note = (
         "Means over valid trials, and below them where they lie with 95 % confidence. Goodput is "
         "what receivers got until the last flow's end; ideal is what max-min fair shares of the "
-        "flows' paths would give. Fairness is Jain's index over flows; link spread is the standard "
-        "deviation over the mean of what servers' ports sent."
+        "flows' paths would give, and bound what no routing exceeds in this network while nothing "
+        "has failed (a linear program). Fairness is Jain's index over flows; link spread is the "
+        "standard deviation over the mean of what servers' ports sent."
     )
     if others and all(len(found.run.of(system).valid().told) < 2 for system in found.systems):
         note += " One trial of each system is too few to know how sure a difference is."

@@ -7,8 +7,8 @@ EXPERIMENT = Experiment(
     name="one-to-all",
     about="a file from one server to all others, by spanning trees, against a pipeline over a tree",
     systems=(
-        System("bcube,4,1", routing="bcube", timers="paper", rate_mbit=30.0),
-        System("tree,4,4", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1", routing="bcube"),
+        System("tree,4,4"),
     ),
-    workload=Workload(pattern="one-to-all", volume_bytes=40_000_000, options={"distribute": True}),
+    workload=Workload(pattern="one-to-all", volume_bytes=100_000_000, options={"distribute": True}),
 )

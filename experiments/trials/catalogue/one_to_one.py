@@ -7,8 +7,8 @@ EXPERIMENT = Experiment(
     name="one-to-one",
     about="two servers, one flow for each disjoint path, against a tree",
     systems=(
-        System("bcube,4,1", rate_mbit=30.0),
-        System("tree,4,4", rate_mbit=30.0),
+        System("bcube,4,1"),
+        System("tree,4,4"),
     ),
     # Both connections may begin on one path; at the next probes, after a second or two, they part.
     workload=Workload(pattern="one-to-one", duration_s=40.0),

@@ -7,12 +7,12 @@ EXPERIMENT = Experiment(
     name="one-to-several",
     about="a file from one server to several, by complete graphs, against a pipeline over a tree",
     systems=(
-        System("bcube,4,1", timers="paper", rate_mbit=30.0),
-        System("tree,4,4", timers="paper", rate_mbit=30.0),
+        System("bcube,4,1"),
+        System("tree,4,4"),
     ),
     workload=Workload(
         pattern="one-to-several",
-        volume_bytes=20_000_000,
+        volume_bytes=60_000_000,
         options={"distribute": True},
     ),
 )

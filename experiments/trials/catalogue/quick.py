@@ -7,8 +7,8 @@ EXPERIMENT = Experiment(
     name="quick",
     about="a small BCube and a tree, all-to-all for two seconds each: does everything work here?",
     systems=(
-        System("bcube,2,1", timers="paper", rate_mbit=20.0),
-        System("tree,2,2", timers="paper", rate_mbit=20.0),
+        System("bcube,2,1"),
+        System("tree,2,2"),
     ),
     workload=Workload(pattern="all-to-all", duration_s=2.0, timeout_s=20.0),
     repeats=2,

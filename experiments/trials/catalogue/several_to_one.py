@@ -7,11 +7,11 @@ EXPERIMENT = Experiment(
     name="several-to-one",
     about="several servers to one, in four networks and a tree",
     systems=(
-        System("dcell,4,1", timers="paper", rate_mbit=30.0),
-        System("bcube,4,1", timers="paper", rate_mbit=30.0),
-        System("dpillar,4,2", timers="paper", rate_mbit=30.0),
-        System("ficonn,4,1", timers="paper", rate_mbit=30.0),
-        System("tree,4,4", timers="paper", rate_mbit=30.0),
+        System("dcell,4,1"),
+        System("bcube,4,1"),
+        System("dpillar,4,2"),
+        System("ficonn,4,1"),
+        System("tree,4,4"),
     ),
     workload=Workload(pattern="several-to-one", duration_s=5.0),
 )

@@ -97,7 +97,9 @@ def order_of(experiment: Experiment, trial: Trial) -> Order:
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
         router_for(topology, routing)  # refuses what there is not
-    faults = schedule(topology, experiment.faults, workload, trial.seed)
+    name = trial.system.name
+    wanted = [one for one in experiment.faults if not one.systems or name in one.systems]
+    faults = schedule(topology, wanted, workload, trial.seed)
     flows = _flows_of(topology, workload, trial.seed)
     return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
 

@@ -42,9 +42,15 @@ MEASURES = (
     GOODPUT,
     COMPLETION,
     Measure("of_ideal", "of ideal", "%", 100.0),
+    Measure("of_bound", "of bound", "%", 100.0),
     Measure("fairness", "fairness", "", 1.0),
     Measure("link_spread", "link spread", "%", 100.0),
 )
+
+
+# Of what goodput is a share: the ideal of the paths in use, and the network's own bound.
+SHARES = {"of_ideal": "ideal_bps", "of_bound": "bound_bps"}
+IN_REPORT_ALONE = "link_spread"  # the terminal has 80 columns
 
 
 class Summary(NamedTuple):
@@ -75,7 +81,8 @@ def values(run: Run, system: str, column: str) -> dict[int, float]:
     """Return a total of a system's valid trials, by repeat."""
     trials = run.of(system).valid().trials
     trials = trials[trials.status == COMPLETED]
-    found = trials.goodput_bps / trials.ideal_bps if column == "of_ideal" else trials[column]
+    share = SHARES.get(column)
+    found = trials.goodput_bps / trials[share] if share else trials[column]
     return paired(list(trials.repeat), [float(value) for value in found])
 
 
@@ -169,7 +176,8 @@ def text_of(run: Run) -> str:
     shown = [
         one
         for one in MEASURES
-        if (main is COMPLETION or one is not COMPLETION)
+        if one.column != IN_REPORT_ALONE
+        and (main is COMPLETION or one is not COMPLETION)
         and any(summary.estimates[one.column].repeats for summary in found)
     ]
     rows = [["system", "valid", *(one.title for one in shown)]]
@@ -194,7 +202,7 @@ def selves(run: Run) -> Iterator[str]:
     """Yield what comes of comparing a system with itself, where the plan has one twice."""
     plan = run.manifest["plan"]
     main = main_measure(plan["workload"]["volume_bytes"])
-    for places in twice.twins(plan["systems"]):
+    for places in twice.twins(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
         yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
 

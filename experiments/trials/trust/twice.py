@@ -48,20 +48,23 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
     return compare(first, second)
 
 
-def twins(systems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+def twins(
+    systems: Sequence[Mapping[str, Any]], faults: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[tuple[int, int]]:
     """Yield the places of systems that are the same but for their label.
 
     Parameters
     ----------
-    systems : sequence of mapping
-        As a plan has them.
+    systems, faults : sequence of mapping
+        As a plan has them. What a fault strikes is not what it spares.
 
     >>> [*twins([{"network": "bcube,2,1", "label": "A"}, {"network": "bcube,2,1", "label": "B"}])]
     [(0, 1)]
     """
     seen: dict[str, int] = {}
     for place, system in enumerate(systems):
-        key = json.dumps({**system, "label": ""}, sort_keys=True)
+        spared = [bool(f.get("systems")) and system["label"] not in f["systems"] for f in faults]
+        key = json.dumps([{**system, "label": ""}, spared], sort_keys=True)
         first = seen.setdefault(key, place)
         if first != place:
             yield first, place

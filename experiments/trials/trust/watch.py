@@ -210,7 +210,7 @@ def base_rtt_s(lab: Lab) -> float:
     settings, topology = lab.settings, lab.topology
     direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
     delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
-    sending_s = shaping.FRAME_BYTES * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
+    sending_s = (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
     return 2 * (1 if direct else 2) * (delay_s + sending_s)
 
 

@@ -6,7 +6,6 @@ from click.testing import CliRunner
 from experiments.commands import demo
 from experiments.traffic.workload import Workload
 from experiments.trials.catalogue.demo import EXPERIMENT
-from experiments.trials.plans.experiment import FaultAt, System
 from experiments.trials.runs import records
 from experiments.trials.runs.run import orders_of
 
@@ -14,7 +13,8 @@ from experiments.trials.runs.run import orders_of
 def test_plan_can_be_run_as_it_is():
     orders = orders_of(EXPERIMENT)
     assert {len(order.flows) for order in orders} == {240}
-    assert {order.faults[0].kind for order in orders} == {"cut"}
+    struck = {order.trial.system.name: [one.kind for one in order.faults] for order in orders}
+    assert struck == {"BCube": [], "tree": [], "BCube, cut": ["cut"], "tree, cut": ["cut"]}
 
 
 def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, tmp_path):
@@ -30,14 +30,20 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
 
 @pytest.mark.root
 def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
-    systems = (System("bcube,2,1", rate_mbit=10.0), System("tree,2,2", rate_mbit=10.0))
+    small = {"BCube": "bcube,2,1", "tree": "tree,2,2"}
+    systems = tuple(
+        replace(one, network=small[one.name.partition(",")[0]], rate_mbit=10.0)
+        for one in EXPERIMENT.systems
+    )
     workload = Workload(volume_bytes=200_000, timeout_s=60.0)
-    faults = (FaultAt("cut", ("h0", "s0"), at_s=0.1, until_s=0.4),)
+    faults = tuple(replace(one, at_s=0.1, until_s=0.4) for one in EXPERIMENT.faults)
     demo.show(replace(EXPERIMENT, systems=systems, workload=workload, faults=faults), tmp_path)
     (folder,) = tmp_path.iterdir()
     printed = capsys.readouterr()
     assert str((folder / "report.html").resolve()) in printed.out
-    assert "[2/2]" in printed.err
+    assert "[4/4]" in printed.err
+    for sentence in ("BCube moved 12 flows of 200 kB in", "the paper measured 2.9", "BCube, cut:"):
+        assert sentence in " ".join(printed.out.split())
     run = records.load(folder)
     assert set(run.trials["status"]) == {"completed"}, run.trials["reason"]
     assert set(run.flows["status"]) == {"completed"}, run.flows["reason"]

@@ -18,7 +18,7 @@ from experiments.trials.runs import manifest, records, schema, store
 from experiments.trials.runs.diff import as_plain, difference
 from experiments.trials.runs.diff import text_of as difference_text
 from experiments.trials.runs.order import Measured, Order
-from experiments.trials.runs.run import run
+from experiments.trials.runs.run import orders_of, run
 from experiments.trials.runs.summary import doubtful, summaries, text_of
 from experiments.trials.runs.trial import Shown, TrialError
 from experiments.trials.trust.readings import Readings, Spread
@@ -240,6 +240,17 @@ def test_what_cannot_be_run_is_refused_before_anything_is(tmp_path: Path):
         with pytest.raises(PillarboxError):
             run(experiment, tmp_path / "run", measure=FakeTrials())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fault_for_one_system_spares_the_others():
+    fault = FaultAt("cut", ("h0", "s0"), 1.0, systems=("tree,2,2",))
+    orders = orders_of(replace(EXPERIMENT, faults=(fault,)))
+    assert {order.trial.system.name: len(order.faults) for order in orders} == {
+        "bcube,2,1": 0,
+        "tree,2,2": 1,
+    }
+    with pytest.raises(PillarboxError, match=r"for tree,2, which is no system"):
+        replace(EXPERIMENT, faults=(replace(fault, systems=("tree,2",)),))
 
 
 # -- going on -------------------------------------------------------------------------------------

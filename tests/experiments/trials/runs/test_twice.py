@@ -32,6 +32,12 @@ def test_systems_that_differ_in_their_label_alone_are_the_same(systems, found):
     assert [*twins([plain(system) for system in systems])] == found
 
 
+def test_what_a_fault_strikes_is_not_what_it_spares() -> None:
+    systems, fault = [plain(system) for system in SAME], {"kind": "cut", "what": ["h0", "s0"]}
+    assert [*twins(systems, [{**fault, "systems": []}])] == [(0, 1)]
+    assert [*twins(systems, [{**fault, "systems": ["A"]}])] == []
+
+
 def test_what_came_of_it_is_told_in_words():
     faster = {repeat: value * 1.1 for repeat, value in STEADY.items()}
     assert "no difference is found" in told("A", "B", (STEADY, {**STEADY, 0: 10.1}))

@@ -1,0 +1,171 @@
+"""What a run of two networks, without and with a fault, comes to: sentences with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from experiments import units
+from experiments.traffic.flows import COMPLETED
+from experiments.trials.runs.summary import GOODPUT, SHARES, table
+
+if TYPE_CHECKING:
+    import pandas
+
+    from experiments.trials.runs.records import Run
+
+LATE = 1.1  # the last flow is a straggler if it takes so many times as long as 95 % of all
+LEAST_STILL_S = 0.2  # Linux's shortest retransmission time-out
+
+
+def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
+    """Return how much sooner one system was done than another, beside what the paper measured."""
+    ours_s, theirs_s = _done_s(run, ours), _done_s(run, theirs)
+    if ours_s is None or theirs_s is None:
+        return f"Not all flows of {ours} and {theirs} came to their end: the report says why."
+    flows = run.of(ours).flows
+    much = f"{len(flows)} flows of {units.size(float(flows.volume_bytes.iloc[0]))}"
+    return (
+        f"{ours} moved {much} in {units.time(ours_s)}, the {theirs} in {units.time(theirs_s)}: "
+        f"{theirs_s / ours_s:.1f} times as fast; the paper measured {papers:g}."
+    )
+
+
+def after_fault(run: Run, system: str, whole: str) -> str:
+    """Return what a fault did to a system, beside the same system without it."""
+    own = run.of(system)
+    struck = own.events[(own.events.event != "healed") & (own.events.reason == "")]
+    healed = own.events[own.events.event == "healed"]
+    if struck.empty:
+        return f"Nothing failed in {system}: all was done before."
+    fault = struck.iloc[0]
+    parts = [f"{fault.event} of {fault.what.replace(' ', ' - ')} at {units.time(fault.at_s)}"]
+    if units.known(fault.detected_s):
+        parts.append(f"noticed after {units.time(fault.detected_s)}")
+    stopped = int(fault.stopped_flows) if units.known(fault.stopped_flows) else 0
+    cut_off = _cut_off(own, fault.at_s, float(healed.at_s.min())) if len(healed) else 0
+    if cut_off:
+        parts.append(f"{_count(cut_off, 'flow')} got nothing through until it was mended")
+    elif stopped and units.known(fault.rerouted_s):
+        parts.append(f"{_count(stopped, 'flow')} stopped for {units.time(fault.rerouted_s)}")
+    else:
+        parts.append(f"{_count(stopped, 'flow')} stopped" if stopped else "no flow stopped")
+    done_s, whole_s = _done_s(run, system), _done_s(run, whole)
+    end = f"all was done after {units.time(done_s)}" if done_s else "not all flows came to an end"
+    beside = f" instead of {units.time(whole_s)}" if done_s and whole_s else ""
+    return f"{system}: {'; '.join([*parts, end + beside])}."
+
+
+def _cut_off(run: Run, from_s: float, until_s: float) -> int:
+    """Return how many flows delivered nothing between two moments, but for what queues held."""
+    rows = run.intervals
+    within = rows[(rows.begin_s >= from_s + LEAST_STILL_S) & (rows.end_s <= until_s)]
+    return int((within.groupby(["trial", "flow"]).delivered_bytes.sum() == 0).sum())
+
+
+def times(run: Run) -> list[str]:
+    """Return a table of when flows were done: the median, 95 of 100, and the last."""
+    rows = [["system", "valid", "goodput", "of bound", "median", "95th pct", "last flow"]]
+    rows.append(["", "", GOODPUT.unit, "%", "s", "s", "s"])
+    for system in run.systems:
+        own = run.of(system)
+        trials, ends = own.trials, _ends_s(own)
+        bound = trials.goodput_bps / trials[SHARES["of_bound"]]
+        shown = [trials.goodput_bps.mean() * GOODPUT.scale, bound.mean() * 100]
+        shown += [*numpy.quantile(ends, (0.5, 0.95, 1.0))] if len(ends) else [None] * 3
+        cells = [units.three_figures(float(one)) if units.known(one) else "-" for one in shown]
+        rows.append([system, f"{len(own.valid().told)}/{len(own.told)}", *cells])
+    return table(rows)
+
+
+def stragglers(run: Run) -> Iterator[str]:
+    """Yield of each trial whose last flow was late which one it was, and what held it up."""
+    for system in run.systems:
+        for trial, flows in run.of(system).flows.groupby("trial"):
+            done = flows[flows.status == COMPLETED]
+            if len(done) and done.end_s.max() > LATE * done.end_s.quantile(0.95):
+                late = done.loc[done.end_s.idxmax()]
+                yield f"{system}: {_held_up(run, int(trial), late, done.end_s.quantile(0.95))}."
+
+
+def _held_up(run: Run, trial: int, flow: Any, others_s: float) -> str:
+    """Return which flow was the last, what it lost, how long it stood still, and where."""
+    parts = [
+        f"the last flow, {flow.source} to {flow.destination}, took "
+        f"{units.time(flow.end_s - others_s)} longer than 95 % of them"
+    ]
+    if units.known(flow.retransmits):
+        parts.append(f"it sent {_count(int(flow.retransmits), 'packet')} again")
+    own = run.intervals[(run.intervals.trial == trial) & (run.intervals.flow == flow.flow)]
+    pauses = [pause for pause in _pauses_s(own) if pause >= LEAST_STILL_S]
+    if pauses:
+        parts.append(
+            f"it stood still {_count(len(pauses), 'time')}, {units.time(sum(pauses))} in all, "
+            "as TCP does after a retransmission time-out"
+        )
+    crossed = _crossed(run.links[run.links.trial == trial], flow.path.split())
+    worst = max(crossed, key=lambda link: link["dropped_packets"], default=None)
+    if worst and worst["dropped_packets"]:
+        where = f"{worst['from']} to {worst['to']}"
+        parts.append(
+            f"the port from {where} dropped the most on its way, "
+            f"{_count(int(worst['dropped_packets']), 'packet')} of all flows'"
+        )
+    return "; ".join(parts)
+
+
+def _pauses_s(intervals: pandas.DataFrame) -> list[float]:
+    """Return how long each stretch of intervals was in which nothing arrived."""
+    rows = intervals.sort_values("begin_s").itertuples()
+    return [
+        sum(row.end_s - row.begin_s for row in stretch)
+        for still, stretch in groupby(rows, key=lambda row: row.delivered_bytes == 0)
+        if still
+    ]
+
+
+def _crossed(links: pandas.DataFrame, servers: list[str]) -> list[dict[str, Any]]:
+    """Return the links between the servers of a path, over a switch or several in between.
+
+    Where several ways of as many switches lead from one to the next, which it was is not known,
+    and they are left out.
+    """
+    leaving: dict[str, list[dict[str, Any]]] = {}
+    for link in links.to_dict("records"):
+        leaving.setdefault(link["from"], []).append(link)
+    found = []
+    for near, far in pairwise(servers):
+        ways = [[link] for link in leaving.get(near, [])]
+        while ways and not any(way[-1]["to"] == far for way in ways):
+            ways = list(_longer(ways, leaving))
+        there = [way for way in ways if way[-1]["to"] == far]
+        found += there[0] if len(there) == 1 else []
+    return found
+
+
+def _longer(
+    ways: Iterable[list[dict[str, Any]]], leaving: dict[str, list[dict[str, Any]]]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the ways with one more link: servers do not relay here, and nothing turns back."""
+    for way in ways:
+        passed = {link["from"] for link in way}
+        if way[-1]["to"].startswith("s"):
+            yield from ([*way, link] for link in leaving[way[-1]["to"]] if link["to"] not in passed)
+
+
+def _done_s(run: Run, system: str) -> float | None:
+    """Return when the last flow of a system was done, on average over its trials."""
+    told = run.of(system).trials.completion_s
+    return float(told.mean()) if len(told) and told.notna().all() else None
+
+
+def _ends_s(run: Run) -> numpy.ndarray:
+    flows = run.flows
+    return flows[flows.status == COMPLETED].end_s.to_numpy(dtype=float)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
