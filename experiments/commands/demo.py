@@ -73,7 +73,7 @@ def told(run: Run) -> str:
     blocks = [
         sentences([story.comparison(run, CUBE, TREE, PAPERS_RATIO)]),
         sentences(story.after_fault(run, *pair) for pair in ((CUT_CUBE, CUBE), (CUT_TREE, TREE))),
-        "\n".join(story.times(run)),
+        story.times(run),
         sentences([*story.stragglers(run), *doubtful(run)]),
     ]
     return "\n\n".join(filter(None, blocks))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from experiments import units
+from experiments.text import columns
 from experiments.traffic.flows import COMPLETED
-from experiments.trials.runs.summary import GOODPUT, SHARES, table
+from experiments.trials.runs.summary import GOODPUT, SHARES
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +67,7 @@ def _cut_off(run: Run, from_s: float, until_s: float) -> int:
     return int((within.groupby(["trial", "flow"]).delivered_bytes.sum() == 0).sum())
 
 
-def times(run: Run) -> list[str]:
+def times(run: Run) -> str:
     """Return a table of when flows were done: the median, 95 of 100, and the last."""
     rows = [["system", "valid", "goodput", "of bound", "median", "95th pct", "last flow"]]
     rows.append(["", "", GOODPUT.unit, "%", "s", "s", "s"])
@@ -78,7 +79,7 @@ def times(run: Run) -> list[str]:
         shown += [*numpy.quantile(ends, (0.5, 0.95, 1.0))] if len(ends) else [None] * 3
         cells = [units.three_figures(float(one)) if units.known(one) else "-" for one in shown]
         rows.append([system, f"{len(own.valid().told)}/{len(own.told)}", *cells])
-    return table(rows)
+    return columns(rows, range(1, len(rows[0])))
 
 
 def stragglers(run: Run) -> Iterator[str]:
@@ -162,9 +163,9 @@ def _done_s(run: Run, system: str) -> float | None:
     return float(told.mean()) if len(told) and told.notna().all() else None
 
 
-def _ends_s(run: Run) -> numpy.ndarray:
+def _ends_s(run: Run) -> list[float]:
     flows = run.flows
-    return flows[flows.status == COMPLETED].end_s.to_numpy(dtype=float)
+    return [float(end_s) for end_s in flows[flows.status == COMPLETED].end_s]
 
 
 def _count(number: int, what: str) -> str:
