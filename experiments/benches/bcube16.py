@@ -6,22 +6,21 @@ import json
 import os
 import random
 import selectors
-import signal
 import socket
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
+from experiments.linux.processes import ended, forked
 from hosts.base.algorithms import route
 from hosts.base.path import Path as Way
-from hosts.linux.calls import die_with_parent
 from hosts.live.bpf import available
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -251,28 +250,15 @@ def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: fl
     ours, theirs = socket.socketpair()
     processors = os.sched_getaffinity(0)
     children = [
-        _forked(lambda: _write_for_ever(clients), min(processors)),
-        _forked(lambda: _read_and_count(servers, seconds, theirs), max(processors)),
+        forked(lambda: _write_for_ever(clients), min(processors)),
+        forked(lambda: _read_and_count(servers, seconds, theirs), max(processors)),
     ]
     with ours, theirs:
         ours.settimeout(WARM_UP_S + seconds + 5.0)
         found: float = json.loads(ours.recv(1 << 10))
     for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        ended(child)
     return found
-
-
-def _forked(program: Callable[[], None], processor: int) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            os.sched_setaffinity(0, {processor})
-            die_with_parent(signal.SIGKILL)
-            program()
-        finally:
-            os._exit(0)
-    return child
 
 
 def _write_for_ever(clients: list[socket.socket]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import Result, in_child
+from experiments.linux.processes import all_processes, kernel_mib, shared_mib
 from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
@@ -115,15 +115,8 @@ def _try(net: Any) -> None:
 
 def _memory() -> tuple[float, int, float]:
     """Return the kernel's memory, the sandbox's processes, and their memory."""
-    words = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
-    counted = ("Slab:", "Percpu:", "KernelStack:", "PageTables:")
-    kernel_kib = sum(int(word[1]) for word in words if word[0] in counted)
-    shares_kib = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            text = (entry / "smaps_rollup").read_text()
-            shares_kib.append(int(text.partition("\nPss:")[2].split()[0]))
-    return kernel_kib / 1024, len(shares_kib), sum(shares_kib) / 1024
+    sizes_mib = list(map(shared_mib, all_processes()))
+    return kernel_mib(), len(sizes_mib), sum(sizes_mib)
 
 
 # -- the builders ------------------------------------------------------------------------------

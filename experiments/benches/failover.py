@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import signal
-import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
+from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
+from experiments.trials.plans.experiment import FaultAt
+from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.failures import Failures
 from hosts.base.path import Path as Way
 from hosts.base.path import Step
-from hosts.linux.calls import die_with_parent
 from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
 from topos.base.errors import PillarboxError
@@ -37,17 +34,16 @@ QUICK_NETWORKS = ("dcell,4,1",)
 PLANES = ("ebpf", "python")
 PAPER_NETWORKS = ("dcell,4,1", "bcube,4,1")
 RATE_MBIT = 100.0
-CONTROL = b"reno"  # congestion control that every kernel has
+CONTROL = "reno"  # congestion control that every kernel has
+INTERVAL_S = 0.005  # in which arrived bytes are counted: how exactly a gap is known
 # The window stays below what a queue holds: so nothing but the fault loses packets, and TCP is not
 # busy with losses of its own making when it comes.
 RECEIVE_BUFFER = 1 << 17
 RTO_MIN = "50ms"
-PORT = 5001
 PAIRS = 64  # of servers, among which to look for one whose path every fault can be put on
-CHUNK = 1 << 18
-LEAST_GAP_S = 0.002  # shorter ones are not kept
 WARM_UP_S = 0.4
-WINDOW_S = 0.1  # over which ports' counters are compared
+WINDOW_S = 0.1  # over which a port's counter is compared
+END_S = 10.0  # for the flow to end when it is told to
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
 
@@ -75,10 +71,11 @@ PACES = {
 NOTES = f"""
 One TCP connection (Reno, cables of {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
 its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at the receiver between
-the fault and its repair, the median of the turns, and worst_s, the longest of all; repair_gap_s:
-the longest after the repair; return_s: from the repair until the flow was back on the repaired way
-(a dash: not while the bench looked). The relay that sees its cable cut is not the sender; a silent
-cut and a server's death only heart-beats tell, and a cut those who are behind a switch.
+the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
+the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
+flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
+cable cut is not the sender; a silent cut and a server's death only heart-beats tell, and a cut those
+who are behind a switch.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
@@ -121,6 +118,7 @@ def measured(
 ) -> dict[str, Row]:
     """Run a lab in a sandbox; return the columns that were measured, by fault."""
     from experiments.linux import sandbox
+    from experiments.linux.namespaces import write_sysctl
 
     sandbox.enter()
     from experiments.emulation.lab import running
@@ -136,9 +134,11 @@ def measured(
         running(topology, settings, Path(folder)) as lab,
     ):
         ends = _ends(topology, lab.routing, faults)
-        if timers == "fast":
-            _hurry(lab, *ends)
-            _hurry(lab, *ends[::-1])
+        for server, far in (ends, ends[::-1]):
+            with lab.host(server).live_namespace():
+                write_sysctl("net/ipv4/tcp_rmem", f"4096 {RECEIVE_BUFFER} {RECEIVE_BUFFER}")
+            if timers == "fast":
+                _hurry(lab, server, far)
         for _ in range(turns):
             for fault in faults:
                 found[fault].append(_turn(lab, ends, fault))
@@ -168,30 +168,66 @@ class Turn(NamedTuple):
 
 
 def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
+    """Put a fault on the way of a flow, repair it, and return what that did to the flow."""
+    from experiments.traffic.generator import Generator
+    from experiments.trials.runs.faulting import begun
+
     pace = PACES[lab.settings.timers]
     lab.wait_converged()
-    with Flow(lab, *ends) as flow:
+    most_s = WARM_UP_S + pace.broken_s + pace.return_s + END_S
+    flow, sending = Flow(0, *ends, duration_s=most_s), Sending(CONTROL, INTERVAL_S, most_s + END_S)
+    with closing(Generator(lab, [flow], sending)) as tool:
+        tool.prepare()
+        barrier_s = time.monotonic()
+        tool.start(barrier_s)
         time.sleep(WARM_UP_S)
         scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
         if scenario is None:
             return Turn(skipped="no such thing is on the way")
-        if not route(lab.topology, lab.routing, *ends, scenario.failures).paths:
+        failures = failures_of(lab.topology, scenario.fault)
+        if not route(lab.topology, lab.routing, *ends, failures).paths:
             return Turn(skipped="the routing knows no way around it")
         usual = _sent(lab, scenario)
         broken_s = time.monotonic()
-        repair = scenario.begin(lab)
+        repair = begun(lab, scenario.fault)
         time.sleep(pace.broken_s)
         repaired_s = time.monotonic()
         repair()
         back_s = _back(lab, scenario, usual / 4, repaired_s + pace.return_s)
         end_s = time.monotonic()
-        gaps = flow.gaps(end_s)
+        tool.finish()
+        while not tool.ended():
+            time.sleep(INTERVAL_S)
+        (result,) = tool.results()
+    gaps = [(barrier_s + begin, barrier_s + end) for begin, end in gaps_of(result)]
     return Turn(
         _longest(gaps, broken_s, repaired_s),
         _longest(gaps, repaired_s, end_s),
         back_s - repaired_s if back_s else None,
-        lost=flow.lost,
+        lost=_why_lost(result),
     )
+
+
+def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
+    """Return when nothing arrived: from when to when, in seconds after the barrier."""
+    gaps: list[tuple[float, float]] = []
+    for one in result.intervals:
+        if one.delivered_bytes:
+            continue
+        if gaps and gaps[-1][1] == one.begin_s:
+            gaps[-1] = gaps[-1][0], one.end_s
+        else:
+            gaps.append((one.begin_s, one.end_s))
+    return gaps
+
+
+def _why_lost(result: FlowResult) -> str:
+    """Return why a flow has broken, nothing if it has not."""
+    if result.status != COMPLETED:
+        return result.reason.removeprefix("its connection broke: ")
+    begin_s, end_s = (gaps_of(result) or [(0.0, 0.0)])[-1]
+    is_last = end_s == result.intervals[-1].end_s
+    return "nothing arrived in its last second" if is_last and end_s - begin_s > 1.0 else ""
 
 
 def _judged(turns: list[Turn], goal_s: float) -> Row:
@@ -219,10 +255,9 @@ def _longest(gaps: list[tuple[float, float]], start: float, end: float) -> float
 
 
 class Scenario(NamedTuple):
-    """A fault on a way, what the algorithms are told of it, and the port that carried the flow."""
+    """A fault on a way, and the port that carried the flow."""
 
-    begin: Callable[[Lab], Callable[[], object]]  # returns what repairs it
-    failures: Failures
+    fault: FaultAt
     server: int
     port: int
 
@@ -232,42 +267,28 @@ def scenarios(topology: Topology, way: Way) -> dict[str, Scenario]:
     first, *further = zip(way.servers, way.steps, strict=False)
     if not further:
         return {}
-    found = {CUT: _cut(topology, *first), FAR_CUT: _cut(topology, *further[0])}
-    found[SILENT] = _cut(topology, *further[0], silent=True)
     relay, step = further[0]
-    dead = Failures(frozenset([relay]))
-    found[SERVER] = Scenario(lambda lab: _killed(lab, relay), dead, relay, step.port)
-    for server, step in zip(way.servers, way.steps, strict=False):
+    found = {
+        CUT: _on_cable(topology, "cut", *first),
+        FAR_CUT: _on_cable(topology, "cut", relay, step),
+        SILENT: _on_cable(topology, "silent cut", relay, step),
+        SERVER: _on(topology, "server", relay, step, relay),
+    }
+    for server, step in [first, *further]:
         node = topology.server_plug(server, step.port).node
         if node >= topology.servers:
-            dark = Failures(frozenset([node]))
-            found[SWITCH] = Scenario(_stopping(node), dark, server, step.port)
+            found[SWITCH] = _on(topology, "switch", server, step, node)
             break
     return found
 
 
-def _cut(topology: Topology, server: int, step: Step, *, silent: bool = False) -> Scenario:
-    far = topology.server_plug(server, step.port).node
-
-    def begin(lab: Lab) -> Callable[[], object]:
-        fault = lab.cut(server, far, silent=silent)
-        return lambda: lab.heal(fault)
-
-    failures = Failures(links=frozenset([frozenset((server, far))]))
-    return Scenario(begin, failures, server, step.port)
+def _on_cable(topology: Topology, kind: str, server: int, step: Step) -> Scenario:
+    return _on(topology, kind, server, step, server, topology.server_plug(server, step.port).node)
 
 
-def _killed(lab: Lab, server: int) -> Callable[[], object]:
-    lab.kill(server)
-    return lambda: lab.revive(server)
-
-
-def _stopping(node: int) -> Callable[[Lab], Callable[[], object]]:
-    def begin(lab: Lab) -> Callable[[], object]:
-        fault = lab.stop_switch(node - lab.topology.servers)
-        return lambda: lab.heal(fault)
-
-    return begin
+def _on(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> Scenario:
+    fault = FaultAt(kind, tuple(map(topology.name, nodes)), 0.0)
+    return Scenario(fault, server, step.port)
 
 
 def _routing(topology: Topology, faults: tuple[str, ...]) -> str:
@@ -299,7 +320,7 @@ def _survivable(
     """Return how many of the faults leave a way that the routing knows."""
     ways = route(topology, routing, *ends).paths
     found = scenarios(topology, ways[0]) if ways else {}
-    known = [found[fault].failures for fault in faults if fault in found]
+    known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
     return sum(bool(route(topology, routing, *ends, failures).paths) for failures in known)
 
 
@@ -307,26 +328,12 @@ def _survivable(
 
 
 def taken(lab: Lab, source: int, destination: int) -> Way:
-    """Return the way of the only flow there is, as the ports' counters tell it."""
-    before = lab.bytes_sent()
-    time.sleep(WINDOW_S)
-    sent = {name: count - before[name] for name, count in lab.bytes_sent().items()}
+    """Return the way of the latest flow between two servers, as the servers on it tell."""
+    from experiments.trials.runs.paths import live_paths, paths_of
 
-    def busiest(server: int) -> tuple[int, int]:
-        cabled = [port for port, _ in lab.topology.neighbours(server)]
-        return max((sent[lab.topology.interface(server, port)], port) for port in cabled)
-
-    steps: list[Step] = []
-    at, left = source, set(range(lab.topology.servers)) - {source}
-    while at != destination and left:
-        port = busiest(at)[1]
-        peers = left.intersection(lab.topology.peers(at, port))
-        if not peers:
-            break
-        at = destination if destination in peers else max(peers, key=lambda peer: busiest(peer)[0])
-        left.remove(at)
-        steps.append(Step(port, at))
-    return Way(source, tuple(steps))
+    chosen, _ = live_paths(lab, [Flow(0, source, destination)])
+    (way,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)
+    return way or Way(source, ())
 
 
 def _sent(lab: Lab, scenario: Scenario) -> int:
@@ -343,110 +350,3 @@ def _back(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float 
         if _sent(lab, scenario) > least:
             return start
     return None
-
-
-# -- the flow -----------------------------------------------------------------------------------
-
-
-class Flow:
-    """A TCP connection that carries as much as it can: a process for each end.
-
-    The receiver notes each gap between two arrivals, by CLOCK_MONOTONIC.
-    """
-
-    def __init__(self, lab: Lab, source: int, destination: int) -> None:
-        self.lost = ""
-        client, server = _connected(lab, source, destination)
-        self._pipe, theirs = socket.socketpair()
-        with client, server, theirs:
-            self._children = [
-                _forked(lambda: _send_for_ever(client)),
-                _forked(lambda: _note_gaps(server, theirs)),
-            ]
-
-    def __enter__(self) -> Flow:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for child in self._children:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        self._pipe.close()
-
-    def gaps(self, end_s: float) -> list[tuple[float, float]]:
-        """Return when each gap began and ended; one that lasts until `end_s` is a lost flow's."""
-        self._pipe.sendall(b"?")
-        with self._pipe.makefile() as told:
-            found = json.loads(told.readline())
-        self.lost = found["lost"]
-        gaps = [(a, b) for a, b in found["gaps"]]
-        if end_s - found["last"] > LEAST_GAP_S:
-            gaps.append((found["last"], end_s))
-            if end_s - found["last"] > 1.0:
-                self.lost = self.lost or "nothing arrived in its last second"
-        return gaps
-
-
-def _connected(lab: Lab, source: int, destination: int) -> tuple[socket.socket, socket.socket]:
-    with lab.host(destination).live_namespace():
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    with lab.host(source).live_namespace():
-        client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    with listener:
-        for each in (listener, client):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL)
-            each.settimeout(5.0)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER // 2)
-        address = lab.topology.ip(destination), PORT
-        listener.bind(address)
-        listener.listen(1)
-        client.connect(address)
-        server, _ = listener.accept()
-    for each in (client, server):
-        each.settimeout(None)
-    return client, server
-
-
-def _forked(program: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            die_with_parent(signal.SIGKILL)
-            program()
-        finally:
-            os._exit(0)
-    return child
-
-
-def _send_for_ever(client: socket.socket) -> None:
-    data = bytes(CHUNK)
-    with suppress(OSError):  # the receiver tells
-        while True:
-            client.sendall(data)
-
-
-def _note_gaps(server: socket.socket, asked: socket.socket) -> None:
-    buffer = bytearray(CHUNK)
-    gaps: list[tuple[float, float]] = []
-    lost, last = "", time.monotonic()
-    wanted = [server, asked]
-    while True:
-        ready, _, _ = select.select(wanted, [], [])
-        if asked in ready:
-            asked.recv(1)
-            asked.sendall(json.dumps({"gaps": gaps, "last": last, "lost": lost}).encode() + b"\n")
-        if server in ready:
-            try:
-                ended = not server.recv_into(buffer)
-            except OSError as error:
-                ended, lost = True, error.strerror or str(error)
-            if ended:
-                lost = lost or "its sender closed it"
-                wanted.remove(server)
-                continue
-            now = time.monotonic()
-            if now - last > LEAST_GAP_S:
-                gaps.append((last, now))
-            last = now

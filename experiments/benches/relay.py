@@ -6,7 +6,6 @@ import os
 import random
 import selectors
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -26,7 +25,7 @@ from experiments.benches._three_servers import (
     mac,
     ways,
 )
-from hosts.linux.calls import die_with_parent
+from experiments.linux.processes import beside
 from hosts.live.bpf import available
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import decrement_ttl
@@ -151,20 +150,14 @@ def _by_python() -> Iterator[ThreeServers]:
             with lab.servers[server].entered():
                 command = ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off"]
                 subprocess.run(command, check=True, capture_output=True)
-        child = os.fork()
-        if child == 0:
-            try:
-                die_with_parent(signal.SIGKILL)
-                with lab.servers[RELAY].entered():
-                    ports = [_opened("eth0"), _opened("eth1")]
-                _forward(ports, [mac(B, 0) + mac(RELAY, 1), mac(A, 0) + mac(RELAY, 0)])
-            finally:
-                os._exit(1)
-        try:
+
+        def forward() -> None:
+            with lab.servers[RELAY].entered():
+                ports = [_opened("eth0"), _opened("eth1")]
+            _forward(ports, [mac(B, 0) + mac(RELAY, 1), mac(A, 0) + mac(RELAY, 0)])
+
+        with beside(forward):
             yield lab
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
 
 def _opened(name: str) -> socket.socket:

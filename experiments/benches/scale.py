@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
+from experiments.linux.processes import all_processes, kernel_mib, processor_s, shared_mib
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ PLANES = ("python", "ebpf")
 MOST_UP_S, MOST_GIB, MOST_IDLE_PERCENT = 15.0, 4.0, 10.0
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 300.0
+MODULES = "VmallocUsed"  # of /proc/meminfo: tables of eBPF included
 NOTES = f"""
 cables_s: namespaces, bridges and cables of 100 Mbit/s. forwarders_s: until every server's forwarder
 is ready. converged_s: until every server hears all its neighbours. The goal for {JUDGED} is that
@@ -78,7 +80,7 @@ def measured(spec: str, plane: str, idle_s: float) -> Row:
     from hosts.live.settings import LabSettings
 
     topology = parse(spec)
-    before_mib = kernel_mib()
+    before_mib = kernel_mib(MODULES)
     with tempfile.TemporaryDirectory() as folder:
         start_s = time.perf_counter()
         lab = Lab(topology, LabSettings(plane=plane), Path(folder))
@@ -94,9 +96,9 @@ def measured(spec: str, plane: str, idle_s: float) -> Row:
             "converged_s": converged_s - ready_s,
         }
         row["idle_percent"] = _idle_percent(lab, idle_s)
-        sizes_mib = {process: pss_mib(process) for process in _processes()}
+        sizes_mib = {process: shared_mib(process) for process in all_processes()}
         forwarders_mib = [sizes_mib[process] for process in _forwarders(lab)]
-        total_mib = sum(sizes_mib.values()) + kernel_mib() - before_mib
+        total_mib = sum(sizes_mib.values()) + kernel_mib(MODULES) - before_mib
         row |= {"memory_gib": total_mib / 1024}
         row |= {"forwarder_mib": sum(forwarders_mib) / len(forwarders_mib)}
         row |= {"beat_s": timers_for(topology, "fast", os.cpu_count() or 1).heart_beat_s}
@@ -115,29 +117,3 @@ def _idle_percent(lab: Lab, length_s: float) -> float:
     time.sleep(length_s)
     taken_s = sum(map(processor_s, _forwarders(lab))) - before_s
     return taken_s / (time.monotonic() - start_s) / (os.cpu_count() or 1) * 100
-
-
-# -- what processes take -----------------------------------------------------------------------
-
-
-def _processes() -> list[int]:
-    """Return every process of the sandbox."""
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-
-
-def processor_s(process: int) -> float:
-    """Return how long a process has been on a processor."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
-
-
-def pss_mib(process: int) -> float:
-    """Return a process's memory: what it shares counts by halves, thirds and so on."""
-    text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    return int(text.partition("\nPss:")[2].split()[0]) / 1024
-
-
-def kernel_mib() -> float:
-    """Return the memory that the kernel has for itself, tables of eBPF included."""
-    words = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
-    counted = ("Slab:", "Percpu:", "KernelStack:", "PageTables:", "VmallocUsed:")
-    return sum(int(word[1]) for word in words if word[0] in counted) / 1024

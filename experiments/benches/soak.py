@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
+from experiments.linux.processes import own_mib
 from topos.base.spec import parse
 
 # About 32 servers each, and a routing that survives failures.
@@ -222,7 +223,7 @@ class Soak:
     def _memory_mib(self) -> dict[int, float]:
         """Return how much memory each forwarder has of its own, by process."""
         pids = [pid for pid in self.lab.forwarders.pids.values() if pid]
-        return {pid: _own_mib(pid) for pid in pids}
+        return {pid: own_mib(pid) for pid in pids}
 
     def _crashes(self) -> int:
         """Return how many forwarders ended though nobody killed them."""
@@ -262,9 +263,3 @@ def _processor_times() -> tuple[int, int]:
     """Return how long all processors have run and idled, in ticks of the kernel."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(ticks), ticks[3] + ticks[4]
-
-
-def _own_mib(process: int) -> float:
-    """Return what memory a process shares with nobody."""
-    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
-from hosts.linux.calls import die_with_parent
+from experiments.linux.processes import beside
 
 if TYPE_CHECKING:
     from experiments.trials.trust.greedy import Tried
@@ -88,27 +87,12 @@ def _row(
     return row | {"outcome": outcome}
 
 
-@contextmanager
-def burning() -> Iterator[None]:
+def burning() -> AbstractContextManager[None]:
     """Keep every processor busy as long as the block lasts."""
-    burners = [_burner() for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for burner in burners:
-            os.kill(burner, signal.SIGKILL)
-            os.waitpid(burner, 0)
+    return beside(*[_count_for_ever] * (os.cpu_count() or 1))
 
 
-def _burner() -> int:
-    """Start a process that counts for ever; it ends with this one."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        die_with_parent(signal.SIGKILL)
-        deadline = time.monotonic() + 600  # whoever forgets it does not keep it
-        while time.monotonic() < deadline:
-            pass
-    finally:
-        os._exit(0)
+def _count_for_ever() -> None:
+    deadline = time.monotonic() + 600  # should the bench not end it
+    while time.monotonic() < deadline:
+        pass

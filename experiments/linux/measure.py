@@ -5,8 +5,6 @@ tenants the clock speed of one minute is not that of the next. So `interleaved` 
 ..., and `ratios` compares medians of one such run.
 
 Memory can be told only of a process that did nothing else, so `in_child` starts one for each case.
-Its peak is VmHWM, not ``ru_maxrss``: Linux hands the latter down through exec, so that a child of
-a large parent is reported to be as large (tests/experiments/test_bench.py has the proof).
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import resource
 import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from experiments.linux.processes import peak_mib
 
 # What a child process runs; it looks for modules where its parent does.
 CHILD = (
@@ -97,15 +95,6 @@ def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float)
         last = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
         return Result(failure=last[0])
     return Result(*json.loads(child.stdout.splitlines()[-1]))
-
-
-def peak_mib() -> float:
-    """Return the most memory this process ever had resident, in MiB."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:  # not Linux: nothing better than this
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def child(call: str) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -128,6 +129,11 @@ class Generator:
         require(self._worker is not None, "prepare() comes before start()")
         self._tell(at_s)
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
+
+    def finish(self) -> None:
+        """End flows that have a duration now."""
+        assert self._worker is not None
+        self._worker.send_signal(signal.SIGUSR1)
 
     def progress(self) -> Sequence[Progress]:
         """Return how far the flows are."""

@@ -28,6 +28,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, TypedDict
 
+from experiments.linux.processes import peak_mib
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
 from experiments.traffic.generator_sockets import Connection, Connector
 from experiments.traffic.tcp_info import tcp_info
@@ -97,6 +98,7 @@ class Loop:
         self._running: dict[int, Connection] = {}
         self._left = 0
         self._barrier_s = self._now = self._latest_s = 0.0
+        self._finishing = False
         self.rows = bytearray()
 
     def run(self, barrier_s: float) -> dict[str, Any]:
@@ -123,9 +125,13 @@ class Loop:
             "own_s": round(own_s, 2),
             "cpu_s": round(own_s + kernel_s, 2),
             "cpu_share": round((own_s + kernel_s) / lasted_s, 3),
-            "peak_mb": round(peak_kb() / 1024, 1),
+            "peak_mb": round(peak_mib(), 1),
             "late_s": round(self._latest_s, 4),
         }
+
+    def finish(self, *_: object) -> None:
+        """End flows that have a duration with the interval, as if it were over."""
+        self._finishing = True
 
     def _step(self) -> None:
         """Do what is due, then what is ready."""
@@ -222,8 +228,9 @@ class Loop:
 
     def _tick(self, due_s: float) -> None:
         """Write an interval of each flow that is running."""
-        for one in self._running.values():
-            self._write_row(one)
+        for one in list(self._running.values()):
+            over = self._finishing and one.flow.duration_s is not None
+            (self._time_is_over if over else self._write_row)(one)
         next_s = due_s + self._interval_s
         while next_s <= self._now:
             next_s += self._interval_s
@@ -317,6 +324,7 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> Non
         _say({"refused": str(error)})
         return
     loop = loop_of(connections, task, deaths)
+    signal.signal(signal.SIGUSR1, loop.finish)
     gc.freeze()
     gc.disable()  # nothing here refers to itself
     _say({"connected": sum(not one.ended for one in connections)})
@@ -326,13 +334,6 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> Non
     cost = loop.run(json.loads(barrier))
     _say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
     sys.stdout.buffer.write(loop.rows)
-
-
-def peak_kb() -> int:
-    """Return the most memory that this process has had; getrusage counts its parent's as well."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    status = dict(line.split(":", 1) for line in lines)
-    return int(status["VmHWM"].split()[0])
 
 
 def _say(what: dict[str, Any]) -> None:

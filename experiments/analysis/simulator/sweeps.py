@@ -17,9 +17,7 @@ import importlib
 import json
 import multiprocessing
 import os
-import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.files import give_to_user, output_folder, write_atomically
+from experiments.linux.processes import peak_mib
 from topos.base.errors import PillarboxError, require
 
 Measure = Callable[[Any], Any]
@@ -109,7 +108,7 @@ def measured(measure: Measure, task: Any) -> Done:
     began = time.monotonic()
     # Through JSON at once, so that it makes no difference whether a result was kept.
     found = json.loads(_text(measure(task)))
-    return Done(found, round(time.monotonic() - began, 3), round(_peak_mib(), 1))
+    return Done(found, round(time.monotonic() - began, 3), round(peak_mib(), 1))
 
 
 def measured_alike(measure: Measure, task: Any, code: str) -> Done:
@@ -255,13 +254,3 @@ def _forget_peak() -> None:
     """Let the kernel begin anew with the most memory that this process had, where it can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _peak_mib() -> float:
-    """Return the most memory that this process had resident since then."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-    except OSError:  # not Linux: the most since the process began, on macOS in bytes
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most / (2**20 if sys.platform == "darwin" else 2**10)

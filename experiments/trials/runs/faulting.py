@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.trials.plans.experiment import FaultAt
@@ -127,7 +128,7 @@ class Faulting:
         if due.begins:
             self._remember(failures_of(self._lab.topology, due.fault).nodes)
         event = _Event(due, time.monotonic() - self._barrier_s)
-        deed = self._beginning(due.fault) if due.begins else self._undo.pop(due.fault)
+        deed = partial(self._begin, due.fault) if due.begins else self._undo.pop(due.fault)
         event.reason = self._attempt(deed)
         if not due.begins:
             for earlier in self._events:
@@ -136,6 +137,9 @@ class Faulting:
         self._events.append(event)
         told = f"{event.name} {' '.join(due.fault.what)} at {event.at_s:.2f} s"
         self._told(f"{told}: {event.reason}" if event.reason else told)
+
+    def _begin(self, fault: FaultAt) -> None:
+        self._undo[fault] = begun(self._lab, fault)
 
     def _remember(self, nodes: Iterable[int]) -> None:
         """Note what servers know that are about to die."""
@@ -156,26 +160,6 @@ class Faulting:
         except (PillarboxError, OSError) as error:
             return str(error)
         return ""
-
-    def _beginning(self, fault: FaultAt) -> Deed:
-        """Return what makes a fault, and leaves behind what undoes it."""
-        lab, nodes = self._lab, nodes_of(self._lab.topology, fault)
-        switch = nodes[0] - lab.topology.servers
-
-        def held() -> None:
-            if fault.kind in CUTS:
-                made = lab.cut(*nodes, silent=fault.kind == "silent cut")
-            elif fault.kind == "switch":
-                made = lab.stop_switch(switch)
-            else:
-                made = lab.stop_rack(switch)
-            self._undo[fault] = lambda: lab.heal(made)
-
-        def killed() -> None:
-            lab.kill(nodes[0])
-            self._undo[fault] = lambda: lab.revive(nodes[0])
-
-        return killed if fault.kind == "server" else held
 
     # -- telling ---------------------------------------------------------------------------------
 
@@ -203,6 +187,20 @@ class Faulting:
                 if news["up"] == up and step in steps and event.at_s <= at_s < event.until_s:
                     moments.append(at_s)
         return min(moments, default=None)
+
+
+def begun(lab: Lab, fault: FaultAt) -> Deed:
+    """Make a fault in a lab that runs, at once; return what undoes it."""
+    nodes = nodes_of(lab.topology, fault)
+    if fault.kind == "server":
+        lab.kill(nodes[0])
+        return partial(lab.revive, nodes[0])
+    if fault.kind in CUTS:
+        held = lab.cut(*nodes, silent=fault.kind == "silent cut")
+    else:
+        stop = lab.stop_switch if fault.kind == "switch" else lab.stop_rack
+        held = stop(nodes[0] - lab.topology.servers)
+    return partial(lab.heal, held)
 
 
 def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:

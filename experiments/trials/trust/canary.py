@@ -16,9 +16,7 @@ omission", as Gil Tene calls the mistake). How late the timer was is also told b
 
 from __future__ import annotations
 
-import os
 import select
-import signal
 import socket
 import struct
 import time
@@ -26,9 +24,9 @@ from typing import NamedTuple
 
 from experiments.linux import netlink
 from experiments.linux.namespaces import Namespace
+from experiments.linux.processes import forked
 from experiments.trials.trust.pacer import Pacer
 from experiments.trials.trust.readings import Spread, spread
-from hosts.linux.calls import die_with_parent
 
 INTERVAL_S = 0.005
 ADDRESSES = "10.255.255.1", "10.255.255.2"
@@ -67,7 +65,7 @@ class Canary:
                 sockets.append(made)
         self._socket, echo = sockets
         self._socket.connect((ADDRESSES[1], PORT))
-        self.echo = _start_echo(echo)
+        self.echo = forked(lambda: _answer(echo))
         echo.close()
         self._answer_once()
         self._pacer = Pacer()
@@ -115,15 +113,8 @@ class Canary:
         self._round_trips += [now - turn for turn in self._due.pop(number, [])]
 
 
-def _start_echo(listener: socket.socket) -> int:
-    """Start the process that sends every packet back; it dies with this one."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        die_with_parent(signal.SIGKILL)
-        while True:
-            data, sender = listener.recvfrom(64)
-            listener.sendto(data, sender)
-    finally:
-        os._exit(1)
+def _answer(listener: socket.socket) -> None:
+    """Send every packet back."""
+    while True:
+        data, sender = listener.recvfrom(64)
+        listener.sendto(data, sender)

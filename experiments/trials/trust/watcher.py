@@ -18,7 +18,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -28,11 +27,12 @@ from typing import NamedTuple
 
 from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import Netlink
+from experiments.linux.processes import ended, forked
 from experiments.trials.trust.canary import Canary, Heard
 from experiments.trials.trust.machine import Busyness, between, machine
 from experiments.trials.trust.queues import Counted, Sampler
 from experiments.trials.trust.strays import dropped, since
-from hosts.linux.calls import die_with_parent, inside
+from hosts.linux.calls import inside
 
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
 MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
@@ -131,14 +131,7 @@ class _Singer:
 
     def __init__(self) -> None:
         self._channel, theirs = Pipe()
-        if not os.fork():
-            try:
-                die_with_parent(signal.SIGKILL)
-                self._channel.close()
-                _sing(theirs)
-            finally:
-                sys.stderr.flush()
-                os._exit(1)
+        forked(lambda: _sing(self._channel, theirs))
         theirs.close()
         self._channel.recv()  # that it is ready
 
@@ -151,14 +144,16 @@ class _Singer:
         return heard
 
 
-def _sing(channel: Connection) -> None:
+def _sing(watchers: Connection, channel: Connection) -> None:
+    watchers.close()  # so that this process hears of the watcher's end
     canary = Canary()
     channel.send(None)
     try:
         channel.send(canary.sing(channel.recv(), channel.fileno()))
+    except EOFError:  # nothing was watched
+        pass
     finally:
-        os.kill(canary.echo, signal.SIGKILL)
-        os._exit(0)
+        ended(canary.echo)
 
 
 def _netlink_in(namespace: int) -> Netlink:

@@ -6,6 +6,7 @@ import pytest
 
 import topos
 from experiments.benches import bcube16, failover
+from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import route
 from hosts.live import bpf
 
@@ -80,7 +81,8 @@ def test_every_network_has_a_routing_that_survives_most_faults(spec: str) -> Non
     routing = failover._routing(topology, failover.FAULTS)
     ends = failover._ends(topology, routing, failover.FAULTS)
     found = failover.scenarios(topology, route(topology, routing, *ends).paths[0])
-    ways = [route(topology, routing, *ends, one.failures).paths for one in found.values()]
+    failures = [failures_of(topology, one.fault) for one in found.values()]
+    ways = [route(topology, routing, *ends, failed).paths for failed in failures]
     assert len(found) == len(failover.FAULTS)
     assert all(ways)
 

@@ -17,6 +17,8 @@ import pytest
 
 import topos
 from experiments.benches.failover import FAULTS, scenarios, taken
+from experiments.trials.plans.faults import failures_of
+from experiments.trials.runs.faulting import begun
 from hosts.base.algorithms import route
 from hosts.live import bpf
 
@@ -139,8 +141,11 @@ def test_a_connection_survives_every_fault_on_its_path(
                 stream.goes_on(f"before {fault}")
                 # Where it is now: it need not have gone back to where it was.
                 scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
-                if scenario and route(lab.topology, routing, *ends, scenario.failures).paths:
-                    repair = scenario.begin(lab)
+                if scenario is None:
+                    continue
+                failures = failures_of(lab.topology, scenario.fault)
+                if route(lab.topology, routing, *ends, failures).paths:
+                    repair = begun(lab, scenario.fault)
                     stream.goes_on(f"after {fault}")
                     repair()
                     stream.goes_on(f"after the repair of {fault}")
