@@ -74,8 +74,8 @@ its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at th
 the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
 the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
 flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
-cable cut is not the sender; a silent cut and a server's death only heart-beats tell, and a cut those
-who are behind a switch.
+cable cut is not the sender; a silent cut and the death of a server only heart-beats tell, and a cut
+those who are behind a switch.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
