@@ -12,7 +12,7 @@ from experiments.benches._frame import Row
 from experiments.linux.processes import beside
 
 if TYPE_CHECKING:
-    from experiments.trials.trust.greedy import Tried
+    from experiments.trials.runs.greedy import Tried
 
 NETWORKS = ("bcube,2,1", "dcell,2,1")
 QUICK_NETWORKS = ("bcube,2,1",)
@@ -58,7 +58,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.greedy import greedy, tried
+    from experiments.trials.runs.greedy import greedy, tried
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
@@ -67,7 +67,7 @@ def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) 
 
 def _calibrated(network: str) -> float:
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.calibration import calibrated_rate
+    from experiments.trials.runs.calibration import calibrated_rate
 
     return calibrated_rate(System(network), again=True)
 

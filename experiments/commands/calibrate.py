@@ -36,7 +36,7 @@ def command(
     """
     require(os.geteuid() == 0, "a calibration needs root: use sudo")
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.calibration import calibrated_rate
+    from experiments.trials.runs.calibration import calibrated_rate
 
     rate_mbit = calibrated_rate(
         System(topology.spec, routing=routing, plane=plane, timers=timers, mtu=mtu),

@@ -91,28 +91,28 @@ def _experiment(
     name: str | None, changes: list[str], resume: Path | None, *, root: bool
 ) -> Experiment:
     """Return what is to be run; a run that goes on knows it by itself."""
-    from experiments.trials.plans import catalogue
+    from experiments.trials import loading
     from experiments.trials.runs import records
 
     if name is None:
         require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
         require(not changes, "a run goes on as it was begun: leave the changes away")
         assert resume is not None
-        return catalogue.experiment_of(records.load(resume).manifest["plan"])
-    return catalogue.load(name, changes, _calibrated if root else None)
+        return loading.experiment_of(records.load(resume).manifest["plan"])
+    return loading.load(name, changes, _calibrated if root else None)
 
 
 def _calibrated(system: System) -> float:
     """Return the largest rate that this machine emulates faithfully for a system."""
-    from experiments.trials.trust.calibration import calibrated_rate
+    from experiments.trials.runs.calibration import calibrated_rate
 
     return calibrated_rate(system, lambda line: click.echo(line, err=True))
 
 
 def _list() -> None:
-    from experiments.trials.plans import catalogue
+    from experiments.trials import loading
 
-    click.echo(columns([(name, catalogue.load(name).about) for name in catalogue.names()]))
+    click.echo(columns([(name, loading.load(name).about) for name in loading.names()]))
 
 
 def _tell_order(experiment: Experiment) -> None:

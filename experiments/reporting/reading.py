@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.trials.plans.catalogue import experiment_of
+from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.runs import records, schema, store
 from topos.base.errors import PillarboxError, require

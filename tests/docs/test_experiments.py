@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.trials.plans.catalogue import load
+from experiments.trials.loading import load
 from experiments.trials.plans.experiment import FAULTS, Experiment, FaultAt, FaultRate, System
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import fields_of

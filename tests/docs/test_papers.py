@@ -11,7 +11,7 @@ import pytest
 
 from experiments import reproductions
 from experiments.cli import cli
-from experiments.trials.plans import catalogue
+from experiments.trials import loading
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()
@@ -56,4 +56,4 @@ def test_command_is_one(command: str) -> None:
     if name == "reproduce":
         assert set(given["names"]) <= set(reproductions.names())
     if name == "run":
-        assert given["name"] in catalogue.names()
+        assert given["name"] in loading.names()

@@ -49,7 +49,7 @@ def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ..
 
 
 def _faithful_mbit(settings: Settings, system: System) -> float:
-    from experiments.trials.trust.calibration import calibrated_rate
+    from experiments.trials.runs.calibration import calibrated_rate
 
     return float(calibrated_rate(system, settings.say))
 

@@ -23,7 +23,7 @@ from topos.base.topology import Topology
 CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
 
-# What faults are about, as somebody would write it who is told that it is wrong.
+# What each kind of fault names, for error messages.
 FORMS = {
     "cut": "the two ends of a cable",
     "silent cut": "the two ends of a cable",
@@ -71,9 +71,9 @@ def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
     """Return the nodes that a fault names, or raise PillarboxError for what is not there."""
     form = FORMS[fault.kind]
     cable = fault.kind in CUTS
-    told = " ".join(fault.what)
+    named = " ".join(fault.what)
     require(
-        len(fault.what) == 1 + cable, f"a fault {fault.kind!r} is about {form}, not {told or '-'}"
+        len(fault.what) == 1 + cable, f"a fault {fault.kind!r} is about {form}, not {named or '-'}"
     )
     nodes = tuple(topology.node(text) for text in fault.what)
     if cable:
@@ -87,7 +87,7 @@ def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
         is_server = nodes[0] < topology.servers
         require(
             is_server == (fault.kind == "server"),
-            f"a fault {fault.kind!r} is about {form}, which {told} is not",
+            f"a fault {fault.kind!r} is about {form}, which {named} is not",
         )
     return nodes
 
@@ -102,7 +102,7 @@ def failures_of(topology: Topology, fault: FaultAt) -> Failures:
 
 
 class _Planned(NamedTuple):
-    """A fault, and what nobody else may break meanwhile."""
+    """A fault, and what no other fault may break meanwhile."""
 
     fault: FaultAt
     broken: Failures
@@ -120,17 +120,17 @@ def _planned(topology: Topology, fault: FaultAt) -> _Planned:
 
 
 def _checked(topology: Topology, fault: FaultAt, others: Sequence[_Planned]) -> _Planned:
-    told = f"the {fault.kind} of {' '.join(fault.what)}"
-    require(fault.at_s >= 0, f"{told} begins before the barrier: at_s is {fault.at_s:g}")
+    named = f"the {fault.kind} of {' '.join(fault.what)}"
+    require(fault.at_s >= 0, f"{named} begins before the barrier: at_s is {fault.at_s:g}")
     require(
         _end(fault) > fault.at_s,
-        f"{told} ends at {_end(fault):g} s, which is not after its beginning at {fault.at_s:g} s",
+        f"{named} ends at {_end(fault):g} s, which is not after its beginning at {fault.at_s:g} s",
     )
     planned = _planned(topology, fault)
     for other in others:
         require(
             not planned.clashes(other),
-            f"{told} at {fault.at_s:g} s begins while the {other.fault.kind} of "
+            f"{named} at {fault.at_s:g} s begins while the {other.fault.kind} of "
             f"{' '.join(other.fault.what)} is in effect: let one end first",
         )
     return planned
@@ -161,19 +161,19 @@ def _drawn(
 
 def _moments(rate: FaultRate, workload: Workload, drawn: random.Random) -> Iterator[float]:
     """Yield when a Poisson process strikes; to the millisecond, which people can read."""
-    told = f"faults {rate.kind!r} at random"
+    named = f"faults {rate.kind!r} at random"
     end_s = workload.duration_s if rate.until_s is None else rate.until_s
     require(
         end_s is not None,
-        f"{told} need until_s: nobody knows when a workload of fixed volume will end",
+        f"{named} need until_s: nobody knows when a workload of fixed volume will end",
     )
     assert end_s is not None
     require(
         0 <= rate.from_s < end_s,
-        f"{told} go from {rate.from_s:g} s to {end_s:g} s: nothing is between",
+        f"{named} go from {rate.from_s:g} s to {end_s:g} s: nothing is between",
     )
-    require(rate.per_minute > 0, f"{told} have a rate above 0 a minute, not {rate.per_minute:g}")
-    require(rate.lasting_s > 0, f"{told} last longer than 0 s, not {rate.lasting_s:g}")
+    require(rate.per_minute > 0, f"{named} have a rate above 0 a minute, not {rate.per_minute:g}")
+    require(rate.lasting_s > 0, f"{named} last longer than 0 s, not {rate.lasting_s:g}")
     at_s = rate.from_s
     while (at_s := at_s + drawn.expovariate(rate.per_minute / 60)) < end_s:
         yield round(at_s, 3)

@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from topos.base.errors import PillarboxError, require
@@ -30,6 +30,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(one) for one in value]
     return value
+
+
+def differences(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield where plain data differ: the way to each value, and both values (None for none).
+
+    >>> [*differences({"seed": 1, "systems": [{"mtu": 1}]}, {"seed": 2, "systems": [{"mtu": 9}]})]
+    [('seed', 1, 2), ('systems.0.mtu', 1, 9)]
+    """
+    if isinstance(first, list) and isinstance(second, list):
+        first, second = dict(enumerate(first)), dict(enumerate(second))
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        if first != second:
+            yield name, first, second
+        return
+    for key in {**first, **second}:
+        way = f"{name}.{key}" if name else str(key)
+        yield from differences(first.get(key), second.get(key), way)
 
 
 def made(kind: Any, value: Any, place: str) -> Any:
@@ -109,7 +126,7 @@ def _simple(kind: Any, value: Any, place: str) -> Any:
 
 
 def guessed(name: str, text: str) -> Any:
-    """Return what a text of the command line means for an option whose type nobody knows.
+    """Return what a text of the command line means for an option whose type is not declared.
 
     ``0.3`` is a server, unless the option's name ends in a unit.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
+from experiments.trials.plans.values import differences
 from experiments.trials.runs.statistics import Comparison, Estimate, compare_runs, estimate
 from experiments.trials.runs.summary import (
     COMPLETION,
@@ -87,23 +88,9 @@ def difference(first: Run, second: Run) -> Difference:
 
 def _changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Change]:
     for part in PARTS:
-        found = _changed(first.get(part), second.get(part))
-        for name, a, b in found:
+        for name, a, b in differences(first.get(part), second.get(part)):
             if not (part == "plan" and name.rpartition(".")[2] in IDENTITIES):
                 yield Change(part, name, a, b)
-
-
-def _changed(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the values that differ, with the way to each."""
-    if isinstance(first, list) and isinstance(second, list):
-        first, second = dict(enumerate(first)), dict(enumerate(second))
-    if not (isinstance(first, dict) and isinstance(second, dict)):
-        if first != second:
-            yield name, first, second
-        return
-    for key in {**first, **second}:
-        way = f"{name}.{key}" if name else str(key)
-        yield from _changed(first.get(key), second.get(key), way)
 
 
 def _result(first: Run, second: Run, system: str, measure: Measure) -> Result | None:

@@ -1,8 +1,8 @@
 """Faults of a trial: made when their moment comes, undone when it ends, each a row of the events.
 
 What cannot be done (a server that is dead already) is a row with the reason, and the rest goes on.
-When a fault was noticed, the servers next to it tell: the first of their news of a link that it
-broke is its detection; whoever is about to die is asked before. What that did to flows is
+When a fault was noticed, the servers next to it know: the first of their news of a link that it
+broke is its detection; servers that are about to die are asked before. What that did to flows is
 `recovery`'s to find.
 """
 
@@ -66,7 +66,7 @@ class Faulting:
         The network.
     schedule : sequence of FaultAt
         From `experiments.trials.plans.faults.schedule`.
-    told : callable, optional
+    say : callable, optional
         Called with a line of text for each event, from a thread of its own.
 
     Examples
@@ -80,9 +80,9 @@ class Faulting:
         self,
         lab: Lab,
         schedule: Sequence[FaultAt],
-        told: Callable[[str], object] = str,  # nobody
+        say: Callable[[str], object] = str,  # does nothing
     ) -> None:
-        self._lab, self._told = lab, told
+        self._lab, self._say = lab, say
         begins = [_Due(fault.at_s, True, fault) for fault in schedule]
         ends = [_Due(f.until_s, False, f) for f in schedule if f.until_s is not None]
         self._due = sorted(begins + ends, key=lambda due: due[:2])
@@ -135,8 +135,8 @@ class Faulting:
                 if earlier.due.fault == due.fault:
                     earlier.until_s = event.at_s
         self._events.append(event)
-        told = f"{event.name} {' '.join(due.fault.what)} at {event.at_s:.2f} s"
-        self._told(f"{told}: {event.reason}" if event.reason else told)
+        line = f"{event.name} {' '.join(due.fault.what)} at {event.at_s:.2f} s"
+        self._say(f"{line}: {event.reason}" if event.reason else line)
 
     def _begin(self, fault: FaultAt) -> None:
         self._undo[fault] = begun(self._lab, fault)
@@ -145,9 +145,9 @@ class Faulting:
         """Note what servers know that are about to die."""
         for server in nodes:
             if server < self._lab.topology.servers and server not in self._lab.dead:
-                self._news.setdefault(server, []).extend(self._told_by(server))
+                self._news.setdefault(server, []).extend(self._news_of(server))
 
-    def _told_by(self, server: int) -> list[dict[str, Any]]:
+    def _news_of(self, server: int) -> list[dict[str, Any]]:
         """Return a server's news of its links, since it was last started."""
         news: list[dict[str, Any]] = self._lab.state(server).get("news", [])
         return news
@@ -181,7 +181,7 @@ class Faulting:
         topology, up = self._lab.topology, not event.due.begins
         moments = []
         for server, steps in hops_through(topology, failures_of(topology, event.due.fault)).items():
-            for news in (*self._news.get(server, ()), *self._told_by(server)):
+            for news in (*self._news.get(server, ()), *self._news_of(server)):
                 at_s = news["at_s"] - self._barrier_s
                 step = Step(news["port"], topology.server(news["peer"]))
                 if news["up"] == up and step in steps and event.at_s <= at_s < event.until_s:

@@ -1,6 +1,6 @@
 """What a run was made of: everything that may explain why its numbers are not another's.
 
-The machine is described when the run begins. What only a running lab can tell (the sysctls of its
+The machine is described when the run begins. What only a running lab has (the sysctls of its
 servers, the queues of its ports, the versions of the tools) is added for each system when its first
 trial has ended.
 """
@@ -28,10 +28,10 @@ from topos.base.topology import Topology
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
 
-# All of these: nobody knows beforehand which one will explain a difference.
+# All of these: any of them may explain a difference.
 MACHINE_SYSCTLS = ("kernel/sched_*", "vm/swappiness", "vm/overcommit_memory")
 NETWORK_SYSCTLS = ("net/core/*", "net/ipv4/tcp_*", "net/ipv4/ip_forward")
-SECRET = "_key"  # how the names of those end that nobody else should know
+SECRET = "_key"  # how the names of secret ones end
 PROGRAM_S = 10.0
 
 
@@ -45,7 +45,7 @@ def manifest(experiment: Experiment, command_line: list[str]) -> dict[str, Any]:
             system.name: network_facts(parse(system.network)) for system in experiment.systems
         },
         "machine": machine(),
-        "systems": {},  # what labs tell: see `lab_facts`
+        "systems": {},  # of labs: see `lab_facts`
         "begun": moment(),
         "command_line": command_line,
     }
@@ -105,7 +105,7 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 
 def lab_facts(lab: Any) -> dict[str, Any]:
-    """Return what a running lab alone can tell; its first server stands for all."""
+    """Return what only a running lab has; its first server stands for all."""
     host = lab.host(0)
     with host.live_namespace():
         found = sysctls(NETWORK_SYSCTLS)
@@ -132,10 +132,10 @@ def sysctls(patterns: Iterable[str]) -> dict[str, str]:
 
 
 def _queues(interface: str) -> list[str]:
-    """Return the queues of an interface of the current namespace, as tc tells them."""
-    told = _output("tc", "qdisc", "show", "dev", interface)
-    told += _output("tc", "class", "show", "dev", interface)
-    return [" ".join(line.split()) for line in told.splitlines()]
+    """Return the queues of an interface of the current namespace, as tc prints them."""
+    printed = _output("tc", "qdisc", "show", "dev", interface)
+    printed += _output("tc", "class", "show", "dev", interface)
+    return [" ".join(line.split()) for line in printed.splitlines()]
 
 
 def _version(package: str) -> str:
@@ -171,7 +171,7 @@ def _first_line(*command: str) -> str:
 
 
 def _read(path: Path | str) -> str:
-    """Return a file's text; nothing where it is missing or nobody may read it."""
+    """Return a file's text; nothing where it is missing or may not be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a trial's process is told to do, and what it tells."""
+"""The order for a trial's process, and what it measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETUP_S_PER_SERVER = 0.1
 
 @dataclass(frozen=True)
 class Order:
-    """One trial: what is to run, whom with, and what is to fail meanwhile."""
+    """One trial: its system, its flows, and its faults."""
 
     trial: Trial
     workload: Workload
@@ -45,7 +45,7 @@ class Measured:
     tool_versions: dict[str, Any]
     began: dict[str, Any]  # the barrier, by both clocks
     results: tuple[FlowResult, ...]
-    # Addresses of servers, of each flow and of its acknowledgements; empty where nobody can tell.
+    # Addresses of servers, of each flow and of its acknowledgements; empty where it is not known.
     paths: tuple[tuple[str, ...], ...]
     back: tuple[tuple[str, ...], ...]
     events: tuple[dict[str, Any], ...]

@@ -47,7 +47,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
     paths = paths_of(topology, found.routing, pairs, found.paths)
     ideal = ideal_of(order, found, topology, paths)
     totals = totals_of(order, found, ideal, bound_of(order, found, topology))
-    # With faults on the way nobody knows what was possible, and hops wait for one another.
+    # With faults the ideal is not known, and hops of a file wait for one another.
     greedy = not order.faults and not order.workload.options.get("distribute")
     comparable = ideal is not None and greedy
     verdict = judge(
@@ -84,10 +84,10 @@ def outcome(order: Order, found: Measured) -> Outcome:
 def ideal_of(
     order: Order, found: Measured, topology: Topology, paths: Sequence[Path | None]
 ) -> Ideal | None:
-    """Return what the flows could do at best; None where nobody can tell.
+    """Return what the flows could do at best; None where it is not known.
 
-    That is without a rate of the cables, and with a routing of the user's own, whose headers nobody
-    knows. The hops of a file that is passed on count as if none had to wait for another.
+    That is without a rate of the cables, and with a routing of the user's own, whose headers are
+    not declared. The hops of a file that is passed on count as if none had to wait for another.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py"):

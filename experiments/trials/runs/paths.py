@@ -1,4 +1,4 @@
-"""The ways that flows took, as the servers' own tables tell at the end of a trial.
+"""The ways that flows took, from the servers' own tables at the end of a trial.
 
 Some routings send a flow by a way that was chosen for it when it began. Their servers say in
 their state which one that is, in one of three forms:
@@ -83,8 +83,8 @@ def _way_of(
             following = next_of.get((following, key))
         is_whole = way[-1] == flow["destination"] and key[2] == TCP
         return tuple(way) if is_whole else ()
-    told = flow.get("path") or ()
-    servers = told["servers"] if isinstance(told, Mapping) else told
+    path = flow.get("path") or ()
+    servers = path["servers"] if isinstance(path, Mapping) else path
     return tuple(servers) if flow.get("protocol") == TCP else ()
 
 

@@ -127,7 +127,7 @@ class Run:
     @property
     def systems(self) -> list[str]:
         """The names of the systems, in the order of the plan."""
-        from experiments.trials.plans.catalogue import experiment_of
+        from experiments.trials.loading import experiment_of
 
         return [system.name for system in experiment_of(self.manifest["plan"]).systems]
 

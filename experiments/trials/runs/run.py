@@ -21,7 +21,7 @@ from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.plans.trials import Trial, blocks
-from experiments.trials.plans.values import plain
+from experiments.trials.plans.values import differences, plain
 from experiments.trials.runs import records, store
 from experiments.trials.runs.manifest import manifest, moment
 from experiments.trials.runs.order import Measured, Order
@@ -127,7 +127,10 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
         store.write_json(folder / MANIFEST, told)
         return told
     told = records.load(folder).manifest
-    changed = changes(told["plan"], plain(experiment))
+    changed = [
+        f"{name} was {before} and is {after}"
+        for name, before, after in differences(told["plan"], plain(experiment))
+    ]
     require(
         not changed,
         f"{folder} is a run of another plan ({'; '.join(changed)}): "
@@ -136,25 +139,6 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     told.setdefault("resumed", []).append(moment())
     store.write_json(folder / MANIFEST, told)
     return told
-
-
-def changes(before: Any, after: Any, name: str = "") -> list[str]:
-    """Return in words where plain data differ.
-
-    >>> changes({"seed": 1, "systems": [{"mtu": 1500}]}, {"seed": 2, "systems": [{"mtu": 9000}]})
-    ['seed was 1 and is 2', 'systems.0.mtu was 1500 and is 9000']
-    """
-    if isinstance(before, list) and isinstance(after, list):
-        before, after = dict(enumerate(before)), dict(enumerate(after))
-    if not (isinstance(before, dict) and isinstance(after, dict)):
-        return [] if before == after else [f"{name} was {before} and is {after}"]
-    return [
-        change
-        for key in {**before, **after}
-        for change in changes(
-            before.get(key), after.get(key), f"{name}.{key}" if name else f"{key}"
-        )
-    ]
 
 
 def _is_precise(experiment: Experiment, done: Run) -> bool:
@@ -197,7 +181,7 @@ def _write(ended: Outcome, folder: Path, printed: str) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a run's folder, so that nobody else runs the same trials."""
+    """Lock a run's folder, so that no other process runs the same trials."""
     held = os.open(folder, os.O_RDONLY)
     try:
         try:

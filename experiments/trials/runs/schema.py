@@ -23,7 +23,7 @@ TRIAL = {
     "trial": "int64",
     "system": "string",
     "repeat": "int64",
-    "valid": "boolean",  # by the verdict; nobody averages over rows where it is not true
+    "valid": "boolean",  # by the verdict; rows where it is not true are in no average
 }
 TRIALS = {
     "seed": "int64",  # of its flows and faults
@@ -84,7 +84,7 @@ EVENTS = {
     "detected_s": "float64",  # moments after the event; missing where they do not apply
     "rerouted_s": "float64",
     "recovered_s": "float64",
-    "stopped_flows": "Int64",  # flows that stood still because of it; missing if nobody looked
+    "stopped_flows": "Int64",  # flows that stood still because of it; missing if unknown
     "reason": "string",  # why it could not be done; empty where it was
 }
 TABLES = {"flows": FLOWS, "intervals": INTERVALS, "links": LINKS, "events": EVENTS}

@@ -1,4 +1,4 @@
-"""Files of a run: each is there whole or not at all, and belongs to whoever called sudo."""
+"""Files of a run: each is there whole or not at all, and belongs to the user who called sudo."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A run in short: each system's totals with their intervals, and the systems against the first.
 
-Only valid trials count. How many there are of how many stands beside, so that nobody takes two of
-ten for ten.
+Only valid trials count. How many there are of how many stands beside.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED, FAILED
+from experiments.trials.runs import twice
 from experiments.trials.runs.statistics import Comparison, Estimate, compare, estimate, paired
-from experiments.trials.trust import twice
 from experiments.units import three_figures
 
 if TYPE_CHECKING:

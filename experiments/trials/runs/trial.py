@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.order import Measured, Order
 
-END_S = 10.0  # for a lab that is told to end
+END_S = 10.0  # for a lab to end
 
 
 class Shown(Protocol):
@@ -96,20 +96,20 @@ def _heard(
     deadline: float,
     limit_s: float,
 ) -> Measured:
-    """Show what the process tells until it has told everything."""
+    """Show the process's messages until its last, what it measured."""
     while True:
         if not connection.poll(max(0.0, deadline - time.monotonic())):
             raise TrialError(f"it did not end within {limit_s:.0f} s")
         try:
-            what, *told = connection.recv()
+            what, *content = connection.recv()
         except (EOFError, ConnectionResetError):
             code = process.wait(END_S)
             raise TrialError(f"its process ended before its time, with code {code}") from None
         if what == "measured":
-            found: Measured = told[0]
+            found: Measured = content[0]
             return found
         if what == "failed":
-            raise TrialError(told[0])
+            raise TrialError(content[0])
         if what == "stopped":
             raise KeyboardInterrupt
         shown: dict[str, Callable[..., Any]] = {
@@ -117,4 +117,4 @@ def _heard(
             "progress": live.progress,
             "event": live.event,
         }
-        shown[what](*told)
+        shown[what](*content)

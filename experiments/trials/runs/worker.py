@@ -1,7 +1,7 @@
 """The process of one trial: a lab of its own, traffic, faults, and what was seen of them.
 
-It is a fresh process, because whoever runs the trials may have threads, and a process with threads
-is not to be forked. It dies with the one who started it, and with it everything in its sandbox.
+It is a fresh process, because its parent may have threads, and a process with threads is not to be
+forked. It dies with its parent, and with it everything in its sandbox.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by 
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Take the order from a connection, carry it out, and tell what came of it."""
+    """Take the order from a connection, carry it out, and send what came of it."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel was asked to watch
         return
@@ -56,7 +56,7 @@ def main(descriptor: int, parent: int) -> None:
         told = ("failed", str(error))
     except KeyboardInterrupt:
         told = ("stopped", None)
-    except Exception as error:  # noqa: BLE001 - a trial that fails is told, not a crash
+    except Exception as error:  # noqa: BLE001 - a trial that fails is a result, not a crash
         # A sentence for the record here, the rest for the trial's log.
         sys.excepthook(*sys.exc_info())
         told = ("failed", f"{type(error).__name__}: {error}")

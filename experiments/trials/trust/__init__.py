@@ -2,9 +2,7 @@
 
 `watch` is what a runner uses; it starts `watcher`, a process that looks at the ports' queues
 (`queues`), listens to a canary (`canary`) and reads what the kernel counts (`machine`, `strays`).
-What it saw are `readings`; `verdict` judges them. `calibration` finds the largest rate at which
-trials of `greedy` flows are valid, and `twice` whether one system differs from itself.
-docs/trust.md explains it to users.
+What it saw are `readings`; `verdict` judges them. docs/trust.md explains it to users.
 """
 
 from experiments.trials.trust.readings import Readings

@@ -1,17 +1,17 @@
 """A canary: small packets between two processes, over a cable that the network has no part in.
 
-It tells how late programs are. How late the kernel is, `pacer` tells, whom it looks after.
+It measures how late programs are; `pacer` measures how late the kernel is.
 
 The cable is a pair of veth between two namespaces of its own, without a rate. What a packet waits
 for there is what every packet of the network waits for beside its queues: the kernel's soft
-interrupts, and a process's turn on a processor. A canary sent through the network would mostly tell
+interrupts, and a process's turn on a processor. A canary sent through the network would mostly show
 how full the queues are, which is no fault: they should be full. Here there is none to be in, so a
 round trip that takes long says that the machine was late, and by how much.
 
-It counts from when the packet was due, not from when it was sent: whoever is kept from a processor
-sends late, and a fast answer does not make good for it. While nothing is sent nothing would be
-found wrong, so turns that were slept over count as well, each from when it was due ("coordinated
-omission", as Gil Tene calls the mistake). How late the timer was is also told by itself.
+It counts from when the packet was due, not from when it was sent: a late sender would otherwise get
+fast answers. While nothing is sent nothing would be found wrong, so turns that were slept over
+count as well, each from when it was due ("coordinated omission", as Gil Tene calls the mistake).
+How late the timer was is also counted by itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Heard(NamedTuple):
 
 
 class Canary:
-    """Two processes and the cable between them; `sing` blocks until told to end."""
+    """Two processes and the cable between them; `sing` blocks until its descriptor can be read."""
 
     def __init__(self) -> None:
         near, far = Namespace(), Namespace()

@@ -19,7 +19,7 @@ class Machine(NamedTuple):
     at_s: float
     ticks: tuple[int, ...]  # of all processors, by what they did
     own_ticks: int  # of these, for the programs that can be seen from here
-    pressure_us: int | None  # in which somebody waited for a processor
+    pressure_us: int | None  # in which some program waited for a processor
     backlog_drops: int  # packets that found a processor's own queue full
 
 
@@ -30,7 +30,6 @@ class Busyness(NamedTuple):
     steal: float
     idle: float
     foreign: float
-    backlog_drops: int
 
 
 def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
@@ -53,8 +52,8 @@ def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
 def between(first: Machine, last: Machine) -> Busyness:
     """Return what happened between two moments.
 
-    What foreign programs took is told by the time in user mode alone: the kernel's own work for
-    packets is counted for whomever it interrupted.
+    What foreign programs took is measured by the time in user mode alone: the kernel's own work for
+    packets is counted for the program it interrupted.
     """
     spent = [b - a for a, b in zip(first.ticks, last.ticks, strict=True)]
     ticks = max(1, sum(spent))
@@ -67,7 +66,6 @@ def between(first: Machine, last: Machine) -> Busyness:
         steal=spent[STEAL] / ticks,
         idle=(spent[IDLE] + spent[IOWAIT]) / ticks,
         foreign=max(0, spent[USER] + spent[NICE] - (last.own_ticks - first.own_ticks)) / ticks,
-        backlog_drops=last.backlog_drops - first.backlog_drops,
     )
 
 
@@ -82,7 +80,7 @@ def _own_ticks(proc: Path) -> int:
 
 
 def _pressure_file(proc: Path, cgroups: Path) -> Path:
-    """Return where the kernel tells of the run's own cgroup, or else of the whole machine."""
+    """Return the pressure file of the run's own cgroup, or else of the whole machine."""
     for line in (proc / "self/cgroup").read_text().splitlines():
         number, _, name = line.split(":", 2)
         own = cgroups / name.lstrip("/") / "cpu.pressure"

@@ -4,7 +4,7 @@ Packets of one size wait in a shaper of their own, of the kind that every cable 
 lets one go every 2 ms. Each goes to another namespace, whose kernel answers it, and the kernel
 notes when it is back. So it takes the steps of every packet that the kernel forwards: a timer, and
 soft interrupts on both sides. No program has a part in it, for there none has: enough packets
-always wait that whoever writes them may come half a second late.
+always wait that their writer may come half a second late.
 
 A packet's turn is counted from the packet that came earliest, and how long after its turn it was
 back is how late the kernel was. A shaper is allowed to catch up for a second, so that one delay
@@ -72,7 +72,7 @@ class Pacer:
         return lateness(self._back[AT_ONCE:], begin_s, end_s)
 
     def _note(self) -> None:
-        # Answers bear the time of day, which somebody may set while this runs.
+        # Answers bear the time of day, which may be set while this runs.
         day_s = time.time() - time.monotonic()
         try:
             while True:

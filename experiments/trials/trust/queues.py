@@ -2,9 +2,9 @@
 
 A shaped port is HTB over a queue. As long as packets wait in it, exactly rate x time leaves it; if
 less does, the machine was too busy to send in time, and every result that rests on that rate is
-wrong, however plausible it looks. Nobody has to know what the traffic was.
+wrong, however plausible it looks. It does not matter what the traffic was.
 
-The kernel tells of all queues of a namespace in one answer: bytes sent, bytes waiting, packets
+The kernel lists all queues of a namespace in one answer: bytes sent, bytes waiting, packets
 dropped. A port counts as backlogged from one look to a later one if packets waited at every look
 between. A few always do where TCP sends in bursts: so it takes more than two super-packets, at
 several looks in a row, and that for a good part of the time (see `Account`).
@@ -33,7 +33,7 @@ LEAST_BACKLOGGED_S = 0.2  # altogether: below that a cable's ratio says little
 
 
 class Queue(NamedTuple):
-    """What the kernel tells of a shaped port."""
+    """The kernel's counters of a shaped port."""
 
     sent_bytes: int
     sent_packets: int
@@ -75,7 +75,7 @@ class Account:
     _looks: int = 0
 
     def look(self, now: float, queue: Queue) -> None:
-        """Take in what the kernel tells at a moment."""
+        """Take in the counters of a moment."""
         self.first, self.last = self.first or queue, queue
         if queue.waiting_bytes < self.enough_bytes:
             self.close()

@@ -54,9 +54,9 @@ class Readings:
     pacing, pacing_lost
         How late the kernel sent packets that were due, and how many it lost; see `pacer`.
     pressure, steal, idle, foreign
-        Shares of the time: in which somebody waited for a processor (None where the kernel does not
-        tell); that the machine's owner took away; in which processors had nothing to do; that
-        programs had which are not the trial's.
+        Shares of the time: in which a program waited for a processor (None where the kernel does
+        not count it); that the machine's owner took away; in which processors had nothing to do;
+        that programs had which are not the trial's.
     programs_forward
         Whether packets pass through programs on their way, or the kernel alone.
     packets
@@ -95,9 +95,9 @@ class Readings:
 
     def as_json(self) -> dict[str, Any]:
         """Return them as JSON takes them; the rows of links, which have a table, are left out."""
-        told = asdict(self)
-        del told["links"]
-        return told | {
+        plain = asdict(self)
+        del plain["links"]
+        return plain | {
             "round_trip": self.round_trip._asdict(),
             "lateness": self.lateness._asdict(),
             "pacing": self.pacing._asdict(),

@@ -29,7 +29,7 @@ IFLA_STATS64 = 23
 _COUNTERS = struct.Struct("=8Q")  # the first of rtnl_link_stats64
 DROPPED_IN, DROPPED_OUT = 6, 7
 _LINK_BYTES = 16
-MOST_TOLD = 20
+MOST_NAMED = 20
 # What reasons of drops say that are no strays: forwarders' own messages, which go astray in good
 # order, frames that found the shaped queue full, which has counted them, and a bridge's copies.
 NO_STRAYS = (
@@ -40,15 +40,15 @@ NO_STRAYS = (
 def dropped(kernel: Netlink, owner: str) -> Counter[str]:
     """Return how many packets each interface of a namespace has dropped so far.
 
-    `owner` is the node whose namespace it is; it is told where an interface's name does not.
+    `owner` is the node whose namespace it is; it is named where an interface's name does not.
     """
     found: Counter[str] = Counter()
     for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):
-        told = dict(attributes(payload, _LINK_BYTES))
-        if IFLA_STATS64 not in told or _is_bridge(told.get(IFLA_LINKINFO, b"")):
+        link = dict(attributes(payload, _LINK_BYTES))
+        if IFLA_STATS64 not in link or _is_bridge(link.get(IFLA_LINKINFO, b"")):
             continue
-        name = told[IFLA_IFNAME].rstrip(b"\0").decode()
-        numbers = _COUNTERS.unpack_from(told[IFLA_STATS64])
+        name = link[IFLA_IFNAME].rstrip(b"\0").decode()
+        numbers = _COUNTERS.unpack_from(link[IFLA_STATS64])
         where = name if "-" in name or not owner else f"{name} of {owner}"
         found[f"{where} in"] += numbers[DROPPED_IN]
         found[f"{where} out"] += numbers[DROPPED_OUT]
@@ -56,7 +56,7 @@ def dropped(kernel: Netlink, owner: str) -> Counter[str]:
 
 
 def _is_bridge(about: bytes) -> bool:
-    """Tell whether an interface is a bridge: broadcast frames come to it, and nobody reads them."""
+    """Tell whether an interface is a bridge: broadcast frames come to it and are not read."""
     return dict(attributes(about, 0)).get(IFLA_INFO_KIND, b"").rstrip(b"\0") == b"bridge"
 
 
@@ -82,6 +82,6 @@ def since(first: Counter[str], last: Counter[str]) -> dict[str, int]:
     >>> since(Counter(a=5), Counter(a=5, b=2))
     {'b': 2}
     """
-    told = (last - first).most_common()
-    rest = sum(number for _, number in told[MOST_TOLD:])
-    return dict(told[:MOST_TOLD]) | ({"elsewhere": rest} if rest else {})
+    found = (last - first).most_common()
+    rest = sum(number for _, number in found[MOST_NAMED:])
+    return dict(found[:MOST_NAMED]) | ({"elsewhere": rest} if rest else {})

@@ -157,17 +157,17 @@ class _Bench:
         self.figures |= {"canary_median_ms": took.median_s * 1e3, "canary_p99_ms": took.p99_s * 1e3}
         self.figures |= {"canary_most_ms": took.most_s * 1e3, "canary_lost": seen.lost}
         if took.p99_s > self._most_late_s:
-            told = (
+            sentence = (
                 "1 in 100 packets of the canary, which meet no queue, took "
                 f"{took.p99_s * 1e3:.2g} ms or more there and back, and "
                 f"{self._most_late_s * 1e3:.2g} ms is the most: programs got a processor too late"
             )
             if seen.programs_forward:
                 self.reasons.append(
-                    f"{told}; end what else runs, or choose a lower rate or a smaller network"
+                    f"{sentence}; end what else runs, or choose a lower rate or a smaller network"
                 )
             else:
-                self.warnings.append(f"{told}; packets do not wait for them here")
+                self.warnings.append(f"{sentence}; packets do not wait for them here")
         self._lost(seen.lost, took.times, "packets of the canary, which meet no queue,")
 
     def _lost(self, lost: int, heard: int, whose: str) -> None:
@@ -203,14 +203,14 @@ class _Bench:
         if not strays:
             return
         where = ", ".join(f"{number} {place}" for place, number in [*seen.strays.items()][:5])
-        told = f"{strays} packets were dropped outside the shaped queues ({where})"
+        sentence = f"{strays} packets were dropped outside the shaped queues ({where})"
         if share > MOST_STRAYS and seen.packets and not seen.faults:
             self.reasons.append(
-                f"{told}, {share:.2%} of all, and {MOST_STRAYS:.1%} is the most: the emulation "
+                f"{sentence}, {share:.2%} of all, and {MOST_STRAYS:.1%} is the most: the emulation "
                 "lost them and not the network; choose a lower rate"
             )
         else:
-            self.warnings.append(told + (": there were faults" if seen.faults else ""))
+            self.warnings.append(sentence + (": there were faults" if seen.faults else ""))
 
     def machine(self) -> None:
         seen = self.seen

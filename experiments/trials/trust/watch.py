@@ -74,7 +74,7 @@ class Watch:
                 stdin=subprocess.DEVNULL,
             )
         try:
-            self._tell(Order(self._places(), enough_bytes(lab)))
+            self._send(Order(self._places(), enough_bytes(lab)))
             self._answer()
         except BaseException:
             self.close()
@@ -89,13 +89,13 @@ class Watch:
     def begin(self, at_s: float) -> None:
         """Watch from that moment of CLOCK_MONOTONIC on."""
         self._begin_s = at_s
-        self._tell(at_s)
+        self._send(at_s)
         self._answer()
 
     def end(self) -> Readings:
         """Watch no more; return what was seen."""
         require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
-        self._tell(None)
+        self._send(None)
         seen: Seen = self._answer()
         self.close()
         rate_mbit = self._lab.settings.rate_mbit
@@ -108,15 +108,8 @@ class Watch:
             links=self._rows(seen.ports, rate_bps, seen.duration_s),
             samples=seen.samples,
             interval_s=seen.interval_s,
-            round_trip=seen.heard.round_trip,
-            lost=seen.heard.lost,
-            lateness=seen.heard.lateness,
-            pacing=seen.heard.pacing,
-            pacing_lost=seen.heard.pacing_lost,
-            pressure=seen.busy.pressure,
-            steal=seen.busy.steal,
-            idle=seen.busy.idle,
-            foreign=seen.busy.foreign,
+            **seen.heard._asdict(),
+            **seen.busy._asdict(),
             programs_forward=self._lab.plane == "python",
             packets=sum(port.sent_packets for port in seen.ports if port),
             strays=seen.strays | since(before.drops, after.drops),
@@ -164,8 +157,8 @@ class Watch:
         return rows
 
     def _forwarders(self) -> _Forwarders:
-        told = self._lab.status()
-        return _Forwarders(of_packets(told["drops"]), told["link_losses"])
+        status = self._lab.status()
+        return _Forwarders(of_packets(status["drops"]), status["link_losses"])
 
     def _faults(self) -> int:
         """Return how many faults and repairs the lab wrote down meanwhile."""
@@ -176,7 +169,7 @@ class Watch:
             for event in events
         )
 
-    def _tell(self, what: object) -> None:
+    def _send(self, what: object) -> None:
         with suppress(ConnectionError):  # its answer will be missing
             self._channel.send(what)
 

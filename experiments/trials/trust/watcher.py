@@ -1,7 +1,7 @@
 """The process that watches, started by `Watch`.
 
 It is a process of its own so that the watched traffic's interpreter lock does not blur what it
-sees, and so that its own cost can be told. A second one is the canary's, a third its echo. ::
+sees, and so that its own cost can be measured. A second one is the canary's, a third its echo. ::
 
     Order(places, enough_bytes)  ->
     <-  None                        it is ready
@@ -77,7 +77,7 @@ class Watcher:
         channel.send(None)
 
     def run(self) -> None:
-        """Watch once, from the moment that is told until the end is."""
+        """Watch once, from the moment that comes by the channel until the end does."""
         begin_s: float = self._channel.recv()
         drops = self._drops()  # of many interfaces: not when everything begins
         self._canary.begin(begin_s)
@@ -93,16 +93,16 @@ class Watcher:
         self._channel.recv()
         sampler.look()
         ended = machine()
-        busy, duration_s = between(began, ended), ended.at_s - began.at_s
+        duration_s = ended.at_s - began.at_s
         strays = self._drops()
-        strays["processors' own queues"] = busy.backlog_drops
+        strays["processors' own queues"] = ended.backlog_drops - began.backlog_drops
         self._channel.send(
             Seen(
                 duration_s,
                 sampler.looks,
                 self.interval_s,
                 sampler.counted(),
-                busy,
+                between(began, ended),
                 self._canary.end(),
                 since(drops, strays),
                 (time.process_time() - spent) / duration_s,
@@ -167,8 +167,8 @@ def _netlink_in(namespace: int) -> Netlink:
 
 def main(channel: int) -> None:
     """Be the process, with that descriptor as the channel."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     gc.disable()
     fabric()  # the namespace that it was started in
-    with suppress(EOFError, ConnectionError):  # whoever wanted this is gone
+    with suppress(EOFError, ConnectionError):  # the parent has ended
         Watcher(Connection(channel)).run()

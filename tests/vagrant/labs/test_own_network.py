@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import topos
 from experiments.cli import cli
 from experiments.grading import engine
-from experiments.trials.plans.catalogue import load
+from experiments.trials.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 MODEL = Path(__file__).parent / "answers" / "lab8" / "model.py"

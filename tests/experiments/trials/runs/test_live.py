@@ -119,7 +119,7 @@ def test_a_trial_that_cannot_be_ends_as_failed_with_its_reason(tmp_path: Path):
 
 @pytest.mark.root
 def test_a_trial_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from experiments.trials.plans.catalogue import load
+    from experiments.trials.loading import load
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs import order
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.trials.plans.catalogue import load
+from experiments.trials.loading import load
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.values import plain
 from experiments.trials.runs.run import run
 from experiments.trials.runs.statistics import compare
 from experiments.trials.runs.summary import selves
-from experiments.trials.trust.twice import told, twins
+from experiments.trials.runs.twice import told, twins
 
 SAME = (System("bcube,2,1", label="A"), System("bcube,2,1", label="B"))
 STEADY = dict(enumerate([10.0, 10.2, 9.9, 10.1, 10.0]))

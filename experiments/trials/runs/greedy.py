@@ -1,4 +1,4 @@
-"""Short trials of greedy flows, for whoever asks how fast this machine can emulate a network.
+"""Short trials of greedy flows, which show how fast this machine can emulate a network.
 
 They are trials like any other, by the same runner, with the same verdict.
 """
@@ -74,8 +74,8 @@ def tried(
         except TrialError as error:
             reason = f"the trial came to no end: {error}"
             return Tried(Verdict(False, (reason,), (), {}), 0.0)
-    told = outcome(order, found).told
-    verdict = told["verdict"]
+    record = outcome(order, found).told
+    verdict = record["verdict"]
     return Tried(
         Verdict(
             verdict["valid"],
@@ -83,7 +83,7 @@ def tried(
             tuple(verdict["warnings"]),
             verdict["figures"],
         ),
-        told["goodput_bps"],
+        record["goodput_bps"],
         found.routing,
         found.plane,
     )

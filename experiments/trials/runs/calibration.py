@@ -24,7 +24,7 @@ from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.greedy import Tried
+    from experiments.trials.runs.greedy import Tried
 
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
 START_MBIT = 10.0
@@ -50,7 +50,7 @@ def calibrated_rate(
     system : System
         The network, and how it runs; its rate means nothing here.
     say : callable
-        Is told what is done, a line at a time.
+        Called with what is done, a line at a time.
     again : bool
         Measure even where the rate is known from before.
     cache : Path, optional
@@ -77,7 +77,7 @@ def largest(try_at: Callable[[float], Tried], say: Say = lambda _: None) -> floa
     try_at : callable
         Runs a trial at a rate.
     say : callable
-        Is told why a rate was given up.
+        Called with why a rate was given up.
     """
     reasons: tuple[str, ...] = ()
 
@@ -135,7 +135,7 @@ def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
 
 
 def _tried(system: System, say: Say) -> Tried:
-    from experiments.trials.trust.greedy import tried
+    from experiments.trials.runs.greedy import tried
 
     found = tried(system)
     if found.verdict.valid:
@@ -176,7 +176,7 @@ def user_cache() -> Path:
     user = os.environ.get("SUDO_UID", "")
     try:
         home = pwd.getpwuid(int(user)).pw_dir if user.isdecimal() else str(Path.home())
-    except KeyError:  # a user whom nobody knows by name
+    except KeyError:  # a user without an account
         home = str(Path.home())
     return Path(home, ".cache", "pillarbox")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiments.traffic.workload import Workload
-from experiments.trials.plans import catalogue
-from experiments.trials.plans.catalogue import experiment_of, load
+from experiments.trials import loading
+from experiments.trials.loading import experiment_of, load
 from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
@@ -46,7 +46,7 @@ lasting_s = 2.5
 """
 
 
-@pytest.mark.parametrize("name", catalogue.names())
+@pytest.mark.parametrize("name", loading.names())
 def test_every_experiment_of_the_catalogue_can_be_run(name):
     found = load(name)
     assert found.name == name

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiments.commands.run import _calibrated
-from experiments.trials.plans.catalogue import load
-from experiments.trials.trust import calibration, greedy
+from experiments.trials.loading import load
+from experiments.trials.runs import calibration, greedy
 from topos.base.errors import PillarboxError
 
 RATE_MBIT = 10.0

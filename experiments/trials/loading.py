@@ -114,7 +114,7 @@ def _from_toml(file: Path) -> dict[str, Any]:
 
 
 def _from_python(file: Path) -> Experiment:
-    """Run a user's own file; root runs nobody else's."""
+    """Run a user's own file; root runs no other user's."""
     try:
         status = file.stat()
     except OSError as error:

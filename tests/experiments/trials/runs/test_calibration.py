@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from experiments.trials.plans.experiment import System
-from experiments.trials.trust import calibration
-from experiments.trials.trust.calibration import SCALE_MBIT, largest
-from experiments.trials.trust.greedy import Tried
+from experiments.trials.runs import calibration
+from experiments.trials.runs.calibration import SCALE_MBIT, largest
+from experiments.trials.runs.greedy import Tried
 from experiments.trials.trust.verdict import Verdict
 from topos.base.errors import PillarboxError
 
