@@ -9,8 +9,9 @@ A bench is a module with
 A row is a dict whose keys carry the unit (``build_s``, ``per_cable_ns``, ``peak_mib``). Rows that
 follow one another and have the same keys are printed as one table; None is printed as a dash.
 A row with the key ``outcome`` says there "ok", "skipped: why", "missed: why" (a goal) or
-"failed: why". Whoever calls ``pillarbox bench`` learns of the last two by exit code 1.
+"failed: why". With one of the last two, ``pillarbox bench`` ends with exit code 1.
 
-Files that begin with an underscore are no benches but what benches share: `_frame` finds them and
-prints their rows, `_measure` takes times in turns and memory in processes of their own.
+Files that begin with an underscore are no benches but what benches share; `_frame` finds them and
+prints their rows. `experiments.linux.measure` takes times in turns, and memory in processes of
+their own.
 """

@@ -137,7 +137,7 @@ class ThreeServers:
         )
 
     def add_table(self, server: int, *, by_flow: bool = False, links: int = 1) -> KernelTable:
-        """Let a server's kernel forward as it is told; the relay has no applications."""
+        """Let a server's kernel forward as its table says; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
                 number: Port(socket.if_nametoindex(name), mac(server, number))

@@ -34,13 +34,13 @@ class Stream:
     source: int
     destination: int
     sent: int = 0
-    told: int = 0  # of those sent, so many were judged before
+    judged: int = 0  # of those sent, so many were counted as lost or not
     arrived: set[int] = field(default_factory=set)  # of the others
 
     def lost(self) -> int:
         """Return how many were lost of those sent since this was last asked."""
-        lost = self.sent - self.told - len(self.arrived)
-        self.told = self.sent
+        lost = self.sent - self.judged - len(self.arrived)
+        self.judged = self.sent
         self.arrived.clear()
         return lost
 
@@ -71,7 +71,7 @@ class Traffic:
     lab : Lab
         The running lab.
     draw : Random
-        Chooses who speaks to whom.
+        Chooses the pairs of servers.
     streams, connections : int
         How many streams and long connections there are.
     """
@@ -152,7 +152,7 @@ class Traffic:
             number, sequence = NUMBERED.unpack(which.recv(64))
         except OSError:  # an error message for what was sent before
             return
-        if sequence >= self.streams[number].told:
+        if sequence >= self.streams[number].judged:
             self.streams[number].arrived.add(sequence)
 
     # -- connections -----------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Traffic:
                 return
         except BlockingIOError:
             return
-        except OSError:  # the client's side tells
+        except OSError:  # the client's side counts it
             pass
         self._end_echo(accepted)
 

@@ -272,7 +272,7 @@ def _write_for_ever(clients: list[socket.socket]) -> None:
                 key.data.send(data)
 
 
-def _read_and_count(servers: list[socket.socket], seconds: float, told: socket.socket) -> None:
+def _read_and_count(servers: list[socket.socket], seconds: float, report: socket.socket) -> None:
     ready = selectors.DefaultSelector()
     sink = bytearray(SINK)  # MSG_TRUNC: nothing is ever copied into it
     for server in servers:
@@ -287,5 +287,5 @@ def _read_and_count(servers: list[socket.socket], seconds: float, told: socket.s
         return received * 8 / (now - start)
 
     count(WARM_UP_S)
-    told.sendall(json.dumps(count(seconds)).encode())
+    report.sendall(json.dumps(count(seconds)).encode())
     count(TIME_LIMIT_S)

@@ -43,7 +43,7 @@ RTO_MIN = "50ms"
 PAIRS = 64  # of servers, among which to look for one whose path every fault can be put on
 WARM_UP_S = 0.4
 WINDOW_S = 0.1  # over which a port's counter is compared
-END_S = 10.0  # for the flow to end when it is told to
+END_S = 10.0  # for the flow to end when it is asked to
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
 
@@ -74,8 +74,8 @@ its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at th
 the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
 the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
 flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
-cable cut is not the sender; a silent cut and the death of a server only heart-beats tell, and a cut
-those who are behind a switch.
+cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
+switch a cut as well.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
@@ -96,9 +96,11 @@ def run(quick: bool) -> Iterator[Row]:
         found: dict[str, Row] = {fault: {"outcome": f"skipped: {why}"} for fault in wanted}
         if not why:
             turns = 1 if quick else TURNS[timers]
-            told = in_child(measured, spec, plane, timers, wanted, turns, time_limit_s=TIME_LIMIT_S)
-            failed: Row = {"outcome": f"failed: {told.failure}"}
-            found = told.value or dict.fromkeys(wanted, failed)
+            result = in_child(
+                measured, spec, plane, timers, wanted, turns, time_limit_s=TIME_LIMIT_S
+            )
+            failed: Row = {"outcome": f"failed: {result.failure}"}
+            found = result.value or dict.fromkeys(wanted, failed)
         for fault in wanted:
             row: Row = {"network": spec, "routing": "", "plane": plane, "timers": timers}
             row |= {"fault": fault, "gap_s": None, "worst_s": None}
@@ -328,7 +330,7 @@ def _survivable(
 
 
 def taken(lab: Lab, source: int, destination: int) -> Way:
-    """Return the way of the latest flow between two servers, as the servers on it tell."""
+    """Return the way of the latest flow between two servers, by the state of the servers on it."""
     from experiments.trials.runs.paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])

@@ -32,7 +32,7 @@ from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad
 
 GOAL = 0.95
-SECONDS, ROUNDS = 0.15, 31  # many short turns: whoever else uses the machine disturbs but a few
+SECONDS, ROUNDS = 0.15, 31  # many short turns: other load disturbs only a few of them
 QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
 RESAMPLES = 2000
 SEED = 1

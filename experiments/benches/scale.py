@@ -31,7 +31,7 @@ is ready. converged_s: until every server hears all its neighbours. The goal for
 the three together take less than {MOST_UP_S:g} s and that memory_gib, the proportional set size of
 all processes of the lab and what the kernel's slabs, tables and stacks grew by, is below
 {MOST_GIB:g}. start_ms is forwarders_s for one server, forwarder_mib its own share of memory.
-idle_percent: what all forwarders take of the machine's processors while nobody sends anything, with
+idle_percent: what all forwarders take of the machine's processors while no traffic is sent, with
 a heart-beat every beat_s; at most {MOST_IDLE_PERCENT:g} is wanted of the fast timers. Other work on
 the machine makes every wake-up dearer.
 """
@@ -112,7 +112,7 @@ def _forwarders(lab: Lab) -> list[int]:
 
 
 def _idle_percent(lab: Lab, length_s: float) -> float:
-    """Return what share of all processors forwarders take while nobody sends anything."""
+    """Return what share of all processors forwarders take while no traffic is sent."""
     before_s, start_s = sum(map(processor_s, _forwarders(lab))), time.monotonic()
     time.sleep(length_s)
     taken_s = sum(map(processor_s, _forwarders(lab))) - before_s

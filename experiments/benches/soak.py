@@ -1,4 +1,4 @@
-"""Half an hour of traffic through random faults: nobody dies, nothing grows, losses have causes."""
+"""Half an hour of traffic and random faults: no crash, no growing memory, no unexplained loss."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Soak:
         return {pid: own_mib(pid) for pid in pids}
 
     def _crashes(self) -> int:
-        """Return how many forwarders ended though nobody killed them."""
+        """Return how many forwarders ended without having been killed."""
         events = map(json.loads, (self.lab.folder / "events.jsonl").read_text().splitlines())
         ended = [one for one in events if one["event"] == "forwarder ended"]
         return len([one for one in ended if one["status"] != -signal.SIGKILL]) + len(self.lab.dead)

@@ -6,12 +6,12 @@ cut
     The fabric's ends of a cable go down. A server at it sees its carrier gone within a millisecond
     and keeps its routes, as with a pulled plug.
 silent cut
-    Both directions of a cable drop everything, and nobody's carrier changes: only silence tells.
+    Both directions of a cable drop everything, and no carrier changes: only heart-beats show it.
 stopped switch
     All its cables are cut, as without power.
 stopped rack
     A switch and the servers plugged into it: all their cables are cut. What runs on the servers
-    goes on running; whoever wants it dead kills it as well.
+    goes on running, unless it is killed as well.
 
 Faults may overlap. A cable works again when the last fault that holds it is undone.
 """

@@ -43,10 +43,10 @@ class Forwarders:
     seed : int
         Of what routers draw at random.
     folder : Path
-        Where logs and control sockets are; nobody else may look into it.
+        Where logs and control sockets are; only root may look into it.
     namespace_of : callable of int to int
         A server's network namespace, as an open file.
-    told : callable
+    on_event : callable
         Called with (server, event, details) when something happened to a forwarder, and with
         (None, "nursery ended", {}) when all have ended with the process that starts them. It is
         called from a thread of its own.
@@ -59,10 +59,10 @@ class Forwarders:
         seed: int,
         folder: Path,
         namespace_of: Callable[[int], int],
-        told: Callable[[int | None, str, dict[str, Any]], None],
+        on_event: Callable[[int | None, str, dict[str, Any]], None],
     ) -> None:
         self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
-        self._namespace_of, self._told = namespace_of, told
+        self._namespace_of, self._on_event = namespace_of, on_event
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,7 +75,7 @@ class Forwarders:
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
             )
-        self._ended = False  # the nursery, whoever ended it
+        self._ended = False  # the nursery, for whatever reason
         self._closing = False
         self._news = threading.Condition()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -175,7 +175,7 @@ class Forwarders:
     # -- news ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Take in what the nursery tells until it ends."""
+        """Take in the nursery's news until it ends."""
         while message := self._message():
             with self._news:
                 self._take(json.loads(message))
@@ -186,7 +186,7 @@ class Forwarders:
             self._ready.clear()
             self._news.notify_all()
         if not self._closing:
-            self._told(None, "nursery ended", {})
+            self._on_event(None, "nursery ended", {})
 
     def _message(self) -> bytes:
         try:
@@ -205,4 +205,4 @@ class Forwarders:
             self.pids[server] = 0
             news["was_ready"] = server in self._ready
             self._ready.discard(server)
-        self._told(server, event, news)
+        self._on_event(server, event, news)

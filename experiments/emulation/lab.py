@@ -98,7 +98,7 @@ class Lab:
             self.seed,
             self.folder,
             self.namespace_of,
-            self._forwarder_told,
+            self._on_forwarder_event,
         )
 
     def __enter__(self) -> Lab:
@@ -176,25 +176,25 @@ class Lab:
     def heal(self, fault: Fault) -> None:
         """Undo a fault; the servers of a rack start anew."""
         at_s = self.faults.undo(fault)
-        self.log("healed", at_s, fault=fault.kind, what=self.told(fault))
-        self._tell_switches()
+        self.log("healed", at_s, fault=fault.kind, what=self.names_in(fault))
+        self._inform_switches()
         if fault.kind == "rack":
             for name in fault.what:
                 if name[0] == "h" and int(name[1:]) in self.dead:
                     self.revive(int(name[1:]))
 
     def _began(self, fault: Fault) -> Fault:
-        self.log(fault.kind, fault.at_s, what=self.told(fault))
-        self._tell_switches()
+        self.log(fault.kind, fault.at_s, what=self.names_in(fault))
+        self._inform_switches()
         return fault
 
-    def _tell_switches(self) -> None:
-        """Let switches that route know what has failed, but for what nobody could notice."""
+    def _inform_switches(self) -> None:
+        """Let switches that route know what has failed, except what is cut silently."""
         if self.switches:
             loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
-            self.switches.told(self._failures(loud, set()))
+            self.switches.set_failures(self._failures(loud, set()))
 
-    def told(self, fault: Fault) -> list[str]:
+    def names_in(self, fault: Fault) -> list[str]:
         """Return what a fault is about, as addresses and names of switches."""
         return [self.name(self.node(name)) for name in fault.what]
 
@@ -292,8 +292,8 @@ class Lab:
 
     def state(self, server: int) -> dict[str, Any]:
         """Return what a server knows and did."""
-        told = self.forwarders.ask(server, "state") if self.forwarders else None
-        return told or {"server": self.topology.address(server), "dead": server in self.dead}
+        state = self.forwarders.ask(server, "state") if self.forwarders else None
+        return state or {"server": self.topology.address(server), "dead": server in self.dead}
 
     # -- where packets go ------------------------------------------------------------------------
 
@@ -317,10 +317,10 @@ class Lab:
         drops: Counter[str] = Counter()
         links_down = link_losses = 0
         for server in range(self.topology.servers) if self.forwarders else ():
-            told = self.state(server)
-            drops.update(all_drops(told))
-            links_down += sum(not link["up"] for link in told.get("links", []))
-            link_losses += told.get("counters", {}).get("link down", 0)
+            state = self.state(server)
+            drops.update(all_drops(state))
+            links_down += sum(not link["up"] for link in state.get("links", []))
+            link_losses += state.get("counters", {}).get("link down", 0)
         return {
             "network": self.topology.spec,
             "servers": self.topology.servers,
@@ -329,14 +329,14 @@ class Lab:
             "timers": self.settings.timers,
             "rate_mbit": self.settings.rate_mbit,
             "dead": [self.topology.address(server) for server in sorted(self.dead)],
-            "faults": [[fault.kind, *self.told(fault)] for fault in self.faults.active],
+            "faults": [[fault.kind, *self.names_in(fault)] for fault in self.faults.active],
             "failures": failure_texts(self.topology, self.failures()),
             "links_down": links_down,
             "link_losses": link_losses,
             "drops": dict(drops),
         }
 
-    def _forwarder_told(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+    def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
         """Write down, and say, that forwarders have ended: their servers are dead."""
         if server is None:
             self.log(event)
@@ -354,12 +354,12 @@ class Lab:
                 )
 
     def _say(self, sentence: str) -> None:
-        """Tell whoever looks at the lab what happened without having been asked for."""
+        """Print what happened by itself at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
 
 
 def all_drops(state: dict[str, Any]) -> Counter[str]:
-    """Return what a server dropped, by reason, from the state that its forwarder tells.
+    """Return what a server dropped, by reason, from its forwarder's state.
 
     >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
     Counter({'TTL expired': 2, 'kernel: for another mac': 1})

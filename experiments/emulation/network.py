@@ -4,7 +4,7 @@
 ...     net["h0"].cmd("ip link")
 
 Hosts are h0 ..., switches s0 ..., and interfaces, addresses and MACs are those that the topology
-computes. Every bridge is told where each server's port is, so that nothing is ever flooded.
+computes. Every bridge has an entry for each server's port, so that nothing is ever flooded.
 
 Servers that relay speak by ``dcn0``, which their forwarder makes; ports then carry no addresses,
 and their MTU leaves room for the papers' headers. Where servers have one port and the switches do
@@ -185,7 +185,7 @@ def allow_open_files() -> None:
     """Allow this process as many open files as many namespaces need."""
     require(os.geteuid() == 0, "a network that runs needs root: use sudo")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may allow nobody more
+    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may allow no more
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         except ValueError:

@@ -2,7 +2,7 @@
 
 Stock Mininet starts a shell for every node and a tool for every setting. Here a host is a namespace
 held open, a switch is a kernel bridge and a setting is a netlink message; a shell starts when
-somebody first asks for one. The classes serve in any Mininet network::
+it is first used. The classes serve in any Mininet network::
 
     Mininet(topo=..., host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
 
@@ -49,7 +49,7 @@ class LabNode(Node):
     namespace: Namespace | None = None
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Make the namespace; the shell waits for somebody to want it."""
+        """Make the namespace; the shell starts at its first use."""
         self.namespace = Namespace() if self.inNamespace else fabric()
         self.popens: list[subprocess.Popen[bytes]] = []
         self._shell_options = "-cd" if mnopts is None else mnopts
@@ -64,7 +64,7 @@ class LabNode(Node):
 
     @property
     def has_shell(self) -> bool:
-        """Whether somebody has wanted the shell."""
+        """Whether the shell has started."""
         return self.__dict__.get("shell") is not None
 
     def _start_shell(self) -> None:

@@ -1,4 +1,4 @@
-"""Switches on Open vSwitch, told by an OpenFlow controller where packets go.
+"""Switches on Open vSwitch, with an OpenFlow controller that gives them their tables.
 
 Each lab has its own: a database and a switch daemon that speak by sockets in the lab's folder, and
 the controller (`controller`), a process that listens on the loopback of the lab's sandbox. They end
@@ -131,7 +131,7 @@ class OpenVSwitch:
                 process.kill()
                 process.wait()
 
-    def told(self, failures: Failures) -> None:
+    def set_failures(self, failures: Failures) -> None:
         """Do nothing: switches report their ports' state to the controller themselves."""
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
@@ -270,12 +270,12 @@ def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
     """Switch off what a host's port leaves to hardware, by ethtool's names."""
     with host.live_namespace(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: as many as there are
-        told = ethtool(any_socket, name, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
+        answer = ethtool(any_socket, name, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
         names = [
-            told[at : at + ETH_GSTRING_LEN].rstrip(b"\0").decode()
-            for at in range(len(asked), len(told), ETH_GSTRING_LEN)
+            answer[at : at + ETH_GSTRING_LEN].rstrip(b"\0").decode()
+            for at in range(len(asked), len(answer), ETH_GSTRING_LEN)
         ]
-        blocks = -(-struct.unpack_from("=I", told, 8)[0] // 32)
+        blocks = -(-struct.unpack_from("=I", answer, 8)[0] // 32)
         chosen = sum(1 << names.index(feature) for feature in features if feature in names)
         words = [chosen >> 32 * block & 0xFFFFFFFF for block in range(blocks)]
         pairs = [number for valid in words for number in (valid, 0)]

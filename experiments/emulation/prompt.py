@@ -19,7 +19,7 @@ LOAD_S = 1.0
 BUSIEST = 12
 
 
-def _told(command: Callable[[Any, list[str]], str | None]) -> Callable[[Any, str], None]:
+def _printing(command: Callable[[Any, list[str]], str | None]) -> Callable[[Any, str], None]:
     """Make a command of the prompt from a function of words that returns what to print."""
 
     def run(self: Any, line: str) -> None:
@@ -46,7 +46,7 @@ class Prompt(CLI):
 
     # -- where packets go ------------------------------------------------------------------------
 
-    @_told
+    @_printing
     def do_path(self, words: list[str]) -> str:
         """path A B: the way of a packet as computed, and as it goes now."""
         source, destination = self._ends(words, "path A B")
@@ -56,7 +56,7 @@ class Prompt(CLI):
         state = "arrived" if found["delivered"] else f"dropped: {found['dropped'] or 'lost'}"
         return f"computed: {computed}\ntaken:    {taken} ({state})"
 
-    @_told
+    @_printing
     def do_why(self, words: list[str]) -> str:
         """why A B: why packets from A to B do, or do not, arrive."""
         source, destination = self._ends(words, "why A B")
@@ -69,7 +69,7 @@ class Prompt(CLI):
         else:
             lines.append("and was lost behind it: nobody has noticed the failure yet")
         lines += [
-            f"in effect: {fault.kind} of {' '.join(self.lab.told(fault))}"
+            f"in effect: {fault.kind} of {' '.join(self.lab.names_in(fault))}"
             for fault in self.lab.faults.active
         ]
         lines += [f"dead: {self.lab.name(server)}" for server in sorted(self.lab.dead)]
@@ -80,7 +80,7 @@ class Prompt(CLI):
             lines.append(f"{self.lab.name(at)} does not hear {' '.join(down)}")
         return "\n".join(lines)
 
-    @_told
+    @_printing
     def do_load(self, _words: list[str]) -> str:
         """load: the busiest ports of the next second."""
         before, start = self.lab.bytes_sent(), time.monotonic()
@@ -90,14 +90,14 @@ class Prompt(CLI):
         busiest = sorted(rates.items(), key=lambda item: -item[1])[:BUSIEST]
         return "\n".join(f"{name:<12} {rate:10.2f} Mbit/s" for name, rate in busiest if rate > 0)
 
-    @_told
+    @_printing
     def do_status(self, _words: list[str]) -> str:
         """status: what the lab is, what has failed, what was dropped and why."""
         return "\n".join(f"{key}: {value}" for key, value in self.lab.status().items())
 
     # -- faults ----------------------------------------------------------------------------------
 
-    @_told
+    @_printing
     def do_cut(self, words: list[str]) -> str:
         """cut A B [silent]: cut a cable; silent: no port notices. A switch is written s3."""
         silent = words[2:] == ["silent"]
@@ -105,21 +105,21 @@ class Prompt(CLI):
         self.lab.cut(self.lab.node(words[0]), self.lab.node(words[1]), silent=silent)
         return ""
 
-    @_told
+    @_printing
     def do_stop(self, words: list[str]) -> str:
         """stop SWITCH: take the power from a switch."""
         require(len(words) == 1, "write: stop SWITCH")
         self.lab.stop_switch(self.lab.topology.switch(words[0]))
         return ""
 
-    @_told
+    @_printing
     def do_rack(self, words: list[str]) -> str:
         """rack SWITCH: take the power from a switch and from the servers on it."""
         require(len(words) == 1, "write: rack SWITCH")
         self.lab.stop_rack(self.lab.topology.switch(words[0]))
         return ""
 
-    @_told
+    @_printing
     def do_heal(self, words: list[str]) -> str:
         """heal A B, heal SWITCH, heal all: undo what was cut or stopped."""
         require(bool(words), "write: heal A B, heal SWITCH, or heal all")
@@ -138,14 +138,14 @@ class Prompt(CLI):
         require(bool(found), f"nothing of {' '.join(words)} was cut or stopped")
         return found
 
-    @_told
+    @_printing
     def do_kill(self, words: list[str]) -> str:
         """kill A: let a server die, its forwarder and all its programs."""
         require(len(words) == 1, "write: kill A")
         self.lab.kill(self.lab.server(words[0]))
         return ""
 
-    @_told
+    @_printing
     def do_revive(self, words: list[str]) -> str:
         """revive A: start a dead server anew."""
         require(len(words) == 1, "write: revive A")

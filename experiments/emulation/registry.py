@@ -21,7 +21,7 @@ LOCK = "lock"
 
 
 class Place(NamedTuple):
-    """A lab's folder; whoever holds `lock` open owns it."""
+    """A lab's folder; the process that holds `lock` open owns it."""
 
     number: int
     folder: Path
@@ -62,14 +62,14 @@ def folder_of(number: int | None = None) -> Path:
     require(os.geteuid() == 0, "only root can reach a lab: use sudo")
     numbers = running()
     if number is not None:
-        require(number in numbers, f"lab {number} is not running: {_told(numbers)}")
+        require(number in numbers, f"lab {number} is not running: {_listed(numbers)}")
         return LABS / str(number)
     require(len(numbers) > 0, "no lab is running: start one with `sudo pillarbox up SPEC`")
-    require(len(numbers) == 1, f"{_told(numbers)}: choose one with --lab NUMBER")
+    require(len(numbers) == 1, f"{_listed(numbers)}: choose one with --lab NUMBER")
     return LABS / str(numbers[0])
 
 
-def _told(numbers: list[int]) -> str:
+def _listed(numbers: list[int]) -> str:
     if not numbers:
         return "none is"
     if len(numbers) == 1:
@@ -78,7 +78,7 @@ def _told(numbers: list[int]) -> str:
 
 
 def _locked(folder: Path) -> IO[str] | None:
-    """Return the folder's lock, None if somebody has it."""
+    """Return the folder's lock, None if it is held."""
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = (folder / LOCK).open("w")
     try:

@@ -3,15 +3,15 @@
 What `tables` says becomes one route for each server, with several next hops where several ports
 lead there; the kernel then picks one by a hash of addresses and ports (equal-cost multi-path). No
 cable has a subnet. A route names the next node's own address, and a permanent neighbour entry
-beside it the MAC address of the port there, so nobody ever asks for one. A server likewise sends
+beside it the MAC address of the port there, so no ARP request is ever sent. A server likewise sends
 everything to the switch that it is plugged into::
 
     h0   10.0.0.0/8 via 10.0.0.1 dev h0-eth0 onlink
     s8   10.2.0.3   via 10.4.1.2 dev s8-eth3 onlink
 
 No routing protocol runs. Of a cable that loses its carrier the kernel itself notices, and uses the
-next hops that are left; of what has failed further away the lab tells the switches (`told`), as a
-protocol would. Silent cuts nobody tells them.
+next hops that are left; of what has failed further away, but for silent cuts, the lab informs the
+switches (`set_failures`), as a protocol would.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Routers:
                 use_gateway(net, self.topology, server)
             for switch in range(self.topology.switches):
                 self._prepare(switch)
-            self.told(Failures())
+            self.set_failures(Failures())
 
     def stop(self) -> None:
         """Do nothing: routes go with their namespace."""
 
-    def told(self, failures: Failures) -> None:
+    def set_failures(self, failures: Failures) -> None:
         """Learn what has failed, and put other routes where the routing has others then."""
         if self._net is None or (any(self._tables) and not adapts(self.topology, self.routing)):
             return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from topos.base.errors import PillarboxError, require
 
-if TYPE_CHECKING:  # whoever only asks has no use for Mininet
+if TYPE_CHECKING:  # a client has no use for Mininet
     from experiments.emulation.lab import Lab
 
 NAME = "lab.sock"
@@ -54,7 +54,7 @@ class Service:
                 return
             with client:
                 client.settimeout(CLIENT_S)
-                with suppress(OSError):  # whoever asked did not wait
+                with suppress(OSError):  # the client did not wait
                     self._answer(client)
 
     def _answer(self, client: socket.socket) -> None:
@@ -62,11 +62,11 @@ class Service:
             line = lines.readline(LONGEST_REQUEST)
         files: list[int] = []
         try:
-            told = self._reply(_request(line), files)
+            answer = self._reply(_request(line), files)
         except (PillarboxError, KeyError, TypeError, OSError) as error:
-            told = {"error": str(error)}
+            answer = {"error": str(error)}
         try:
-            reply = json.dumps(told).encode() + b"\n"
+            reply = json.dumps(answer).encode() + b"\n"
             sent = socket.send_fds(client, [reply[:1024]], files)
             client.sendall(reply[sent:])
         finally:
@@ -105,10 +105,10 @@ def _request(line: bytes) -> dict[str, Any]:
 
 def ask(folder: Path, **request: Any) -> Any:
     """Return a running lab's answer; raise PillarboxError where it refuses or is silent."""
-    told, files = _asked(folder, request)
+    answer, files = _asked(folder, request)
     for descriptor in files:
         os.close(descriptor)
-    return told
+    return answer
 
 
 def namespaces(folder: Path, server: str) -> list[int]:
@@ -130,7 +130,7 @@ def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
                 data += more
     except OSError as error:
         raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
-    told = json.loads(data or b"null")
-    if isinstance(told, dict) and "error" in told:
-        raise PillarboxError(told["error"])
-    return told, list(files)
+    answer = json.loads(data or b"null")
+    if isinstance(answer, dict) and "error" in answer:
+        raise PillarboxError(answer["error"])
+    return answer, list(files)

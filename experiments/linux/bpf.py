@@ -1,6 +1,6 @@
 """Five tiny BPF programs, assembled here, and how they are attached to an interface.
 
-A cable needs no more than: drop what passes (a cut that nobody notices), drop some of it (loss),
+A cable needs no more than: drop what passes (a silent cut), drop some of it (loss),
 hand it to another interface's far end (a patch panel), take it from its sender (see `own`), and
 tell control messages apart (for the queue: `is_control`). Each is a handful of instructions, so
 there is nothing to compile. The first three run before whatever other programs are attached to an

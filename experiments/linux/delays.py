@@ -6,7 +6,7 @@ their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB
 fit into a queue of 64 MB are dropped, as by any long cable that is fed too fast.
 
 `DelayLine` is for the lab, which starts ``python -m experiments.linux.delays`` in the fabric
-and tells it of cables by lines of JSON; when the lab dies, its standard input ends and so does it.
+and names it the cables by lines of JSON; when the lab dies, its standard input ends and so does it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Two times can be compared only if they were taken at the same time: on a machine
 tenants the clock speed of one minute is not that of the next. So `interleaved` goes A B C, A B C,
 ..., and `ratios` compares medians of one such run.
 
-Memory can be told only of a process that did nothing else, so `in_child` starts one for each case.
+Memory can be measured only of a process that did nothing else, so `in_child` starts one for each
+case.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def interleaved(
     """Return the seconds that each case took in each of the rounds.
 
     What a case returns lives until its time is taken and is thrown away before the next begins,
-    with all earlier garbage. The collector stays on: whoever builds a million objects pays for it.
+    with all earlier garbage. The collector stays on: it is a part of the cost of a million objects.
     """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):

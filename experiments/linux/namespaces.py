@@ -1,6 +1,6 @@
 """Network namespaces held by nothing but this process, and batches of requests to them.
 
-A namespace without a name lives as long as somebody has it open: when the process dies, however it
+A namespace without a name lives as long as a process has it open: when the process dies, however it
 dies, the kernel removes it and every interface in it. The *fabric* is the namespace the lab was
 started in; it holds the switches and one end of every cable.
 
@@ -24,7 +24,7 @@ from topos.base.errors import PillarboxError
 
 # Far above the indexes that the kernel gives by itself, so that ours are always free.
 FIRST_INDEX = 1 << 20
-# Every link of the fabric carries it: one request deletes them all, and nothing of anybody else.
+# Every link of the fabric carries it: one request deletes them all, and no other links.
 FIRST_GROUP = 0x50420000
 
 # A server forwards by its forwarder alone: the kernel neither routes nor speaks IPv6. TCP's memory
@@ -112,7 +112,7 @@ class Fabric(Namespace):
         self._deeds: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
         # In a namespace of the lab's own nothing speaks IPv6; where it is the machine's, each
-        # interface of the lab must be told so.
+        # interface of the lab has a setting of its own.
         disabled = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
         self.speaks_ipv6 = disabled.exists() and disabled.read_text().strip() == "0"
 

@@ -70,7 +70,7 @@ class NetlinkError(PillarboxError):
 
 
 class Link(NamedTuple):
-    """What the kernel tells of a network interface."""
+    """A network interface, as the kernel describes it."""
 
     ifindex: int
     name: str
@@ -259,7 +259,7 @@ def add_neighbour(index: int, ip: str, mac: str) -> Message:
 
 
 def add_fdb_entry(index: int, mac: str) -> Message:
-    """Return the request that tells a bridge by which of its ports it reaches a MAC address."""
+    """Return the request for a bridge's entry: by which of its ports it reaches a MAC address."""
     fixed = struct.pack("=BxHiHBB", AF_BRIDGE, 0, index, NUD_NOARP, NTF_MASTER, 0)
     body = fixed + attribute(2, mac_bytes(mac))
     return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body, f"set the port of {mac}")
@@ -309,7 +309,7 @@ class Netlink:
         base = self._sequence + 1
         parts = []
         for i, message in enumerate(messages):
-            # Only the last is acknowledged; refusals are always told, and the kernel keeps order.
+            # Only the last is acknowledged; refusals always are, and the kernel keeps order.
             flags = message.flags | NLM_F_REQUEST | (NLM_F_ACK if i == len(messages) - 1 else 0)
             length = 16 + len(message.body)
             parts.append(struct.pack("=IHHII", length, message.kind, flags, base + i, 0))
@@ -341,7 +341,7 @@ class Netlink:
         return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
 
     def dump(self, kind: int, body: bytes, deed: str) -> list[bytes]:
-        """Return what the kernel tells of everything of a kind, one payload each."""
+        """Return everything of a kind that the kernel has, one payload each."""
         with self._lock:
             return list(self._dump(kind, body, deed))
 

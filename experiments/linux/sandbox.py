@@ -14,7 +14,7 @@ All three stay in the terminal's process group: Ctrl-C reaches the program alone
 ignore it, and Ctrl-Z stops and ``fg`` continues the program as ever. Inside, /proc shows the
 sandbox's processes and /sys its network; cgroups and whatever else is mounted below /sys stay.
 /run/netns and /run/openvswitch are the sandbox's own, so that ``ip netns`` and Open vSwitch see
-nobody else's; /tmp only where it is asked for, for programs such as ``mn`` that clear it.
+no others; /tmp only where it is asked for, for programs such as ``mn`` that clear it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _protected(function: Callable[[], int]) -> NoReturn:
         code = function()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # noqa: BLE001 - told here, because nobody further up can
+    except BaseException:  # noqa: BLE001 - printed here: there is no caller further up
         sys.excepthook(*sys.exc_info())
     _leave(code)
 
@@ -138,7 +138,7 @@ def _stand_by(child: int, mask: Collection[int]) -> int:
 
 
 def _bury(program: int, mask: Collection[int]) -> int:
-    """Be the sandbox's first process: bury whoever dies, end with the program."""
+    """Be the sandbox's first process: reap processes that end, end with the program."""
     _pass_signals_to(program, mask)
     while True:
         dead, status = os.waitpid(-1, 0)

@@ -160,7 +160,7 @@ def unlimited(index: int) -> list[Message]:
 
 @functools.cache
 def kernel_has_netem() -> bool:
-    """Tell whether the kernel has netem, by trying it on an interface that nobody uses."""
+    """Tell whether the kernel has netem, by trying it on an unused interface."""
     namespace = Namespace()
     try:
         namespace.netlink.send(limited(1, None, Delay(1e-3)))

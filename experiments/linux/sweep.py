@@ -117,7 +117,7 @@ def _watch(slot: int) -> int:
     try:
         os.setsid()
         nowhere = os.open("/dev/null", os.O_RDWR)
-        for descriptor in range(3):  # whoever reads our output must not wait for this process
+        for descriptor in range(3):  # a reader of our output must not wait for this process
             os.dup2(nowhere, descriptor)
         with (RUNS / str(slot) / RECORD).open("a+") as record:
             fcntl.lockf(record, fcntl.LOCK_EX)  # waits
@@ -174,7 +174,7 @@ def sweep(*, remove: bool = True) -> list[Leftover]:
 def unexplained() -> list[str]:
     """Return what bears a run's mark though there is no record of the run: after a sweep, nothing.
 
-    It tells only of what can be told from anybody else's.
+    Only what bears this mark and no other is listed.
     """
     recorded = _recorded()
     strays = [
@@ -194,7 +194,7 @@ def unexplained() -> list[str]:
 
 
 def _claimed(slot: int) -> IO[str] | None:
-    """Return the locked record of a slot that nobody had, or None."""
+    """Return the locked record of a slot that was free, or None."""
     folder = RUNS / str(slot)
     try:
         folder.mkdir(mode=0o700)

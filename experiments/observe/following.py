@@ -1,6 +1,6 @@
 """Where a packet goes among switches: seen on the wire, at every port that it arrives at.
 
-Switches keep no trace of single packets. So somebody listens at all their ports for a packet with a
+Switches keep no trace of single packets. So a socket listens at all their ports for a packet with a
 mark (`hosts.wire.marks`). That holds whatever the switches are: bridges, routers, Open vSwitch.
 """
 

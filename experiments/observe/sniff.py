@@ -138,6 +138,6 @@ def _is_heart_beat(data: bytes) -> bool:
 
 def _statistics(tap: socket.socket) -> tuple[int, int]:
     """Return how many frames came to a socket so far, and how many of them it had no room for."""
-    told = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
-    came, lost = _STATISTICS.unpack(told)
+    counters = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+    came, lost = _STATISTICS.unpack(counters)
     return came, lost

@@ -47,8 +47,8 @@ class Trail:
     """What was seen of one packet."""
 
     packet: Packet
-    # Hops in the order in which they were seen first. A port shows a hop once, and whoever captured
-    # at both its ends sees it twice.
+    # Hops in the order in which they were seen first. A port shows a hop once: a
+    # capture at both its ends sees it twice.
     sent: list[Hop] = field(default_factory=list)
     arrived: list[Hop] = field(default_factory=list)
 

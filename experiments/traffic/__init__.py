@@ -1,1 +1,1 @@
-"""Traffic over a lab: who sends to whom, and the programs that do it and tell how it went."""
+"""Traffic over a lab: its flows, the programs that send them, and what became of each."""

@@ -72,7 +72,7 @@ class Sending:
 
     congestion: str = "cubic"
     interval_s: float = 0.1
-    timeout_s: float = 120.0  # from the barrier on: whoever has not ended then has failed
+    timeout_s: float = 120.0  # from the barrier on: a flow that has not ended then has failed
 
 
 class Tool(Protocol):

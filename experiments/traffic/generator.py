@@ -89,7 +89,7 @@ class Generator:
                 pass_fds=[*task["namespaces"].values(), self._board_file],
                 cwd=CHECKOUT,
             )
-        self._tell(task)
+        self._send(task)
         assert self._worker.stdout is not None
         answered = select.select([self._worker.stdout], [], [], ALL_S + ANSWER_S)[0]
         line = self._worker.stdout.readline() if answered else b""
@@ -102,7 +102,7 @@ class Generator:
         lab, topology = self._lab, self._lab.topology
         servers = sorted({end for flow in self._flows for end in (flow.source, flow.destination)})
         log = lab.folder / "events.jsonl"
-        known_bytes = log.stat().st_size  # before looking who is dead: nobody dies unseen
+        known_bytes = log.stat().st_size  # read first: no death falls between the two reads
         return {
             "flows": [list(astuple(flow)) for flow in self._flows],
             "namespaces": {str(server): lab.namespace_of(server) for server in servers},
@@ -116,7 +116,7 @@ class Generator:
             "board": self._board_file,
         }
 
-    def _tell(self, what: object) -> None:
+    def _send(self, what: object) -> None:
         assert self._worker is not None and self._worker.stdin is not None
         try:
             self._worker.stdin.write(json.dumps(what).encode() + b"\n")
@@ -127,7 +127,7 @@ class Generator:
     def start(self, at_s: float) -> None:
         """Begin at that instant of CLOCK_MONOTONIC."""
         require(self._worker is not None, "prepare() comes before start()")
-        self._tell(at_s)
+        self._send(at_s)
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
@@ -155,13 +155,13 @@ class Generator:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        told = b""
+        printed = b""
         if self._worker is not None and all(self._ended):
             try:
-                told = self._worker.communicate(timeout=ANSWER_S)[0]
+                printed = self._worker.communicate(timeout=ANSWER_S)[0]
             except subprocess.TimeoutExpired:
                 self._worker.kill()
-        line, _, rows = told.partition(b"\n")
+        line, _, rows = printed.partition(b"\n")
         if not line:
             return [self._broken_off(flow) for flow in self._flows]
         outcome = json.loads(line)

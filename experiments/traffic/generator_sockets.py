@@ -31,7 +31,7 @@ BACKLOG = 4096
 TCP_NOTSENT_LOWAT = 25
 # What the kernel may hold of all flows that it has not sent yet: as much as keeps them going.
 UNSENT_BYTES, LEAST_UNSENT, MOST_UNSENT = 1 << 26, 1 << 14, 1 << 20
-AT_ONCE_GONE = struct.pack("ii", 1, 0)  # SO_LINGER: closing waits for nobody and leaves nothing
+AT_ONCE_GONE = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait and leaves no state
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Connector:
         self._close()
 
     def _listen(self, one: Connection) -> None:
-        """See that somebody listens at a flow's destination."""
+        """Open a flow's destination's listener, unless it has one."""
         server = one.flow.destination
         if server in self._listeners:
             return

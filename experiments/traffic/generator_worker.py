@@ -7,7 +7,7 @@ flow's end it writes a line with what became of the flows, and then the interval
 
 Delivered bytes are counted as they are taken from the receivers' sockets, where MSG_TRUNC throws
 them away without copying. How far each flow is stands all the time in the *board*, memory that is
-shared with whoever started the process: delivered bytes of 64 bits for each flow, then a byte that
+shared with the process that started it: delivered bytes of 64 bits for each flow, then a byte that
 says whether it has ended.
 """
 
@@ -60,9 +60,9 @@ class Task(TypedDict):
 
 
 class Deaths:
-    """Tells which servers die, as the lab's event log says it.
+    """Finds which servers die, in the lab's event log.
 
-    A server's death ends the programs on it. This process is on none of them, and has to be told.
+    A server's death ends the programs on it. This process is on none of them, and must look.
     """
 
     def __init__(self, path: str, known_bytes: int, names: dict[str, int]) -> None:
@@ -314,7 +314,7 @@ def allow_open_files(count: int) -> None:
 def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> None:
     """Do one task, with a loop of that kind."""
     die_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     task: Task = json.loads(sys.stdin.readline())
     path, known_bytes = task["events"]
     deaths = Deaths(path, known_bytes, task["names"])

@@ -9,7 +9,7 @@ the first word. At the barrier the servers are continued. Between that and a flo
 iperf3's own greetings, some three round trips: milliseconds, but among hundreds of flows that have
 begun the last may need a second. `begin_s` says when the bytes began.
 
-No client is told how much to receive: a signal ends it, after which it still reports. For with
+No client is given an amount to receive: a signal ends it, after which it still reports. For with
 ``--bytes``, a sender that leads throws away what is still in its socket, several per cent of a
 short flow; a receiver that leads lets the sender turn round and round without pause once it has
 written everything, and before 3.10 it never ends. How much a client has received is asked of the
@@ -58,8 +58,8 @@ POLL_S, LOOK_S = 0.01, 0.05
 GRACE_S = 0.5  # between asking a process to end and ending it
 SERVER_END_S = 1.0
 LISTENING, ESTABLISHED = "0A", "01"  # in /proc/net/tcp
-# Hundreds of processes would else leave no time to the servers' forwarders, nor to whoever has to
-# end them.
+# Hundreds of processes would else leave no time to the servers' forwarders, nor to the process that
+# has to end them.
 NICE = 10
 
 
@@ -67,7 +67,7 @@ NICE = 10
 def version(program: str = "iperf3") -> tuple[int, int]:
     """Return which iperf3 there is; raise PillarboxError where it is none, or too old."""
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=10
         )
     except OSError as error:
@@ -75,7 +75,7 @@ def version(program: str = "iperf3") -> tuple[int, int]:
             f"{program} cannot be run ({error.strerror}): install the package iperf3, or send with "
             "the built-in generator"
         ) from error
-    found = version_in(told.stdout)
+    found = version_in(printed.stdout)
     require(
         found >= OLDEST,
         f"iperf3 {found[0]}.{found[1]} is too old: install 3.9 or newer, or send with the built-in "
@@ -92,7 +92,7 @@ class Iperf3:
     lab : Lab
         Where they run.
     flows : sequence of Flow
-        Who sends how much to whom.
+        What is sent.
     sending : Sending
         How.
     program : str

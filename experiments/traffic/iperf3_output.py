@@ -20,7 +20,7 @@ NEVER_CONNECTED = "unable to connect"
 
 
 def version_in(text: str) -> tuple[int, int]:
-    """Return the version that ``iperf3 --version`` tells.
+    """Return the version that ``iperf3 --version`` prints.
 
     >>> version_in("iperf 3.12 (cJSON 1.7.15)")
     (3, 12)
@@ -97,7 +97,7 @@ def shifted(rows: list[Interval], by_s: float) -> list[Interval]:
 def cut(flow: Flow, rows: list[Interval]) -> list[Interval]:
     """Return the rows up to where the flow had what it was to have.
 
-    Whoever ends an iperf3 does it a little later.
+    A signal ends iperf3 a little later than that.
 
     >>> cut(Flow(0, 1, 2, volume_bytes=150), [Interval(0.0, 0.1, 100), Interval(0.1, 0.2, 100)])[-1]
     Interval(begin_s=0.1, end_s=0.15..., delivered_bytes=50, retransmits=None, ...)

@@ -1,4 +1,4 @@
-"""A flow of iperf3: its two processes, what they print, and what the kernel tells of its socket."""
+"""A flow of iperf3: its two processes, what they print, and its socket's state in the kernel."""
 
 from __future__ import annotations
 

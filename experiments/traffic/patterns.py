@@ -1,4 +1,4 @@
-"""Who sends to whom: patterns by name, and the flows that a workload makes of them.
+"""Pairs of senders and receivers: patterns by name, and the flows that a workload makes of them.
 
 Everything random comes from the seed, so that the same workload and seed give the same flows in the
 same order. Servers in options are addresses ("0.3"), several of them a list or a text with commas;

@@ -1,4 +1,4 @@
-"""What Linux tells about a TCP connection: ``struct tcp_info`` of <linux/tcp.h>.
+"""The state of a TCP connection in Linux: ``struct tcp_info`` of <linux/tcp.h>.
 
 The kernel has only ever added fields at its end, and hands out as many as it knows; those beyond
 are not there.
@@ -31,7 +31,7 @@ SIZE = struct.calcsize("=" + "".join(code for _, code in FIELDS))
 
 
 def tcp_info(connection: socket.socket) -> dict[str, int]:
-    """Return what the kernel tells about a connection: times in microseconds, windows in segments.
+    """Return a connection's state in the kernel: times in microseconds, windows in segments.
 
     Raises OSError where the connection is closed.
     """

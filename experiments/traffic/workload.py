@@ -11,7 +11,7 @@ from topos.base.errors import require
 
 @dataclass(frozen=True)
 class Workload:
-    """Who sends how much to whom, and with what.
+    """Which flows are sent, how long, and by which program.
 
     Either each flow carries `volume_bytes`, or all flows run for `duration_s`.
     """

@@ -5,7 +5,7 @@ written by the system call itself, in a microsecond or two. Interfaces are those
 namespace that the caller is in.
 
 A program is attached as a filter of traffic control, in 0.2 ms; a TCX link takes 10 to 20, in which
-the kernel lets nobody else change any interface, and a lab has thousands of ports. But a filter
+no other process can change any interface, and a lab has thousands of ports. But a filter
 outlives the process that attached it: programs are attached by way of a table that is empty from
 then on (see forward.bpf.c).
 """

@@ -27,7 +27,7 @@ class Interfaces:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        # Open all the time: whoever has hundreds of servers reads hundreds of times a second.
+        # Open all the time: a lab of hundreds of servers reads hundreds of times a second.
         self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
