@@ -97,7 +97,7 @@ def run(quick: bool) -> Iterator[Row]:
         if not why:
             turns = 1 if quick else TURNS[timers]
             result = in_child(
-                measured, spec, plane, timers, wanted, turns, time_limit_s=TIME_LIMIT_S
+                turns_of, spec, plane, timers, wanted, turns, time_limit_s=TIME_LIMIT_S
             )
             failed: Row = {"outcome": f"failed: {result.failure}"}
             found = result.value or dict.fromkeys(wanted, failed)
@@ -115,7 +115,7 @@ def _reason(plane: str) -> str:
     return available() if plane == "ebpf" else ""
 
 
-def measured(
+def turns_of(
     spec: str, plane: str, timers: str, faults: tuple[str, ...], turns: int
 ) -> dict[str, Row]:
     """Run a lab in a sandbox; return the columns that were measured, by fault."""

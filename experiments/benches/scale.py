@@ -51,7 +51,7 @@ def _row(spec: str, plane: str, quick: bool) -> Row:
     if os.geteuid():
         return row | {"outcome": "skipped: a lab needs root"}
     idle_s = IDLE_QUICK_S if quick else IDLE_S
-    result = in_child(measured, spec, plane, idle_s, time_limit_s=TIME_LIMIT_S)
+    result = in_child(up_and_idle, spec, plane, idle_s, time_limit_s=TIME_LIMIT_S)
     if result.failure:
         return row | {"outcome": f"failed: {result.failure}"}
     row |= result.value
@@ -70,7 +70,7 @@ def _verdict(row: Row) -> str:
     return f"missed: {'; '.join(missed)}" if missed else "ok"
 
 
-def measured(spec: str, plane: str, idle_s: float) -> Row:
+def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
     """Bring a lab up in a sandbox and take it down; return the columns of its row."""
     from experiments.linux import sandbox
 

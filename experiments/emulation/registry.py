@@ -49,7 +49,7 @@ def leave(place: Place) -> None:
     place.lock.close()
 
 
-def running() -> list[int]:
+def living_labs() -> list[int]:
     """Return the numbers of the labs that are alive."""
     if not LABS.exists():
         return []
@@ -60,7 +60,7 @@ def running() -> list[int]:
 def folder_of(number: int | None = None) -> Path:
     """Return the folder of a running lab: the only one, if no number is given."""
     require(os.geteuid() == 0, "only root can reach a lab: use sudo")
-    numbers = running()
+    numbers = living_labs()
     if number is not None:
         require(number in numbers, f"lab {number} is not running: {_listed(numbers)}")
         return LABS / str(number)

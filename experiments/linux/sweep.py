@@ -128,7 +128,7 @@ def _watch(slot: int) -> int:
 
 
 @contextmanager
-def running() -> Iterator[Run]:
+def on_record() -> Iterator[Run]:
     """Be on record for as long as a block runs."""
     run = Run.begin()
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments import units
 from experiments.traffic.flows import Flow, Progress
+from experiments.trials.runs.trial import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +92,7 @@ class Current:
         )
 
 
-class Live:
+class Live(Shown):
     """Shows how a run goes on; a context manager.
 
     Parameters

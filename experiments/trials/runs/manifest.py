@@ -192,8 +192,7 @@ def _hypervisor() -> str:
 
 
 def _os_name() -> str:
-    for line in _read("/etc/os-release").splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return value.strip('"')
-    return ""
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""

@@ -67,7 +67,7 @@ def run(
     orders_of(experiment)  # refuses what cannot be run, before anything is
     folder = output_folder(folder or new_name(experiment))
     store.settle(folder)
-    shown = live or Silence()
+    shown = live or Shown()
     with _locked(folder):
         told = _begin(experiment, folder)
         for block in blocks(experiment):
@@ -191,22 +191,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-class Silence:
-    """Shows nothing."""
-
-    def begin_trial(self, name: str, flows: Any, **more: Any) -> None:
-        """Begin a trial."""
-
-    def phase(self, text: str) -> None:
-        """Say what it is doing."""
-
-    def progress(self, now_s: float, progress: Any) -> None:
-        """Say how far its flows are."""
-
-    def event(self, text: str) -> None:
-        """Tell of a fault."""
-
-    def end_trial(self, verdict: str, summary: str = "") -> None:
-        """End it."""

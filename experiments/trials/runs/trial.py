@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.order import Measured, Order
@@ -19,8 +19,8 @@ from experiments.trials.runs.order import Measured, Order
 END_S = 10.0  # for a lab to end
 
 
-class Shown(Protocol):
-    """What a run is shown by; `experiments.reporting.live.Live` is one."""
+class Shown:
+    """What a run is shown by: this one shows nothing, `experiments.reporting.live.Live` does."""
 
     def begin_trial(
         self,

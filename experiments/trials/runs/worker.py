@@ -51,7 +51,7 @@ def main(descriptor: int, parent: int) -> None:
         os.nice(NICENESS)
         with ExitStack() as stack:
             stack.callback(registry.leave, place)
-            told: tuple[str, Any] = ("measured", measured(order, connection, place.folder))
+            told: tuple[str, Any] = ("measured", run_trial(order, connection, place.folder))
     except PillarboxError as error:
         told = ("failed", str(error))
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def main(descriptor: int, parent: int) -> None:
     connection.send(told)
 
 
-def measured(order: Order, connection: Any, folder: Path) -> Measured:
+def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
     """Run one trial where we are; return what was seen."""
     from experiments.emulation.lab import running
     from experiments.traffic.tools import pinned_sysctls
