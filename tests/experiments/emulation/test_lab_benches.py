@@ -6,6 +6,7 @@ import pytest
 
 import topos
 from experiments.benches import bcube16, failover
+from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import route
 from hosts.live import bpf
@@ -68,6 +69,18 @@ def test_a_connection_that_broke_is_a_failure_however_short_its_gap() -> None:
     assert failover._judged(turns, 0.2)["outcome"] == (
         "failed: the connection broke: Connection reset by peer"
     )
+
+
+def test_a_gap_is_a_row_of_intervals_in_which_nothing_arrived() -> None:
+    delivered = [5, 0, 0, 7, 0]
+    result = FlowResult(Flow(0, 1, 2), "generator", COMPLETED)
+    result.intervals = [Interval(at, at + 1.0, count) for at, count in enumerate(delivered)]
+    assert failover.gaps_of(result) == [(1, 3), (4, 5)]
+    assert failover._why_lost(result) == ""
+    result.intervals.append(Interval(5.0, 6.0, 0))
+    assert failover._why_lost(result) == "nothing arrived in its last second"
+    result.status, result.reason = FAILED, "its connection broke: Connection reset by peer"
+    assert failover._why_lost(result) == "Connection reset by peer"
 
 
 def test_the_longest_gap_is_one_that_the_fault_touches() -> None:

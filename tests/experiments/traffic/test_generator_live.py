@@ -102,6 +102,19 @@ def test_time_is_filled(tmp_path: Path) -> None:
         assert len(one.intervals) > 1
 
 
+def test_flows_with_a_duration_can_be_ended_before_it_is_over(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        flow = Flow(0, 0, 1, duration_s=WAIT_S)
+        with closing(begun(lab, [flow], interval_s=0.05, timeout_s=2 * WAIT_S)) as tool:
+            wait_until(lambda: tool.progress()[0].delivered_bytes > 0, "nothing arrives")
+            tool.finish()
+            wait_until(tool.ended, "no end")
+            (result,) = tool.results()
+    assert result.status == COMPLETED
+    assert result.end_s is not None and result.end_s < WAIT_S
+    assert result.intervals[-1].end_s == result.end_s
+
+
 def test_death_fails_a_servers_flows_and_a_revival_does_not_help(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path) as lab:
         flows = [
