@@ -27,8 +27,7 @@ from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
-from experiments.emulation.ovs import OpenVSwitch
-from experiments.emulation.routers import Routers, use_gateway
+from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
 from hosts.base.algorithms import algorithms
 from hosts.base.failures import Failures, failure_texts
@@ -86,7 +85,7 @@ class Lab:
         self.dead: set[int] = set()
         self._tracer = Tracer(topology, self.net, self.forwarders, self.dead)
 
-    def _switches(self) -> Routers | OpenVSwitch | None:
+    def _switches(self) -> Switches | None:
         return switching.switches_of(
             self.topology, self.settings.plane, self.routing, self.seed, self.folder
         )

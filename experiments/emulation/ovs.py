@@ -25,14 +25,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation.nodes import LabNode
-from experiments.emulation.routers import LOOPBACK, use_gateway
+from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.emulation.tables import PORT
 from experiments.files import CHECKOUT
 from experiments.linux import netlink, sandbox
 from experiments.linux.namespaces import fabric, interface_index
 from experiments.linux.netlink import Message
-from hosts.base.failures import Failures
 from hosts.linux.calls import ethtool
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -52,36 +50,17 @@ UDP_SEGMENTS = ("tx-udp-segmentation",)
 ALL_OFFLOADS = ("tx-checksum-ip-generic", "tx-checksum-sctp", *UDP_SEGMENTS)
 
 
-class OvsSwitch(LabNode):
+class OvsSwitch(SwitchNode):
     """A switch whose ports are in the fabric, for Open vSwitch to take."""
-
-    bridge = 0  # no bridge of the kernel's
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         super().__init__(name, *args, **params | {"inNamespace": False})
 
-    def start(self, _controllers: Any) -> None:
-        """Do nothing: the daemon starts all switches at once."""
 
-    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
-        """Remove its ports."""
-        if deleteIntfs:
-            self.deleteIntfs()
+class OpenVSwitch(Switches):
+    """Switches on Open vSwitch; `folder` is the lab's own, for the database, sockets and logs.
 
-
-class OpenVSwitch:
-    """The switches of a lab on Open vSwitch.
-
-    Parameters
-    ----------
-    topology : Topology
-        The network.
-    routing : str
-        One of its algorithms.
-    seed : int
-        Where a hash picks a next hop, it is another with another seed.
-    folder : Path
-        The lab's own folder: for the database, sockets and logs.
+    They report the state of their ports to the controller themselves.
     """
 
     name = "ovs"
@@ -89,7 +68,8 @@ class OpenVSwitch:
 
     def __init__(self, topology: Topology, routing: str, seed: int, folder: Path) -> None:
         check_installed()
-        self.topology, self.routing, self.seed, self.folder = topology, routing, seed, folder
+        super().__init__(topology, routing, seed)
+        self.folder = folder
         self.datapath = datapath()
         self._database = folder / "ovsdb.sock"
         self._control = str(folder / "vswitchd.ctl")
@@ -102,9 +82,7 @@ class OpenVSwitch:
     def start(self, net: Any) -> None:
         """Start the daemons and the controller, and wait until every switch has its table."""
         try:
-            with fabric().batch():
-                for server in range(self.topology.servers):
-                    use_gateway(net, self.topology, server)
+            super().start(net)
             fabric().send(netlink.change(LOOPBACK, up=True, deed="set the loopback up"))
             controller = self._start_controller()
             self._start_daemons()
@@ -130,9 +108,6 @@ class OpenVSwitch:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def set_failures(self, failures: Failures) -> None:
-        """Do nothing: switches report their ports' state to the controller themselves."""
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
         words = [self.topology.spec, self.routing, str(self.seed), str(CONTROLLER_PORT)]

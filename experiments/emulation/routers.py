@@ -47,20 +47,13 @@ ROUTER_SYSCTLS = {
 }
 
 
-class LabRouter(LabNode):
-    """A switch that routes: a namespace of its own, in which the kernel forwards."""
+class SwitchNode(LabNode):
+    """A switch that is no bridge of the kernel's; it needs nothing to be done at its start."""
 
     bridge = 0  # it has none
 
-    def __init__(self, name: str, *args: Any, **params: Any) -> None:
-        super().__init__(name, *args, **params | {"inNamespace": True})
-        with self.live_namespace():
-            for setting, value in ROUTER_SYSCTLS.items():
-                write_sysctl(setting, value)
-        self.send(netlink.change(LOOPBACK, up=True, deed=f"set {name}'s loopback up"))
-
     def start(self, _controllers: Any) -> None:
-        """Do nothing: it forwards as soon as it has routes."""
+        """Do nothing."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
         """Remove its ports."""
@@ -68,8 +61,8 @@ class LabRouter(LabNode):
             self.deleteIntfs()
 
 
-class Routers:
-    """The routers of a lab: their addresses, and their tables as long as it runs.
+class Switches:
+    """The switches of a lab that route, as long as it runs.
 
     Parameters
     ----------
@@ -81,11 +74,44 @@ class Routers:
         Where a hash picks a next hop, it is another with another seed.
     """
 
+    name: str
+    node: type[SwitchNode]
+
+    def __init__(self, topology: Topology, routing: str, seed: int) -> None:
+        self.topology, self.routing, self.seed = topology, routing, seed
+
+    def start(self, net: Any) -> None:
+        """Let servers send everything to their switch; see to it that every switch routes."""
+        with fabric().batch():
+            for server in range(self.topology.servers):
+                use_gateway(net, self.topology, server)
+
+    def stop(self) -> None:
+        """End what does not end with the namespaces."""
+
+    def set_failures(self, failures: Failures) -> None:
+        """Take in what has failed, where switches do not find out themselves."""
+
+
+class LabRouter(SwitchNode):
+    """A switch that routes: a namespace of its own, in which the kernel forwards."""
+
+    def __init__(self, name: str, *args: Any, **params: Any) -> None:
+        super().__init__(name, *args, **params | {"inNamespace": True})
+        with self.live_namespace():
+            for setting, value in ROUTER_SYSCTLS.items():
+                write_sysctl(setting, value)
+        self.send(netlink.change(LOOPBACK, up=True, deed=f"set {name}'s loopback up"))
+
+
+class Routers(Switches):
+    """Switches that are Linux routers: their addresses, and their tables."""
+
     name = "routers"
     node = LabRouter
 
     def __init__(self, topology: Topology, routing: str, seed: int) -> None:
-        self.topology, self.routing, self.seed = topology, routing, seed
+        super().__init__(topology, routing, seed)
         self._net: Any = None
         self._tables: list[Table] = [{} for _ in range(topology.switches)]
 
@@ -93,14 +119,10 @@ class Routers:
         """Give every node its neighbours, and every switch its table."""
         self._net = net
         with fabric().batch():
-            for server in range(self.topology.servers):
-                use_gateway(net, self.topology, server)
+            super().start(net)
             for switch in range(self.topology.switches):
                 self._prepare(switch)
             self.set_failures(Failures())
-
-    def stop(self) -> None:
-        """Do nothing: routes go with their namespace."""
 
     def set_failures(self, failures: Failures) -> None:
         """Learn what has failed, and put other routes where the routing has others then."""

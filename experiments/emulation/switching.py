@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.emulation.ovs import OpenVSwitch
-from experiments.emulation.routers import Routers
+from experiments.emulation.routers import Routers, Switches
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -20,7 +20,7 @@ BRIDGES, OVS = "bridges", OpenVSwitch.name
 
 def switches_of(
     topology: Topology, plane: str, routing: str, seed: int, folder: Path
-) -> Routers | OpenVSwitch | None:
+) -> Switches | None:
     """Return the switches that route in a network whose servers do not; None for bridges."""
     known = algorithms(topology)
     require(
