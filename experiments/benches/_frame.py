@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import experiments.benches
+from experiments.linux.processes import proc_field
 from topos.base.errors import PillarboxError
 
 Row: TypeAlias = dict[str, Any]
@@ -53,21 +54,12 @@ def machine() -> dict[str, Any]:
     import numpy
 
     return {
-        "cpu": _cpu_model(),
+        "cpu": proc_field("/proc/cpuinfo", "model name") or platform.processor(),
         "cpus": os.cpu_count(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": numpy.__version__,
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 def failed(rows: Iterable[Row]) -> bool:

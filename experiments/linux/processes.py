@@ -94,6 +94,16 @@ def kernel_mib(*more: str) -> float:
     return _kib(Path("/proc/meminfo"), (*KERNEL_MEMORY, *more)) / 1024
 
 
+def proc_field(file: str, name: str) -> str:
+    """Return what stands behind a name in a file of /proc; nothing where it does not."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    fields = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in fields if key.strip() == name), "")
+
+
 def _kib(file: Path, names: tuple[str, ...]) -> int:
     lines = (line.partition(":") for line in file.read_text().splitlines())
     return sum(int(value.split()[0]) for name, _, value in lines if name in names)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import CHECKOUT
+from experiments.linux.processes import proc_field
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.plans.values import plain
 from experiments.trials.runs import schema
@@ -76,9 +77,9 @@ def machine() -> dict[str, Any]:
         "kernel_build": platform.version(),
         "architecture": platform.machine(),
         "system": _os_name(),
-        "processor": _field("/proc/cpuinfo", "model name"),
+        "processor": proc_field("/proc/cpuinfo", "model name"),
         "processors": len(os.sched_getaffinity(0)),
-        "memory_kib": int((_field("/proc/meminfo", "MemTotal") or "0").split()[0]),
+        "memory_kib": int((proc_field("/proc/meminfo", "MemTotal") or "0").split()[0]),
         "virtualisation": _first_line("systemd-detect-virt") or _hypervisor(),
         "cgroups": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -178,17 +179,10 @@ def _read(path: Path | str) -> str:
         return ""
 
 
-def _field(path: str, name: str) -> str:
-    """Return what stands behind a name in a file of /proc."""
-    for line in _read(path).splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return ""
-
-
 def _hypervisor() -> str:
-    return "a hypervisor" if "hypervisor" in _field("/proc/cpuinfo", "flags").split() else "none"
+    return (
+        "a hypervisor" if "hypervisor" in proc_field("/proc/cpuinfo", "flags").split() else "none"
+    )
 
 
 def _os_name() -> str:
