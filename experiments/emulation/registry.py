@@ -86,11 +86,7 @@ def _locked(folder: Path) -> IO[str] | None:
     except BlockingIOError:
         lock.close()
         return None
-    # Its owner may have removed the folder in the moment before.
-    if (
-        not (folder / LOCK).exists()
-        or (folder / LOCK).stat().st_ino != os.fstat(lock.fileno()).st_ino
-    ):
+    if not os.fstat(lock.fileno()).st_nlink:  # its owner removed it in the moment before
         lock.close()
         return None
     return lock
