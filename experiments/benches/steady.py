@@ -10,7 +10,7 @@ from experiments.benches._frame import Row
 from experiments.benches.trust import burning
 
 if TYPE_CHECKING:
-    from experiments.trials.trust.greedy import Tried
+    from experiments.trials.runs.greedy import Tried
 
 NETWORKS = ("bcube,4,1", "dcell,4,1", "dpillar,4,2", "dpillar,4,3", "ficonn,4,1", "ficonn,4,2")
 QUICK_NETWORKS = ("bcube,2,1",)
@@ -58,7 +58,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 def _tried(network: str, timers: str, seconds: float, turn: int, case: str) -> Tried:
     from experiments.trials.plans.experiment import System
-    from experiments.trials.trust.greedy import all_to_all, tried
+    from experiments.trials.runs.greedy import all_to_all, tried
 
     system = System(network, timers=timers)
     return tried(system, all_to_all(seconds), turn, burning() if case == BUSY else None)
