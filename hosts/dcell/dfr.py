@@ -26,9 +26,9 @@ from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures
 from hosts.base.linkstate import next_steps
 from hosts.base.path import Path, Step
-from hosts.base.recursive import common_level
 from hosts.base.shortest import steps
-from hosts.dcell.paths import link_between
+from hosts.dcell import rules
+from hosts.dcell.rules import Inside
 from topos.dcell import DCell
 
 LEVEL_B = 1  # of the DCell_b within which link state is known (section 6.1)
@@ -39,16 +39,12 @@ RETRIES_SPENT = "retry count used up"
 TTL_EXPIRED = "TTL expired"
 
 
-class View(Protocol):
-    """What a server knows of the links of its DCell_b."""
-
-    def works(self, server: int, level: int) -> bool:
-        """Tell whether that level's link of a server works: no, if it is not of this DCell_b."""
-        ...
+class View(rules.Works, Protocol):
+    """What a server knows of the links of its DCell_b: whether each works, and its ways there."""
 
     @property
-    def next_steps(self) -> Mapping[int, Step]:
-        """The next hop to each other server of this DCell_b in reach, the nearest server first."""
+    def inside(self) -> Inside:
+        """The ways of this server."""
         ...
 
 
@@ -79,37 +75,17 @@ Choice: TypeAlias = Way | Lost
 
 def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> Choice:
     """Return where a packet for another server goes: Fig. 5 but for the retry count and the TTL."""
-    at_proxy = heading.proxy == server
-    proxy = None if at_proxy else heading.proxy
-    target = heading.destination if proxy is None else proxy
-    link = first_link(dcell, b, server, target)
-    if link is None:
-        inside = view.next_steps.get(target)
-        return Way(inside, proxy) if inside else Lost(f"no way inside the DCell_{b}")
-
-    def usable(near: int, level: int) -> bool:
-        # Departs from the paper: Fig. 5 lets a packet turn round at its proxy, and go back over
-        # the link by which it came to meet the same failure again.
-        return view.works(near, level) and (near, level) != (server, heading.came_by)
-
-    near, over = link
-    if usable(near, over.port):
-        step = over if near == server else view.next_steps.get(near)
-        if step:
-            return Way(step, proxy)
-    # Departs from the paper: Fig. 5 jumps up even where the destination is in the own DCell_l,
-    # into which the packet would only have to come back.
-    jumps_up = at_proxy and not together(dcell, over.port, server, heading.destination)
-    wanted = over.port + jumps_up
-    # Lower levels come last: in a partial DCell all upper links of a DCell_b can be missing, and
-    # another DCell_b has some.
-    for level in (*range(wanted, dcell.k + 1), *range(wanted - 1, b, -1)):
-        for near in (server, *view.next_steps):
-            if usable(near, level):
-                over = Step(level, dcell.server_plug(near, level).node)
-                step = over if near == server else view.next_steps[near]
-                return Way(step, over.peer, rerouted=True)
-    return Lost("no proxy is left")
+    net, here = rules.nested(dcell.sizes), dcell.uid(server)
+    destination, came_by = dcell.uid(heading.destination), heading.came_by
+    proxy = rules.NONE if heading.proxy is None else dcell.uid(heading.proxy)
+    came_by = rules.NONE if came_by is None else came_by
+    hop = rules.choose(net, b, view, view.inside, here, destination, proxy, came_by)
+    if hop.port != rules.NONE:
+        proxy_now = None if hop.proxy == rules.NONE else dcell.server_of_uid(hop.proxy)
+        return Way(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
+    target = destination if proxy in (rules.NONE, here) else proxy
+    inside = here // dcell.sizes[b] == target // dcell.sizes[b]
+    return Lost(f"no way inside the DCell_{b}" if inside else "no proxy is left")
 
 
 def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int, Step] | None:
@@ -122,12 +98,11 @@ def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int
     >>> first_link(dcell, 0, dcell.server("0.0"), dcell.server("4.3"))
     (3, Step(port=1, peer=16))
     """
-    here, target, link = dcell.uid(server), dcell.uid(destination), None
-    while (level := common_level(dcell.sizes, here, target)) > b:
-        near, far = link_between(dcell, here, target, level)
-        link = dcell.server_of_uid(near), Step(level, dcell.server_of_uid(far))
-        target = near
-    return link
+    ends = dcell.uid(server), dcell.uid(destination)
+    near, far, level = rules.first_link(rules.nested(dcell.sizes), b, *ends)
+    if level == rules.NONE:
+        return None
+    return dcell.server_of_uid(near), Step(level, dcell.server_of_uid(far))
 
 
 def together(dcell: DCell, level: int, a: int, b: int) -> bool:
@@ -142,6 +117,20 @@ def members(dcell: DCell, level: int, server: int) -> list[int]:
     first = dcell.uid(server) // size * size
     joined = (dcell.server_of_uid(uid) for uid in range(first, first + size))
     return [member for member in joined if member < dcell.servers]
+
+
+def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
+    """Return a server's ways inside its DCell_b, as the rules have them, from its next hops there.
+
+    >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # of server 0
+    Inside(nearest=[1, 3], ports=[-1, 0, -1, 0, -1, -1], peers=[-1, 1, -1, 1, -1, -1])
+    """
+    size = dcell.sizes[b]
+    nearest = [dcell.uid(server) % size for server in next_steps]
+    ports, peers = [rules.NONE] * size, [rules.NONE] * size
+    for place, step in zip(nearest, next_steps.values(), strict=True):
+        ports[place], peers[place] = step.port, dcell.uid(step.peer)
+    return Inside(nearest, ports, peers)
 
 
 def upper_first(step: Step) -> tuple[int, int]:
@@ -159,20 +148,22 @@ class Converged:
     """The view of a server that has learned of all failures there are in its DCell_b."""
 
     def __init__(self, dcell: DCell, b: int, server: int, failures: Failures = NONE) -> None:
-        self.dcell, self.server, self.failures = dcell, server, failures
+        self.dcell, self.b, self.server, self.failures = dcell, b, server, failures
         self.members = frozenset(members(dcell, b, server))
 
-    def works(self, server: int, level: int) -> bool:
+    def __getitem__(self, link: tuple[int, int]) -> bool:
         """Tell whether neither the link nor one of its ends has failed, or is missing."""
+        uid, level = link
+        server = self.dcell.server_of_uid(uid)
         if server not in self.members:
             return False
         step = Step(level, self.dcell.server_plug(server, level).node)
         return self.failures.of_hop(self.dcell, server, step) is None
 
     @cached_property
-    def next_steps(self) -> dict[int, Step]:
-        """The next hop to each other server of the DCell_b in reach, the nearest first."""
-        return next_steps(self.server, self._steps)
+    def inside(self) -> Inside:
+        """The ways to the other servers of the DCell_b in reach."""
+        return inside(self.dcell, self.b, next_steps(self.server, self._steps))
 
     def _steps(self, server: int) -> Iterator[Step]:
         found = sorted(steps(self.dcell, server, self.failures), key=upper_first)

@@ -10,33 +10,13 @@ from __future__ import annotations
 
 from hosts.base import recursive
 from hosts.base.path import Path, Step
+from hosts.dcell.rules import nested
 from topos.dcell import DCell
-
-
-def link_between(dcell: DCell, a: int, b: int, level: int) -> tuple[int, int]:
-    """Return the uids of the cable between the DCell_{level-1}s of two uids (GetLink).
-
-    >>> dcell = DCell(4, 1)
-    >>> link_between(dcell, dcell.server("0.0"), dcell.server("4.3"), level=1) == (
-    ...     dcell.server("0.3"), dcell.server("4.0"))
-    True
-    """
-    size, whole = dcell.sizes[level - 1], dcell.sizes[level]
-    base = a // whole * whole
-    cell_a, cell_b = a % whole // size, b % whole // size
-    # Server `inner` of a cell leads to the inner-th *other* cell.
-    end_a = base + cell_a * size + cell_b - (cell_b > cell_a)
-    end_b = base + cell_b * size + cell_a - (cell_a > cell_b)
-    return end_a, end_b
 
 
 def next_step(dcell: DCell, server: int, destination: int) -> Step:
     """Return DCellRouting's next hop alone, in O(k) and without the rest of the path."""
-
-    def link(a: int, b: int, level: int) -> tuple[int, int]:
-        return link_between(dcell, a, b, level)
-
-    port, uid = recursive.next_step(dcell.sizes, link, dcell.uid(server), dcell.uid(destination))
+    port, uid = recursive.next_hop(nested(dcell.sizes), dcell.uid(server), dcell.uid(destination))
     return Step(port, dcell.server_of_uid(uid))
 
 
@@ -50,18 +30,9 @@ def path(dcell: DCell, source: int, destination: int) -> Path:
     >>> [dcell.address(server) for server in found.servers]
     ['0.0', '0.3', '4.0', '4.3']
     """
-    hops = _hops(dcell, dcell.uid(source), dcell.uid(destination))
+    ends = dcell.uid(source), dcell.uid(destination)
+    hops = recursive.hops_between(nested(dcell.sizes), *ends)
     return Path(source, tuple(Step(port, dcell.server_of_uid(uid)) for port, uid in hops))
-
-
-def _hops(dcell: DCell, a: int, b: int) -> list[tuple[int, int]]:
-    if a == b:
-        return []
-    level = recursive.common_level(dcell.sizes, a, b)
-    if level == 0:
-        return [(0, b)]
-    near, far = link_between(dcell, a, b, level)
-    return [*_hops(dcell, a, near), (level, far), *_hops(dcell, far, b)]
 
 
 def group(dcell: DCell, source: int, destination: int) -> int:

@@ -35,9 +35,11 @@ from hosts.dcell.dfr import (
     Heading,
     Lost,
     choose,
+    inside,
     members,
     upper_first,
 )
+from hosts.dcell.rules import Inside
 from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
@@ -78,10 +80,10 @@ class Dfr(Router):
         super().__init__(*network, now=now, **options)
         self.b = min(b, self.topology.k)
         self.retry = retry
-        inside = members(self.topology, self.b, self.server)
+        own = members(self.topology, self.b, self.server)
         ports = range(self.b + 1)
-        self.flooding = Flooding(self, inside, ports, broadcast(self.b), now, upper_first)
-        self.view = Known(self.topology, self.flooding.states)
+        self.flooding = Flooding(self, own, ports, broadcast(self.b), now, upper_first)
+        self.view = Known(self.topology, self.b, self.flooding.states)
         self.broadcasts = Broadcasts(self)
         self.cache: Bounded[tuple[int, int | None, int | None], Choice] = Bounded(CACHED)
         hold_s = self.timers.unreachable_hold_s
@@ -233,17 +235,19 @@ class Dfr(Router):
 class Known:
     """The view of a live server: what its link states say."""
 
-    def __init__(self, dcell: DCell, states: LinkStates) -> None:
-        self.dcell, self.states = dcell, states
+    def __init__(self, dcell: DCell, b: int, states: LinkStates) -> None:
+        self.dcell, self.b, self.states = dcell, b, states
 
-    def works(self, server: int, level: int) -> bool:
-        """Tell whether that level's link of a server of this DCell_b works."""
+    def __getitem__(self, link: tuple[int, int]) -> bool:
+        """Tell whether a server's link of a level works, of the servers of this DCell_b."""
+        uid, level = link
+        server = self.dcell.server_of_uid(uid)
         if server not in self.states:
             return False
         peer = self.dcell.server_plug(server, level).node
         return self.states.works(server, Step(level, peer))
 
     @property
-    def next_steps(self) -> dict[int, Step]:
-        """The next hop to each other server of this DCell_b in reach, the nearest first."""
-        return self.states.next_steps
+    def inside(self) -> Inside:
+        """The ways to the other servers of this DCell_b in reach."""
+        return inside(self.dcell, self.b, self.states.next_steps)

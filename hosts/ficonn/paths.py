@@ -7,29 +7,14 @@ it, and on. A server computes its next hop alone.
 from __future__ import annotations
 
 from hosts.base import recursive
-from hosts.base.path import Path, Step, walked
-from topos.ficonn import BACKUP, SWITCH, FiConn
-
-
-def link_between(ficonn: FiConn, a: int, b: int, level: int) -> tuple[int, int]:
-    """Return the ends of the level's cable between the FiConns of two servers (getLink)."""
-    size, whole = ficonn.sizes[level - 1], ficonn.sizes[level]
-    base = a // whole * whole
-    cell_a, cell_b = a % whole // size, b % whole // size
-    step, start = 2**level, 2 ** (level - 1) - 1
-    end_a = base + cell_a * size + (cell_b - (cell_b > cell_a)) * step + start
-    end_b = base + cell_b * size + (cell_a - (cell_a > cell_b)) * step + start
-    return end_a, end_b
+from hosts.base.path import Path, Step
+from hosts.ficonn.rules import nested
+from topos.ficonn import FiConn
 
 
 def tor_step(ficonn: FiConn, server: int, destination: int) -> Step:
     """Return TOR's next hop (Algorithm 2)."""
-
-    def link(a: int, b: int, level: int) -> tuple[int, int]:
-        return link_between(ficonn, a, b, level)
-
-    level, peer = recursive.next_step(ficonn.sizes, link, server, destination)
-    return Step(BACKUP if level else SWITCH, peer)
+    return Step(*recursive.next_hop(nested(ficonn.sizes), server, destination))
 
 
 def tor_path(ficonn: FiConn, source: int, destination: int) -> Path:
@@ -40,8 +25,5 @@ def tor_path(ficonn: FiConn, source: int, destination: int) -> Path:
     >>> print(*map(ficonn.address, found.servers))
     0.2.1 0.2.0 0.0.2 0.0.1 1.0.1 1.0.2 1.2.0 1.2.1
     """
-
-    def step(at: int, to: int) -> Step:
-        return tor_step(ficonn, at, to)
-
-    return walked(source, destination, step, limit=2 ** (ficonn.k + 1) - 1)
+    hops = recursive.hops_between(nested(ficonn.sizes), source, destination)
+    return Path(source, tuple(Step(port, peer) for port, peer in hops))

@@ -34,8 +34,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from hosts.base.path import Step
-from hosts.base.recursive import common_level
-from hosts.ficonn.paths import link_between, tor_step
+from hosts.base.recursive import common_level, link_between
+from hosts.ficonn.paths import tor_step
+from hosts.ficonn.rules import nested
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 # Entries of the PR field that are no server.
@@ -362,12 +363,12 @@ class _Decision:
         """
         target = self._target(above=level)
         while (common := common_level(self.ficonn.sizes, at, target)) > level:
-            target = link_between(self.ficonn, at, target, common)[0]
+            target = link_between(nested(self.ficonn.sizes), at, target, common)[0]
         return target if common == level else None
 
     def _proxy(self, at: int, third: int, level: int) -> int:
         """Return the far end of the cable from a server's FiConn_{level-1} to another one."""
-        return link_between(self.ficonn, at, third, level)[1]
+        return link_between(nested(self.ficonn.sizes), at, third, level)[1]
 
     def _fall_back(self, at: int) -> bool:
         """Give up a bypass that met a failure, and tell whether there was one.
