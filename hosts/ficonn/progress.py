@@ -1,19 +1,19 @@
-"""The PR field of a probe, as the wire has it and as Algorithm 3 has it (`hosts.ficonn.tar`)."""
+"""The PR field of a probe, as the wire has it and as Algorithm 3 has it (`hosts.ficonn.rules`)."""
 
 from __future__ import annotations
 
-from hosts.ficonn import tar
+from hosts.ficonn import rules, tar
 from hosts.wire.ficonn import BYONE, BYZERO
 from topos.ficonn import FiConn
 
-_ENTRIES = {BYZERO: tar.BYZERO, BYONE: tar.BYONE}
+_ENTRIES = {BYZERO: rules.BYZERO, BYONE: rules.BYONE}
 _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:
     """Return what entries on the wire say, None where they cannot be of this network.
 
-    >>> progress_of(FiConn(4, 2), (BYZERO, 0)) == (tar.BYZERO, 0)
+    >>> progress_of(FiConn(4, 2), (BYZERO, 0)) == (rules.BYZERO, 0)
     True
     """
     found = [
@@ -26,7 +26,7 @@ def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None
 def entries_of(ficonn: FiConn, progress: tar.Progress) -> tuple[int, ...]:
     """Return the entries for the wire.
 
-    >>> entries_of(FiConn(4, 2), (tar.BYONE, 0)) == (BYONE, 0)
+    >>> entries_of(FiConn(4, 2), (rules.BYONE, 0)) == (BYONE, 0)
     True
     """
     return tuple([_ON_WIRE[pr] if pr in _ON_WIRE else ficonn.uid(pr) for pr in progress])

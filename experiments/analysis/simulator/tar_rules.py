@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy
 
-from hosts.ficonn.tar import BYONE, BYZERO, MOST_HOPS, PROBE_TRIES
+from hosts.ficonn.rules import BYONE, BYZERO
+from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES
 from topos.ficonn import BACKUP, SWITCH
 
 NOWHERE = -1

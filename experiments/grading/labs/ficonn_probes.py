@@ -17,9 +17,8 @@ from experiments.grading.remote import whole
 from hosts.base.actions import Action, Drop
 from hosts.base.path import Step
 from hosts.ficonn.router import Tar
+from hosts.ficonn.rules import BYONE, BYZERO
 from hosts.ficonn.tar import (
-    BYONE,
-    BYZERO,
     MOST_HOPS,
     Arrived,
     Back,

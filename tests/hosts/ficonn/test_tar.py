@@ -14,10 +14,9 @@ from hosts.base.algorithms import route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.path import Path, Step
 from hosts.ficonn.paths import tor_path, tor_step
+from hosts.ficonn.rules import BYONE, BYZERO, take
 from hosts.ficonn.setup import set_up, tar_path
 from hosts.ficonn.tar import (
-    BYONE,
-    BYZERO,
     Back,
     Decision,
     Onward,
@@ -26,7 +25,6 @@ from hosts.ficonn.tar import (
     Stuck,
     Way,
     decide,
-    drawn,
     first_probe,
 )
 from topos.ficonn import BACKUP, SWITCH, FiConn
@@ -284,7 +282,11 @@ def test_a_third_ficonn_is_drawn_evenly() -> None:
 
 
 def test_drawn_is_a_shuffle() -> None:
-    orders = Counter(tuple(drawn(random.Random(seed), 3)) for seed in range(600))
+    def drawn(chance: random.Random) -> tuple[int, ...]:
+        order = [0, 1, 2]
+        return tuple(take(order, left, chance) for left in (3, 2, 1))
+
+    orders = Counter(drawn(random.Random(seed)) for seed in range(600))
     assert len(orders) == 6
     assert min(orders.values()) > 60
 
