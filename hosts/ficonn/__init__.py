@@ -1,7 +1,10 @@
 """FiConn's routing (Li 2009): traffic-oblivious by arithmetic, traffic-aware by probing."""
 
+from dataclasses import replace
+
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
+from hosts.base.timers import PAPER
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
 from hosts.ficonn.router import Tar
@@ -14,4 +17,6 @@ NETWORK = Network(
             "traffic-aware routing (Li 2009, Algorithm 3)", tar_path, around=tar_around, router=Tar
         ),
     },
+    # Every flow is probed every 30 seconds (Li 2009, section V).
+    paper_timers=replace(PAPER, probe_interval_s=30.0, probe_jitter_s=0.0),
 )

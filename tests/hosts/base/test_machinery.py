@@ -96,6 +96,10 @@ def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
         share = crowded.servers * probe_round_cost_s(crowded) / spacing_s
         assert share == pytest.approx(0.1 * 2)
     assert timers_for(large, "paper").neighbour_timeout_s == 3.0  # Guo 2009, section 7.5
+    # Li 2009, section V: every 30 seconds. A flow between two probes is not idle.
+    ficonn = timers_for(crowded, "paper")
+    assert (ficonn.probe_interval_s, ficonn.probe_jitter_s) == (30.0, 0.0)
+    assert ficonn.flow_idle_s > ficonn.probe_interval_s
     assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
     with pytest.raises(topos.PillarboxError, match="fast and paper"):
         timers_for(large, "slow")
