@@ -129,7 +129,7 @@ def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
     nearest = [dcell.uid(server) % size for server in next_steps]
     ports, peers = [rules.NONE] * size, [rules.NONE] * size
     for place, step in zip(nearest, next_steps.values(), strict=True):
-        ports[place], peers[place] = step.port, dcell.uid(step.peer)
+        ports[place], peers[place] = step.port, dcell.uid(step.peer) % size
     return Inside(nearest, ports, peers)
 
 

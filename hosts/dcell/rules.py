@@ -25,7 +25,7 @@ class Inside(NamedTuple):
 
     nearest: Sequence[int]  # the places of others in reach, the nearest first
     ports: Sequence[int]  # the first hop to each place, NONE where there is no way
-    peers: Sequence[int]
+    peers: Sequence[int]  # places, too
 
 
 class Hop(NamedTuple):
@@ -101,9 +101,9 @@ def choose(
     proxy = NONE if at_proxy else proxy
     near, far, level = first_link(net, b, here, destination if proxy == NONE else proxy)
     first = here // net.sizes[b] * net.sizes[b]
-    port = inside.ports[near - first]
-    if near != here and port != NONE and (level == NONE or works[near, level]):
-        return Hop(int(port), int(inside.peers[near - first]), proxy, False)
+    in_reach = near != here and inside.ports[near - first] != NONE
+    if in_reach and (level == NONE or works[near, level]):
+        return _towards(inside, first, near - first, proxy, False)
     if level == NONE:
         return Hop(NONE, NONE, NONE, False)
     # Departs from the paper: Fig. 5 jumps up even where the destination is in the own DCell_l,
@@ -122,5 +122,11 @@ def choose(
         for place in inside.nearest:
             if works[first + place, level]:
                 far = far_end(net, first + place, level)
-                return Hop(int(inside.ports[place]), int(inside.peers[place]), far, True)
+                return _towards(inside, first, place, far, True)
     return Hop(NONE, NONE, NONE, False)
+
+
+def _towards(inside: Inside, first: int, place: int, proxy: int, rerouted: bool) -> Hop:
+    """Return the first hop to a place."""
+    # 0 + makes a plain integer of one in an array of small ones: all hops are of one type.
+    return Hop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)

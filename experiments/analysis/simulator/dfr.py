@@ -1,8 +1,10 @@
-"""DFR for arrays of flows around failures (hosts/dcell/dfr.py), as every server decides it.
+"""DFR for arrays of flows around failures: the rules of hosts/dcell, compiled.
 
 A server knows what has failed in its own DCell_b. Its shortest ways there are searched when a hop
-needs them for the first time, and kept: tables of all of millions of servers would take long. In
-here servers are known by their uids; of a server that a partial DCell does not have, no link works.
+needs them for the first time, and kept: tables of all of millions of servers would take long. That
+search is a copy of the routers', who find theirs in link states that list single peers
+(docs/adr/0005-rules.md). In here servers are known by their uids; of a server that a partial DCell
+does not have, no link works.
 """
 
 from __future__ import annotations
@@ -10,16 +12,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy
 
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Fill, Ints
+from experiments.analysis.simulator.recursive import arrays
+from hosts.base.recursive import Nested, far_end
 from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
+from hosts.dcell.rules import NONE, Inside, choose, nested, own_link
 from topos.dcell import DCell
-
-# What is at a place of an array that leads nowhere: no server, no link, no way.
-NONE = -1
 
 
 class Ways(NamedTuple):
@@ -27,8 +29,8 @@ class Ways(NamedTuple):
 
     reached: Any  # how many servers it reaches, itself among them; 0 before the search
     queue: Any  # the places of these, the nearest first
-    hop: Any  # by place: that of the first hop to there, or NONE
-    port_of: Any  # and the port that leads to it
+    peers: Any  # of `hosts.dcell.rules.Inside`
+    ports: Any
 
 
 def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) -> Fill:
@@ -59,7 +61,6 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     >>> print(*map(dcell.address, walk(fill(dcell, works), TTL, *ends).peers.tolist()))
     1.0 1.3 4.1 4.3
     """
-    sizes = numpy.array(dcell.sizes, numpy.int64)
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
     by_uid[dcell.uid(numpy.arange(dcell.servers))] = of_servers
@@ -68,7 +69,9 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     place = numpy.min_scalar_type(-dcell.sizes[b])
     rows = [numpy.empty((len(by_uid), dcell.sizes[b]), place) for _ in range(3)]
     ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows)
-    return partial(_by_servers, dcell, partial(_fill, sizes, by_uid, b, ways, retry))
+    return partial(
+        _by_servers, dcell, partial(_fill, arrays(nested(dcell.sizes)), by_uid, b, ways, retry)
+    )
 
 
 def _by_servers(
@@ -86,9 +89,9 @@ def _by_servers(
         peers[:] = servers
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _fill(
-    sizes: Any,
+    net: Nested,
     works: Any,
     b: int,
     ways: Any,
@@ -102,102 +105,38 @@ def _fill(
     """Walk each packet to its end."""
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
-        proxy, came, left, hops = NONE, NONE, retry, 0
+        proxy, came_by, left, hops = NONE, NONE, retry, 0
         while here != destination:
-            if hops == TTL:
+            hop = own_link(net, b, works, here, destination, proxy, came_by)
+            if hop.port == NONE:
+                inside = _inside(net, works, b, ways, here)
+                hop = choose(net, b, works, inside, here, destination, proxy, came_by)
+            left -= hop.rerouted
+            if hop.port == NONE or left < 1 or hops == TTL:
                 hops = 0
                 break
-            port, peer, proxy, rerouted = _choose(
-                sizes, works, b, ways, here, destination, proxy, came
-            )
-            left -= rerouted
-            if port == NONE or left < 1:
-                hops = 0
-                break
-            ports[flow, hops], peers[flow, hops] = port, peer
+            ports[flow, hops], peers[flow, hops] = hop.port, hop.peer
             hops += 1
-            here, came = peer, port
+            here, came_by, proxy = hop.peer, hop.port, hop.proxy
         counts[flow] = hops
 
 
-@numba.njit(cache=True, nogil=True)
-def _choose(
-    sizes: Any,
-    works: Any,
-    b: int,
-    ways: Any,
-    here: int,
-    destination: int,
-    proxy: int,
-    came: int,
-) -> tuple[int, int, int, bool]:
-    """Return the next hop, the proxy from now on, and whether the packet was rerouted."""
-    at_proxy = proxy == here
-    if at_proxy:
-        proxy = NONE
-    target = destination if proxy == NONE else proxy
-    near, far, level = _first_link(sizes, b, here, target)
-    if near == here and works[here, level] and level != came:
-        return level, far, proxy, False
-    base = here // sizes[b] * sizes[b]
-    queue, hop, port_of = ways.queue[here], ways.hop[here], ways.port_of[here]
+def _inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
+    """Return a server's ways, searched at the first time."""
+    queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
     if not ways.reached[here]:
-        ways.reached[here] = _search(sizes, works, b, here, queue, hop, port_of)
-    if near != here and hop[near - base] != NONE and (level == NONE or works[near, level]):
-        return port_of[near - base], base + hop[near - base], proxy, False
-    if level == NONE:
-        return NONE, NONE, NONE, False
-    together = here // sizes[level] == destination // sizes[level]
-    wanted, top = level + (at_proxy and not together), len(sizes) - 1
-    for turn in range(top - b):  # from the wanted level upwards, then from there downwards
-        level = wanted + turn if wanted + turn <= top else top - turn
-        for place in queue[: ways.reached[here]]:
-            near = base + place
-            if works[near, level] and (near != here or level != came):
-                far = _far(sizes, near, level)
-                if near == here:
-                    return level, far, far, True
-                return port_of[place], base + hop[place], far, True
-    return NONE, NONE, NONE, False
+        ways.reached[here] = _search(net, works, b, here, queue, peers, ports)
+    return Inside(queue[1 : ways.reached[here]], ports, peers)
 
 
-@numba.njit(cache=True, nogil=True)
-def _first_link(sizes: Any, b: int, here: int, target: int) -> tuple[int, int, int]:
-    """Return the first link above level b on the way: its ends and level, or NONE and the target.
-
-    Either way what comes first is where the packet goes inside its DCell_b.
-    """
-    far, level = NONE, NONE
-    while here // sizes[b] != target // sizes[b]:
-        level = b + 1
-        while here // sizes[level] != target // sizes[level]:
-            level += 1
-        size, whole = sizes[level - 1], sizes[level]
-        base = here // whole * whole
-        own, other = (here - base) // size, (target - base) // size
-        target = base + own * size + other - (other > own)
-        far = base + other * size + own - (own > other)
-    return target, far, level
-
-
-@numba.njit(cache=True, nogil=True)
-def _far(sizes: Any, server: int, level: int) -> int:
-    """Return the server at the other end of a level's cable."""
-    size, whole = sizes[level - 1], sizes[level]
-    base = server // whole * whole
-    own, inner = (server - base) // size, server % size
-    other = inner + (inner >= own)
-    return base + other * size + own - (own > other)
-
-
-@numba.njit(cache=True, nogil=True)
-def _search(sizes: Any, works: Any, b: int, here: int, queue: Any, hop: Any, port_of: Any) -> int:
+def _search(net: Nested, works: Any, b: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
     """Find the ways inside the own DCell_b, to the nearest servers first; return to how many.
 
     Of several shortest ways the first counts: upper levels come first, then the lowest peer.
     """
-    base, n = here // sizes[b] * sizes[b], sizes[0]
-    hop[:] = NONE
+    size, n = net.sizes[b], net.sizes[0]
+    base = here // size * size
+    ports[:] = NONE
     queue[0], reached, done = here - base, 1, 0
     while done < reached:
         place = queue[done]
@@ -205,13 +144,13 @@ def _search(sizes: Any, works: Any, b: int, here: int, queue: Any, hop: Any, por
         for port in range(b, -1, -1):
             if not works[at, port]:
                 continue
-            first = _far(sizes, at, port) if port else at // n * n
+            first = far_end(net, at, port) if port else at // n * n
             for peer in range(first, first + (1 if port else n)):
                 found = peer - base
-                if peer == here or hop[found] != NONE or not works[peer, port]:
+                if peer == here or ports[found] != NONE or not works[peer, port]:
                     continue
-                hop[found] = found if at == here else hop[place]
-                port_of[found] = port if at == here else port_of[place]
+                peers[found] = found if at == here else peers[place]
+                ports[found] = port if at == here else ports[place]
                 queue[reached] = found
                 reached += 1
     return reached

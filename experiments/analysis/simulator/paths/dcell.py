@@ -5,17 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy
-
 from experiments.analysis.simulator import recursive
 from experiments.analysis.simulator.paths import Compiled, Walk
+from hosts.dcell.rules import nested
 from topos.dcell import DCell
 
 
 def _walk(dcell: DCell) -> Walk:
-    sizes = numpy.array(dcell.sizes, numpy.int64)
-    ones, none = numpy.ones(dcell.k + 1, numpy.int64), numpy.zeros(dcell.k + 1, numpy.int64)
-    by_uid = partial(recursive.fill, sizes, ones, none, numpy.arange(dcell.k + 1))
+    by_uid = partial(recursive.fill, recursive.arrays(nested(dcell.sizes)))
 
     def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
         by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)
