@@ -83,7 +83,7 @@ class LinkStates:
         order: Callable[[Step], Any] = tuple,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.server = server
+        self.topology, self.server = topology, server
         self.timeout_s = timeout_s
         self.order = order
         self.on_change = on_change
@@ -153,9 +153,12 @@ class LinkStates:
 
     @property
     def next_steps(self) -> dict[int, Step]:
-        """The next hop to each other member that can be reached, the nearest member first."""
+        """The next hop to each other member that can be reached, the nearest member first.
+
+        Of those that are equally near, the one with the lowest uid.
+        """
         if self._computed != self.generation:
-            self._next_steps = next_steps(self.server, self.steps)
+            self._next_steps = next_steps(self.server, self.steps, self.topology.uid)
             self._computed = self.generation
         return self._next_steps
 
@@ -175,7 +178,9 @@ def newer(sequence: int, than: int) -> bool:
     return 0 < (sequence - than) % SEQUENCES < SEQUENCES // 2
 
 
-def next_steps(server: int, steps: Callable[[int], Iterable[Step]]) -> dict[int, Step]:
+def next_steps(
+    server: int, steps: Callable[[int], Iterable[Step]], rank: Callable[[int], int] = int
+) -> dict[int, Step]:
     """Return the next hop of the shortest path to each server that can be reached, nearest first.
 
     Parameters
@@ -185,14 +190,21 @@ def next_steps(server: int, steps: Callable[[int], Iterable[Step]]) -> dict[int,
     steps : callable
         Returns the hops that work from a server. Of several shortest paths the first counts, in
         the order of these hops.
+    rank : callable
+        Of servers that are equally near, the one with the lowest rank comes first in the answer.
     """
     found: dict[int, Step] = {}
-    for at in (queue := [server]):
-        for step in steps(at):
-            if step.peer not in found and step.peer != server:
-                found[step.peer] = found.get(at, step)  # the own first hop has none before it
-                queue.append(step.peer)
-    return found
+    ranked: list[int] = []
+    layer = [server]
+    while layer:
+        nearer, layer = layer, []
+        for at in nearer:
+            for step in steps(at):
+                if step.peer not in found and step.peer != server:
+                    found[step.peer] = found.get(at, step)  # the own first hop has none before it
+                    layer.append(step.peer)
+        ranked += sorted(layer, key=rank)
+    return {peer: found[peer] for peer in ranked}
 
 
 def _links(topology: Any, server: int) -> frozenset[Step]:

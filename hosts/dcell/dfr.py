@@ -11,6 +11,10 @@ Nothing is kept between packets. All that a decision depends on is in the header
 which the packet came (`Heading`), so equal headings can share one decision until a link changes.
 Loops end: each reroute takes one from the packet's retry count, each hop one from its TTL.
 
+Of several proxies the nearest is taken, and of those that are equally near the one with the lowest
+uid (SelectProxy; the paper leaves it open). The order matters: with upper ports first, packets in a
+sparse DCell went round the same racks until their retries ended.
+
 A server or cable that a partial DCell does not have is one that has failed (section 5). While its
 last DCell_l is small, few others have a cable to it, and the nearest proxy leads to none of them:
 some packets to it then use up their retries though nothing has failed.
@@ -163,7 +167,7 @@ class Converged:
     @cached_property
     def inside(self) -> Inside:
         """The ways to the other servers of the DCell_b in reach."""
-        return inside(self.dcell, self.b, next_steps(self.server, self._steps))
+        return inside(self.dcell, self.b, next_steps(self.server, self._steps, self.dcell.uid))
 
     def _steps(self, server: int) -> Iterator[Step]:
         found = sorted(steps(self.dcell, server, self.failures), key=upper_first)

@@ -23,7 +23,7 @@ class Works(Protocol):
 class Inside(NamedTuple):
     """The ways of a server inside its DCell_b, by places: uids less the lowest one there."""
 
-    nearest: Sequence[int]  # the places of others in reach, the nearest first
+    nearest: Sequence[int]  # the places of others in reach, the nearest first, then the lowest
     ports: Sequence[int]  # the first hop to each place, NONE where there is no way
     peers: Sequence[int]  # places, too
 

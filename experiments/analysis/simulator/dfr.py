@@ -132,12 +132,13 @@ def _inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
 def _search(net: Nested, works: Any, b: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
     """Find the ways inside the own DCell_b, to the nearest servers first; return to how many.
 
-    Of several shortest ways the first counts: upper levels come first, then the lowest peer.
+    Of several shortest ways the first counts: upper levels come first, then the lowest peer. Of
+    servers that are equally near, the one with the lowest uid comes first.
     """
     size, n = net.sizes[b], net.sizes[0]
     base = here // size * size
     ports[:] = NONE
-    queue[0], reached, done = here - base, 1, 0
+    queue[0], reached, done, begin, end = here - base, 1, 0, 0, 1
     while done < reached:
         place = queue[done]
         at, done = base + place, done + 1
@@ -153,4 +154,7 @@ def _search(net: Nested, works: Any, b: int, here: int, queue: Any, peers: Any, 
                 ports[found] = port if at == here else ports[place]
                 queue[reached] = found
                 reached += 1
+        if done == end:  # all of equally near servers are done, and come in the order of places
+            queue[begin:end].sort()
+            begin, end = end, reached
     return reached

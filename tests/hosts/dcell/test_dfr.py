@@ -120,8 +120,8 @@ def test_the_next_outgoing_link_is_taken_where_it_works(dcell: DCell) -> None:
 def test_local_reroute_takes_the_nearest_link_of_the_same_level(dcell: DCell) -> None:
     cut = links(dcell, "0.0.0.0-0.1.0.0")
     assert decided(dcell, "0.0.0.1", "0.1.3.3", cut) == ("0.2.0.0", "0.2.0.0", True)
-    # The end of the cut cable itself: its neighbours are all one hop away, the cable goes first.
-    assert decided(dcell, "0.0.0.0", "0.1.3.3", cut)[1:] == ("0.5.0.0", True)
+    # The end of the cut cable itself: of its neighbours, one hop away all, the lowest uid is first.
+    assert decided(dcell, "0.0.0.0", "0.1.3.3", cut)[1:] == ("0.2.0.0", True)
     dead = parse_failures(dcell, ["server:0.0.0.0"])
     assert decided(dcell, "0.0.0.1", "0.1.3.3", dead) == ("0.2.0.0", "0.2.0.0", True)
 
@@ -243,6 +243,17 @@ def test_partial_dcells_grown_by_whole_dcell_1s_are_routed_without_failures() ->
             path.nodes(dcell)
             lost, pairs = lost + bool(why), pairs + 1
     assert lost <= 0.01 * pairs
+
+
+def test_of_equally_near_proxies_the_lowest_is_taken() -> None:
+    # By the upper port first, packets went round the racks 5.3 and 5.4 until their retries ended.
+    dcell = DCell(2, 3, servers=300)
+    rack = [f"server:5.1.{a}.{b}" for a in range(3) for b in range(2)]
+    ends = dcell.server("5.3.0.1"), dcell.server("7.0.1.1")
+    (path,) = route(dcell, "dfr", *ends, parse_failures(dcell, rack)).paths
+    assert names(dcell, path) == (
+        "5.3.0.1 5.3.0.0 5.0.1.0 2.0.2.0 2.0.0.1 2.0.0.0 2.1.0.0 7.0.1.0 7.0.1.1"
+    )
 
 
 @pytest.mark.parametrize(("ratio", "least"), [(0.02, 0.999), (0.1, 0.99), (0.2, 0.93)])
