@@ -57,19 +57,31 @@ MOST_QUEUED_OF_FLOW = 64
 
 
 class Tar(Router):
-    """Traffic-aware routing."""
+    """Traffic-aware routing.
+
+    Parameters
+    ----------
+    virtual_flows : VirtualFlows
+        Whether flows that take the level-0 link end virtual flows; that the next probe does, here
+        or, as the time tells, elsewhere, keeps their table bounded in any case.
+    """
 
     by_flow: ClassVar[bool] = True
 
-    def __init__(self, *network: Any, now: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self,
+        *network: Any,
+        virtual_flows: tar.VirtualFlows = tar.VIRTUAL_FLOWS,
+        now: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
         # A probe that was not answered for so long is given up; only then may its way be used.
         self.settle_s = 2 * self.timers.probe_timeout_s
         self.ways: Bounded[FlowKey, Entry] = Bounded(MOST_ENTRIES, idle_s)
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
-        # Departs from the paper: a virtual flow ends when its flow is probed again, here or, as
-        # the time tells, elsewhere. As printed the counter runs on for as long as probes come.
+        self.level_0 = virtual_flows.level_0
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
@@ -345,7 +357,7 @@ class Tar(Router):
             entry.put(tag, decision.way, now)
             # Departs from the paper: virtual flows are about flows, not the answers to them. The
             # answer to a flow that bypassed often comes this way, and would take it off at once.
-            if step.port == SWITCH and self.virtual and not tag.returning:
+            if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
         if not self.neighbours.works(step):

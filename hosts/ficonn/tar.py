@@ -86,6 +86,23 @@ class Sight(NamedTuple):
         return self.switch_bps * self.equal_share > self.backup_bps
 
 
+class VirtualFlows(NamedTuple):
+    """What ends a virtual flow: of section IV.D there are several readings."""
+
+    probed: bool  # that its own flow is probed again
+    level_0: bool  # that a flow, any one, takes the level-0 link (Algorithm 3, lines 19 and 20)
+
+
+READINGS = {
+    "as printed": VirtualFlows(probed=False, level_0=True),
+    "until the next probe": VirtualFlows(probed=True, level_0=False),
+    "until either": VirtualFlows(probed=True, level_0=True),
+}
+# Departs from the paper: a virtual flow ends when its flow is probed again, too. As printed the
+# counter runs on for as long as probes come.
+VIRTUAL_FLOWS = READINGS["until either"]
+
+
 class Arrived(NamedTuple):
     """The probe is for this server."""
 

@@ -1,4 +1,6 @@
-"""TAR for arrays of flows (hosts/ficonn/tar.py): probes, one after the other, and what they see.
+"""TAR for arrays of flows: probes, one after the other, and what they see.
+
+What a server does with a probe are the rules of hosts/ficonn, compiled; here is what servers keep.
 
 A server's available bandwidth is told by how many flows it sends out by a port, virtual ones
 counted with those of its level-0 link: the fewer, the more is free. So a flow weighs as much as any
@@ -12,14 +14,67 @@ stays on the path that it has, if it has one.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy
+from numba.core.types import NumPyRandomGeneratorType
+from numba.extending import overload_method
 
 from experiments.analysis.fluid.links import Routes, link_at, link_count
+from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Hops, Ints, routes_of_hops
-from experiments.analysis.simulator.tar_rules import NOWHERE, SERVER, State, probe_all
+from experiments.analysis.simulator.recursive import arrays
+from hosts.base.recursive import Nested
+from hosts.ficonn.rules import (
+    ARRIVED,
+    BYZERO,
+    NOWHERE,
+    ONWARD,
+    STUCK,
+    Entry,
+    Place,
+    Server,
+    decide,
+    entries,
+    nested,
+)
+from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
 from topos.base.errors import require
 from topos.ficonn import BACKUP, SWITCH, FiConn
+
+# A server, as one record: its backup link, and whether it works; whether the level-0 link leads
+# anywhere; how many flows leave it by each.
+SERVER = numpy.dtype(
+    [
+        ("level", numpy.int64),
+        ("far", numpy.int64),
+        ("by_backup", numpy.bool_),
+        ("switch_works", numpy.bool_),
+        ("switch_flows", numpy.int64),
+        ("backup_flows", numpy.int64),
+        # Its virtual flows are a queue: how many have joined it, and left it, so far. A flow knows
+        # its place, how many had joined before. Flows are probed in turns, so a flow of the round
+        # before is the first of those that are left, and one of this probe the last.
+        ("joined", numpy.int64),
+        ("left", numpy.int64),
+        # The way of the flow that is probed: the hops back and on, and the number of the probe
+        # that has set it up. What others have left here does not count.
+        ("probe", numpy.int64),
+        ("back_by", numpy.int64),
+        ("back", numpy.int64),
+        ("on_by", numpy.int64),
+        ("on", numpy.int64),
+    ]
+)
+
+
+class State(NamedTuple):
+    """The network."""
+
+    net: Nested
+    servers: Any  # SERVER
+    mates: Any  # by server, whether its cable to its switch works
 
 
 class Tar:
@@ -35,9 +90,8 @@ class Tar:
         Draws the third FiConns of bypasses.
     works : array, optional
         By the number of each link, whether it works (see `analysis.simulator.failures`).
-    printed : bool
-        Whether virtual flows are just counted, as in Algorithm 3, and do not end when their flow is
-        probed again. Then they become more from round to round, and bypasses fewer.
+    virtual : VirtualFlows
+        What ends a virtual flow.
 
     Examples
     --------
@@ -60,7 +114,7 @@ class Tar:
         random: numpy.random.Generator,
         works: Bools | None = None,
         *,
-        printed: bool = False,
+        virtual: VirtualFlows = VIRTUAL_FLOWS,
     ) -> None:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
@@ -74,20 +128,22 @@ class Tar:
         # A FiConn_l bypasses once, and starts its three FiConn_{l-1}s over: B_l = 4 B_{l-1} + 1.
         # Where it falls back from a bypass that met a failure, it may bypass once more.
         places = (4**ficonn.k - 1) // 3 * (1 if works is None else 2)
-        self._virtual = numpy.full((flows, 0 if printed else places, 2), NOWHERE, numpy.int64)
+        self._virtual = numpy.full(
+            (flows, places if virtual.probed else 0, 2), NOWHERE, numpy.int64
+        )
+        self._level_0 = virtual.level_0
         if works is None:
             works = numpy.ones(link_count(ficonn), bool)
         self._servers = servers = numpy.zeros(ficonn.servers, SERVER)
         every = numpy.arange(ficonn.servers)
         servers["level"] = ficonn.level(every)
         servers["far"] = ficonn.server_plug(every, BACKUP).node
-        servers["by_switch"] = works[link_at(ficonn, every, SWITCH)]
+        by_switch = works[link_at(ficonn, every, SWITCH)]
         servers["by_backup"] = works[link_at(ficonn, every, BACKUP)] & (servers["level"] > 0)
-        mates = servers["by_switch"].reshape(-1, ficonn.n)
+        mates = by_switch.reshape(-1, ficonn.n)
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
-        sizes = numpy.array(ficonn.sizes, numpy.int64)
-        order = numpy.empty((sizes[1:] // sizes[:-1]).max(), numpy.int64)
-        self._state, self._probes = State(sizes, servers, order), 0
+        self._state = State(arrays(nested(ficonn.sizes)), servers, by_switch)
+        self._probes = 0
 
     def probe(self, first: int = 0, last: int | None = None) -> None:
         """Probe these flows, in their order.
@@ -98,6 +154,7 @@ class Tar:
         self._probes = probe_all(
             self._state,
             self._probes,
+            self._level_0,
             self.random,
             self.sources[part],
             self.destinations[part],
@@ -126,3 +183,141 @@ class Tar:
     def loads(self) -> Ints:
         """Return how many flows leave each server (a row) by each port."""
         return numpy.stack([self._servers["switch_flows"], self._servers["backup_flows"]], axis=1)
+
+
+# -- a flow's probes, and the queues of virtual flows ----------------------------------------------
+
+
+@native
+def probe_all(
+    state: State,
+    number: int,
+    level_0: bool,
+    random: Any,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+    virtual: Any,
+) -> int:
+    """Probe the flows; return the number of the last probe, where `number` is that before."""
+    servers = state.servers
+    progress = numpy.empty(len(state.net.sizes) - 1, numpy.int64)
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
+        for server, place in virtual[flow]:
+            if server != NOWHERE and place >= servers[server].left:
+                servers[server].left += 1
+        virtual[flow] = NOWHERE
+        for _ in range(PROBE_TRIES):
+            for server, _ in virtual[flow]:
+                if server != NOWHERE:
+                    _forget(servers, server, virtual[flow])
+            number += 1
+            if _probe(state, number, level_0, random, source, destination, progress, virtual[flow]):
+                hops = _note(servers, source, destination, ports[flow], peers[flow])
+                if hops:
+                    counts[flow] = hops
+                    break
+        _weigh(servers, source, ports[flow], peers[flow], counts[flow], 1)
+    return number
+
+
+def _weigh(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
+    """Add so many flows to every port on the way."""
+    here = source
+    for hop in range(count):
+        if ports[hop] == SWITCH:
+            servers[here].switch_flows += flows
+        else:
+            servers[here].backup_flows += flows
+        here = peers[hop]
+
+
+def _probe(
+    state: State,
+    number: int,
+    level_0: bool,
+    random: Any,
+    source: int,
+    destination: int,
+    whole: Any,
+    virtual: Any,
+) -> bool:
+    """Let a probe set up a way; tell whether it has come to its destination."""
+    net, servers = state.net, state.servers
+    progress = whole[: entries(net, source, destination)]
+    progress[:] = BYZERO
+    here, came_by, came = source, NOWHERE, NOWHERE
+    for _ in range(MOST_HOPS):
+        _forget(servers, here, virtual)
+        own = servers[here]
+        entry = Entry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        if own.probe == number:
+            entry = Entry(own.back_by, own.back, own.on_by, own.on)
+        place = Place(net, _server(own, here), state.mates, random, destination, came_by, came)
+        found = decide(place, entry, progress)
+        if found.kind == ARRIVED or found.kind == STUCK:
+            return bool(found.kind == ARRIVED)
+        own.probe = 0
+        if found.kind == ONWARD:
+            own.probe, own.back_by, own.back = number, found.back_by, found.back
+            own.on_by, own.on = found.port, found.peer
+            if level_0 and found.port == SWITCH and own.joined > own.left:
+                own.left += 1
+        elif found.virtual:
+            _remember(servers, here, virtual)
+        # The ports of a FiConn are the same at both ends of a hop.
+        here, came_by, came = found.peer, found.port, here
+    return False
+
+
+def _server(own: Any, here: int) -> Server:
+    """Return what a server knows of itself."""
+    more = own.switch_flows + own.joined - own.left - own.backup_flows
+    better = int(more > 0) - int(more < 0)
+    return Server(here, own.level, own.far, own.by_backup, own.switch_works, better)
+
+
+def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
+    """Write the way that was set up, if there is room; return its hops."""
+    hops, here = 0, source
+    while here != destination:
+        hops, here = hops + 1, servers[here].on
+        if hops > len(ports):
+            return 0
+    here = source
+    for hop in range(hops):
+        ports[hop], peers[hop] = servers[here].on_by, servers[here].on
+        here = servers[here].on
+    return hops
+
+
+def _forget(servers: Any, server: int, virtual: Any) -> None:
+    """End the flow's virtual flow there, which this round has begun: nobody has joined since."""
+    for slot in range(len(virtual)):
+        if virtual[slot, 0] == server:
+            if virtual[slot, 1] >= servers[server].left:
+                servers[server].joined -= 1
+            virtual[slot] = NOWHERE
+
+
+def _remember(servers: Any, server: int, virtual: Any) -> None:
+    """Make the flow a virtual one of that server."""
+    for slot in range(len(virtual)):
+        if virtual[slot, 0] == NOWHERE:
+            virtual[slot, 0], virtual[slot, 1] = server, servers[server].joined
+            break
+    servers[server].joined += 1
+
+
+@overload_method(NumPyRandomGeneratorType, "randrange")
+def _randrange(random: Any, stop: Any) -> Any:  # noqa: ARG001
+    """Let numpy's generators draw as the rules ask for it."""
+
+    def draw(random: Any, stop: Any) -> Any:  # numba wants the same signature
+        return random.integers(0, stop)
+
+    return draw

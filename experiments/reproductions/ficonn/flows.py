@@ -35,6 +35,7 @@ from experiments.reproductions.shared.figure import (
     verdict,
     with_paper,
 )
+from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS
 from topos.base.spec import parse
 from topos.ficonn import FiConn
 
@@ -93,7 +94,8 @@ def measure(spec: str, traffic: str, rounds: int, random: numpy.random.Generator
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
     tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
-    tar = (_rounds(Tar(ficonn, *ends, random, printed=p), rounds) for p in (False, True))
+    readings = VIRTUAL_FLOWS, READINGS["as printed"]
+    tar = (_rounds(Tar(ficonn, *ends, random, virtual=one), rounds) for one in readings)
     return Run(len(ends[0]), tor, *tar)
 
 

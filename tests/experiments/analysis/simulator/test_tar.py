@@ -43,9 +43,13 @@ class Plain:
     """The same network from the routers' own decisions, with lists and dictionaries."""
 
     def __init__(
-        self, ficonn: FiConn, seed: int, printed: bool = False, failures: Failures = NONE
+        self,
+        ficonn: FiConn,
+        seed: int,
+        reading: rules.VirtualFlows = rules.VIRTUAL_FLOWS,
+        failures: Failures = NONE,
     ) -> None:
-        self.ficonn, self.random, self.printed = ficonn, Drawn(seed), printed
+        self.ficonn, self.random, self.reading = ficonn, Drawn(seed), reading
         self.failures = failures
         self.out: Counter[tuple[int, int]] = Counter()
         self.virtual: dict[int, list[int]] = defaultdict(list)
@@ -90,7 +94,7 @@ class Plain:
                 return None
             if isinstance(decision, rules.Onward):
                 ways[at], step = decision.way, decision.way.next
-                if step.port == SWITCH and self.virtual[at]:
+                if self.reading.level_0 and step.port == SWITCH and self.virtual[at]:
                     self.virtual[at].pop(0)
             else:
                 ways.pop(at, None)
@@ -109,7 +113,7 @@ class Plain:
         return Path(source, tuple(steps))
 
     def forget(self, flow: int, server: int) -> None:
-        if flow in self.virtual[server] and not self.printed:
+        if flow in self.virtual[server] and self.reading.probed:
             self.virtual[server].remove(flow)
 
     def weigh(self, path: Path, flows: int) -> None:
@@ -142,16 +146,17 @@ def same(ours: Tar, plain: Plain) -> None:
     assert plain.bypasses  # else nothing but TOR was compared
 
 
-@pytest.mark.parametrize("printed", [False, True], ids=["", "as printed"])
+@pytest.mark.parametrize("reading", rules.READINGS)
 @pytest.mark.parametrize("pattern", ["random", "burst"])
 @pytest.mark.parametrize(
     "spec", ["ficonn,4,1", "ficonn,8,1", "ficonn,4,2", "ficonn,8,2", "ficonn,4,3"]
 )
-def test_rounds_are_those_of_the_routers(spec: str, pattern: str, printed: bool) -> None:
+def test_rounds_are_those_of_the_routers(spec: str, pattern: str, reading: str) -> None:
     ficonn = topos.parse(spec)
     assert isinstance(ficonn, FiConn)
-    ours = Tar(ficonn, *traffic(ficonn, pattern), numpy.random.default_rng(9), printed=printed)
-    plain = Plain(ficonn, 9, printed)
+    virtual = rules.READINGS[reading]
+    ours = Tar(ficonn, *traffic(ficonn, pattern), numpy.random.default_rng(9), virtual=virtual)
+    plain = Plain(ficonn, 9, virtual)
     same(ours, plain)
     assert not plain.vain
 
