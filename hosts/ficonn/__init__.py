@@ -1,13 +1,14 @@
 """FiConn's routing (Li 2009): traffic-oblivious by arithmetic, traffic-aware by probing."""
 
 from dataclasses import replace
+from functools import partial
 
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
 from hosts.base.timers import PAPER
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
-from hosts.ficonn.router import Tar
+from hosts.ficonn.router import Tar, TarFarSide
 from hosts.ficonn.setup import tar_around, tar_path
 
 NETWORK = Network(
@@ -15,6 +16,12 @@ NETWORK = Network(
         "tor": Algorithm("traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path, router=Tor),
         "tar": Algorithm(
             "traffic-aware routing (Li 2009, Algorithm 3)", tar_path, around=tar_around, router=Tar
+        ),
+        "tar-far-side": Algorithm(
+            "TAR that finds servers with only their backup link left (departs from Li 2009)",
+            tar_path,
+            around=partial(tar_around, far_side=True),
+            router=TarFarSide,
         ),
     },
     # Every flow is probed every 30 seconds (Li 2009, section V).

@@ -20,7 +20,7 @@ def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None
         _ENTRIES[entry] if entry in _ENTRIES else ficonn.server_of_uid(entry) for entry in entries
     ]
     known = all(entry < ficonn.servers for entry in found)
-    return tuple(found) if known and len(found) <= ficonn.k else None
+    return tuple(found) if known and len(found) <= ficonn.k + 1 else None
 
 
 def entries_of(ficonn: FiConn, progress: tar.Progress) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ class Tar(Router):
     """
 
     by_flow: ClassVar[bool] = True
+    far_side: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -213,14 +214,19 @@ class Tar(Router):
         deadline = now + self.timers.probe_timeout_s
         self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
-        actions = self._start(flow, Tag(own.round, returning=False), own.destination, now)
+        actions = self._start(
+            flow, Tag(own.round, returning=False), own.destination, own.tries, now
+        )
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
-    def _start(self, flow: FlowKey, tag: Tag, destination: int, now: float) -> list[Action]:
+    def _start(
+        self, flow: FlowKey, tag: Tag, destination: int, tries: int, now: float
+    ) -> list[Action]:
         """Send a new probe on its way."""
-        probe = tar.first_probe(self.topology, self.server, destination)
+        ends = self.server, destination
+        probe = tar.first_probe(self.topology, *ends, tries, far_side=self.far_side)
         to = self.topology.uid(destination)
         header = DcnHeader(self.uid, to, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now)
@@ -313,7 +319,7 @@ class Tar(Router):
         if source == self.server and self._way_of(flow, tag) is None:
             return [Drop("probe of a former round")]
         header = header._replace(ttl=max(0, header.ttl - 1))
-        probe = tar.Probe(source, destination, progress)
+        probe = tar.Probe(source, destination, progress, message.tries)
         return self._decide(came, header, flow, tag, probe, now)
 
     def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
@@ -335,7 +341,7 @@ class Tar(Router):
         way, sight = self._way_of(flow, tag), self._sight(flow, now)
         decision = tar.decide(self.topology, self.server, probe, came, way, sight)
         if isinstance(decision, tar.Arrived):
-            return self._arrived(flow, tag, probe.source, now)
+            return self._arrived(flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
             return [Drop(decision.reason)]
         entry = self.ways.use(flow, now)
@@ -363,10 +369,10 @@ class Tar(Router):
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]
         entries = entries_of(self.topology, decision.progress)
-        body = PathProbe(flow, tag.round, tag.returning, self.uid, entries).pack()
+        body = PathProbe(flow, *tag, self.uid, entries, probe.tries).pack()
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
-    def _arrived(self, flow: FlowKey, tag: Tag, source: int, now: float) -> list[Action]:
+    def _arrived(self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float) -> list[Action]:
         """Take an answer, or give one: both set up the other direction (section IV.A)."""
         answers = flow.reversed()
         if tag.returning:
@@ -374,9 +380,10 @@ class Tar(Router):
         own = self.flows.use(answers, now)
         actions: list[Action] = []
         if own is None:
-            own, actions = self._new_flow(answers, source, now)
+            own, actions = self._new_flow(answers, probe.source, now)
         own.ready = own.ready or not own.waiting
-        return actions + self._start(answers, Tag(tag.round, returning=True), source, now)
+        answer = Tag(tag.round, returning=True)
+        return actions + self._start(answers, answer, probe.source, probe.tries, now)
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return what this server sees of its two links, as a flow that is not there yet."""
@@ -509,3 +516,12 @@ class Tar(Router):
         """Return what a user may want to see: flows, entries, and the virtual flow counter."""
         tables = described(self.topology, self.flows, self.ways)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}
+
+
+class TarFarSide(Tar):
+    """Traffic-aware routing whose probes may come by the far side of a backup link.
+
+    Every other try of a probe that had no answer does, and so does the answer to it.
+    """
+
+    far_side: ClassVar[bool] = True

@@ -97,14 +97,25 @@ def level_of(net: Nested, server: int) -> int:
     return 0
 
 
-def entries(net: Nested, source: int, destination: int) -> int:
-    """Return how many entries the PR field of a new probe has; all are BYZERO.
+def start(net: Nested, source: int, destination: int, by_far_side: bool, progress: Room) -> int:
+    """Write the PR field of a new probe, and return how many entries it has: at most k + 1.
 
-    It ends with the lowest common level of both ends (section IV.B).
+    It ends with the lowest common level of both ends (section IV.B); all entries are BYZERO.
     """
     # Departs from the paper: it has an entry for the source's own level in any case, since the
     # source may have to leave by its backup port where its level-0 link has failed.
-    return max(common_level(net.sizes, source, destination), level_of(net, source))
+    count = max(common_level(net.sizes, source, destination), level_of(net, source))
+    if by_far_side:
+        # Departs from the paper: an option. The server at the far side of the destination's
+        # backup link is a proxy above all levels: what has only that link left is found by it.
+        level = level_of(net, destination)
+        far = far_end(net, destination, level) if level > 0 else source
+        if far != source:
+            count = len(net.sizes)
+            progress[count - 1] = far
+    for entry in range(min(count, len(net.sizes) - 1)):
+        progress[entry] = BYZERO
+    return count
 
 
 def decide(place: Place, entry: Entry, progress: Room) -> Verdict:

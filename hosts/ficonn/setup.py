@@ -39,6 +39,9 @@ def set_up(
     source: int,
     destination: int,
     sight_of: Callable[[int], Sight],
+    tries: int = 0,
+    *,
+    far_side: bool = False,
 ) -> SetUp:
     """Return the path that a probe sets up, by the decision of every server on its way.
 
@@ -46,6 +49,8 @@ def set_up(
     ----------
     sight_of : callable
         What a server sees of its own links, at the moment at which the probe comes to it.
+    tries, far_side
+        See `hosts.ficonn.tar.first_probe`.
 
     Examples
     --------
@@ -60,7 +65,7 @@ def set_up(
     >>> print(*map(ficonn.address, found.path.servers))
     0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1
     """
-    probe = first_probe(ficonn, source, destination)
+    probe = first_probe(ficonn, source, destination, tries, far_side=far_side)
     ways: dict[int, Way] = {}
     virtual: list[int] = []
     at, came = source, None
@@ -98,7 +103,13 @@ def tar_path(ficonn: FiConn, source: int, destination: int) -> Path:
 
 
 def tar_around(
-    ficonn: FiConn, source: int, destination: int, failures: Failures, _several: bool = False
+    ficonn: FiConn,
+    source: int,
+    destination: int,
+    failures: Failures,
+    _several: bool = False,
+    *,
+    far_side: bool = False,
 ) -> Routed:
     """Return the path of a flow that is alone in a network with these failures.
 
@@ -114,8 +125,8 @@ def tar_around(
         switch_works = failures == NONE or any(works(Step(SWITCH, mate)) for mate in mates)
         return Sight(works, chance, switch_works=switch_works)
 
-    for _ in range(PROBE_TRIES):
-        path = set_up(ficonn, source, destination, sight_of).path
+    for tries in range(PROBE_TRIES):
+        path = set_up(ficonn, source, destination, sight_of, tries, far_side=far_side).path
         if path:
             return Routed([path])
     return Routed([], "no probe finds a way around the failures")

@@ -22,9 +22,10 @@ at most three FiConn_{l-1}s, each visited once; hence Theorem 6, at most 2*3^k -
 exception: a source from which failures leave no way but its backup port leaves its FiConn_{l-1} at
 once, and may have to come back into it, or go on through a fourth one: that costs some hops more.
 
-Left out: with one bypass in a FiConn_l, some ways around failures cannot be said. A server of level
-l whose level-0 link has failed is not reached from its own FiConn_{l-1}, and where few FiConns are
-left to draw from, many failures can leave no probe a way though the network has one.
+With one bypass in a FiConn_l, some ways around failures cannot be said. A server of level l whose
+level-0 link has failed is not reached from its own FiConn_{l-1}, unless probes may come by the far
+side of its backup link, which is an option (`tar-far-side`); and where few FiConns are left to draw
+from, many failures can leave no probe a way though the network has one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Probe(NamedTuple):
     source: int
     destination: int
     progress: Progress
+    tries: int = 0  # how many before it, for the same path, had no answer
 
 
 class Way(NamedTuple):
@@ -133,10 +135,18 @@ Decision: TypeAlias = Arrived | Onward | Back | Stuck
 NO_WAY = "no way around a failure"
 
 
-def first_probe(ficonn: FiConn, source: int, destination: int) -> Probe:
-    """Return the probe of a new path."""
-    levels = rules.entries(rules.nested(ficonn.sizes), source, destination)
-    return Probe(source, destination, (BYZERO,) * levels)
+def first_probe(
+    ficonn: FiConn, source: int, destination: int, tries: int = 0, *, far_side: bool = False
+) -> Probe:
+    """Return the probe of a new path.
+
+    With `far_side`, every other try comes by the far side of the destination's backup link.
+    """
+    entries = [BYZERO] * (ficonn.k + 1)
+    by_far_side = far_side and tries % 2 == 1
+    net = rules.nested(ficonn.sizes)
+    count = rules.start(net, source, destination, by_far_side, entries)
+    return Probe(source, destination, tuple(entries[:count]), tries)
 
 
 def decide(

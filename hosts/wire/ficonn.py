@@ -9,6 +9,8 @@ destination. PR_l is the server chosen as the proxy of level l while the packet 
 else BYZERO (no link of level l bypassed so far) or BYONE (one was). On the wire every server is its
 uid.
 
+Tries says how many probes of a path went unanswered before this one (`hosts.ficonn.tar`).
+
 The paper draws no packet. The previous hop, which its Algorithm 3 reads from the packet, has a
 field of its own, since some neighbours share a port.
 """
@@ -27,7 +29,7 @@ BYONE = 0xFFFFFFFE
 PATH_PROBE = Body(
     [
         Field("returning", 1, "R"),
-        Field("reserved", 3, "Res", constant=0),
+        Field("tries", 3),
         Field(COUNT, 4),
         Field("reserved", 8, constant=0),
         Field(CHECKSUM, 16),
@@ -48,7 +50,7 @@ class PathProbe(NamedTuple):
          0                   1                   2                   3
          0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |R| Res | Count |    Reserved   |            Checksum           |
+        |R|Tries| Count |    Reserved   |            Checksum           |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         |                             Round                             |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
@@ -76,12 +78,14 @@ class PathProbe(NamedTuple):
     returning: bool
     previous: int
     entries: tuple[int, ...]
+    tries: int = 0  # before this one, without an answer
 
     def pack(self) -> bytes:
         """Return the body of the message."""
         _check(self.entries)
         return PATH_PROBE.pack(
             self.returning,
+            self.tries,
             self.round,
             self.previous,
             *self.flow,
@@ -91,10 +95,10 @@ class PathProbe(NamedTuple):
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
         """Return the message of a body, or raise WireError."""
-        (returning, number, previous, *flow), found = PATH_PROBE.unpack(data)
+        (returning, tries, number, previous, *flow), found = PATH_PROBE.unpack(data)
         entries = tuple([entry for (entry,) in found])
         _check(entries)
-        return cls(FlowKey(*flow), number, bool(returning), previous, entries)
+        return cls(FlowKey(*flow), number, bool(returning), previous, entries, tries)
 
 
 def _check(entries: tuple[int, ...]) -> None:

@@ -28,7 +28,6 @@ from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested
 from hosts.ficonn.rules import (
     ARRIVED,
-    BYZERO,
     NOWHERE,
     ONWARD,
     STUCK,
@@ -36,8 +35,8 @@ from hosts.ficonn.rules import (
     Place,
     Server,
     decide,
-    entries,
     nested,
+    start,
 )
 from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
 from topos.base.errors import require
@@ -92,6 +91,8 @@ class Tar:
         By the number of each link, whether it works (see `analysis.simulator.failures`).
     virtual : VirtualFlows
         What ends a virtual flow.
+    far_side : bool
+        Whether every other try comes by the far side of the destination's backup link.
 
     Examples
     --------
@@ -115,6 +116,7 @@ class Tar:
         works: Bools | None = None,
         *,
         virtual: VirtualFlows = VIRTUAL_FLOWS,
+        far_side: bool = False,
     ) -> None:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
@@ -131,7 +133,7 @@ class Tar:
         self._virtual = numpy.full(
             (flows, places if virtual.probed else 0, 2), NOWHERE, numpy.int64
         )
-        self._level_0 = virtual.level_0
+        self._level_0, self._far_side = virtual.level_0, far_side
         if works is None:
             works = numpy.ones(link_count(ficonn), bool)
         self._servers = servers = numpy.zeros(ficonn.servers, SERVER)
@@ -155,6 +157,7 @@ class Tar:
             self._state,
             self._probes,
             self._level_0,
+            self._far_side,
             self.random,
             self.sources[part],
             self.destinations[part],
@@ -193,6 +196,7 @@ def probe_all(
     state: State,
     number: int,
     level_0: bool,
+    far_side: bool,
     random: Any,
     sources: Any,
     destinations: Any,
@@ -203,7 +207,7 @@ def probe_all(
 ) -> int:
     """Probe the flows; return the number of the last probe, where `number` is that before."""
     servers = state.servers
-    progress = numpy.empty(len(state.net.sizes) - 1, numpy.int64)
+    progress = numpy.empty(len(state.net.sizes), numpy.int64)
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
@@ -211,12 +215,14 @@ def probe_all(
             if server != NOWHERE and place >= servers[server].left:
                 servers[server].left += 1
         virtual[flow] = NOWHERE
-        for _ in range(PROBE_TRIES):
+        for tries in range(PROBE_TRIES):
             for server, _ in virtual[flow]:
                 if server != NOWHERE:
                     _forget(servers, server, virtual[flow])
             number += 1
-            if _probe(state, number, level_0, random, source, destination, progress, virtual[flow]):
+            by_far_side = far_side and tries % 2 == 1
+            ends = source, destination
+            if _probe(state, number, level_0, by_far_side, random, *ends, progress, virtual[flow]):
                 hops = _note(servers, source, destination, ports[flow], peers[flow])
                 if hops:
                     counts[flow] = hops
@@ -240,6 +246,7 @@ def _probe(
     state: State,
     number: int,
     level_0: bool,
+    far_side: bool,
     random: Any,
     source: int,
     destination: int,
@@ -248,8 +255,7 @@ def _probe(
 ) -> bool:
     """Let a probe set up a way; tell whether it has come to its destination."""
     net, servers = state.net, state.servers
-    progress = whole[: entries(net, source, destination)]
-    progress[:] = BYZERO
+    progress = whole[: start(net, source, destination, far_side, whole)]
     here, came_by, came = source, NOWHERE, NOWHERE
     for _ in range(MOST_HOPS):
         _forget(servers, here, virtual)

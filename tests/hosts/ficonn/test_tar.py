@@ -366,6 +366,24 @@ def test_where_tor_enters_the_ficonn_of_such_a_destination_the_probe_goes_back()
         assert len(path) <= 2 * 3**FICONN.k - 1
 
 
+@pytest.mark.parametrize("switch", range(12))
+def test_departs_probes_may_come_by_the_far_side_of_the_destinations_backup_link(
+    switch: int,
+) -> None:
+    """With a failed switch of ficonn,4,2 TAR finds no way to one of its servers from 34 others."""
+    failures = parse_failures(FICONN, [f"switch:s{switch}"])
+    without = 0
+    for a, b in permutations(range(FICONN.servers), 2):
+        # Only servers on the failed switch are hard to reach.
+        if b // FICONN.n != switch or not route(FICONN, "shortest", a, b, failures).paths:
+            continue
+        without += not route(FICONN, "tar", a, b, failures).paths
+        (path,) = route(FICONN, "tar-far-side", a, b, failures).paths
+        assert failures.first_on(FICONN, path) is None
+        assert len(set(path.servers)) == len(path.servers), "a loop"
+    assert without == 34
+
+
 # -- each departure from the paper ----------------------------------------------------------------
 
 

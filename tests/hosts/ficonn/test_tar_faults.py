@@ -1,6 +1,7 @@
 """TAR as a router when things break, in virtual time: streams go on within the timers."""
 
 import random
+from functools import partial
 
 import pytest
 
@@ -9,7 +10,7 @@ from hosts.base.algorithms import route
 from hosts.base.timers import FAST
 from hosts.ficonn import tar
 from hosts.ficonn.paths import tor_path
-from hosts.ficonn.router import Tar
+from hosts.ficonn.router import Tar, TarFarSide
 from hosts.memory.devices import Device, Duplicate, Loss
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -202,6 +203,18 @@ def test_only_the_way_back_breaks() -> None:
     # The loaded link works: the bypass, which does not, is given up.
     assert way(again) == "0.1 0.2 2.0 2.1"
     assert net.routers[B].counters["path failures"] == 1
+
+
+@pytest.mark.parametrize("ends", [("2.0.3", "0.0.1"), ("0.0.1", "2.0.3")])
+def test_probes_and_answers_find_a_server_that_has_only_its_backup_link(
+    ends: tuple[str, str],
+) -> None:
+    for kind, found in ((Tar, False), (TarFarSide, True)):
+        net = MemoryNetwork(FICONN, partial(kind, timers=FAST, seed=0), ())
+        net.stop_switch(0)
+        trip = net.send_udp(*map(FICONN.server, ends))
+        net.run(2.0)
+        assert bool(trip.arrived_s) == found, trip.lost
 
 
 def test_lost_and_doubled_probes_are_no_end() -> None:

@@ -332,7 +332,7 @@ def test_bad_probes_and_path_failures_are_dropped() -> None:
 
     assert reasons(good) == []
     for bad in (
-        good._replace(entries=(BYZERO, BYZERO)),  # more levels than the network has
+        good._replace(entries=(BYZERO,) * 3),  # more levels than the network has, and a far side
         good._replace(entries=(12,)),  # no server
         good._replace(previous=2),  # not who sent it
         good._replace(flow=flow._replace(source=0x0B000001)),

@@ -128,6 +128,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         st.booleans(),
         uids,
         tuples_of(uids | st.sampled_from([BYZERO, BYONE]), most=15),
+        bits(3),
     ),
 }
 PICTURES: dict[type, Layout | Body] = {

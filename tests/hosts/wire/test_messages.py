@@ -131,7 +131,7 @@ def test_reserved_bits_are_zero():
     body = Probe(1, 2, 3).pack()
     assert reason(Probe.parse, with_checksum(body[:1] + b"\1" + body[2:])) == "bad field"
     probe = PROBE.pack()
-    assert reason(PathProbe.parse, with_checksum(b"\x12" + probe[1:])) == "bad field"
+    assert reason(PathProbe.parse, with_checksum(probe[:1] + b"\1" + probe[2:])) == "bad field"
 
 
 def test_probe_and_response_are_told_apart_by_their_protocol():

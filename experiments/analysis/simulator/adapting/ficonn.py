@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
@@ -18,8 +20,10 @@ def _tar(
     random: Generator,
     works: Bools | None,
     _times: Times,
+    *,
+    far_side: bool = False,
 ) -> Tar:
-    return Tar(ficonn, sources, destinations, random, works)
+    return Tar(ficonn, sources, destinations, random, works, far_side=far_side)
 
 
-ADAPTING = {"tar": _tar}
+ADAPTING = {"tar": _tar, "tar-far-side": partial(_tar, far_side=True)}
