@@ -260,7 +260,7 @@ def test_each_network_has_its_own() -> None:
         spec: list(adapting.routings(topos.parse(spec)))
         for spec in ("bcube,4,1", "dpillar,4,2", "ficonn,4,1", "dcell,4,1", "tree,4,4")
     }
-    assert list(names.values()) == [["bsr"], ["mp-aware"], ["tar"], [], []]
+    assert list(names.values()) == [["bsr"], ["mp-aware"], ["tar", "tar-far-side"], [], []]
     ends = numpy.array([0]), numpy.array([5])
     random = numpy.random.default_rng(1)
     ficonn = topos.parse("ficonn,4,1")
