@@ -155,12 +155,12 @@ class PythonTable:
             self._relays.clear()
         if isinstance(action, Deliver):
             repeated = Repeated(key, action, self._applications, b"")
+        elif isinstance(key, ByHeader) and isinstance(action, Relay):
+            repeated = self._towards(key, action, ETH_DCN)
+            form = self._forms[key.form.first]
+            repeated.onward = form.onward(action.change, self._forms)
         else:
-            of_header = isinstance(key, ByHeader)
-            repeated = self._towards(key, action, ETH_DCN if of_header else ETH_IP)
-            if isinstance(key, ByHeader) and isinstance(action, Relay):
-                form = self._forms[key.form.first]
-                repeated.onward = form.onward(action.change, self._forms)
+            repeated = self._towards(key, action, ETH_IP)
         self._relays[self._relay_key(key)] = repeated
 
     def _towards(

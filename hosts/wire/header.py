@@ -23,6 +23,7 @@ from topos.base.errors import require
 WORD_BYTES = 4
 MOST_BYTES = 60  # the length field counts words, up to 15
 MOST_KEY = 4  # fields
+IP_VERSION = 4
 # The fields with which every header begins, and their bits (`hosts.wire.dcn.beginning`).
 BEGIN = [("version", 4), ("dhl", 4), ("protocol", 8), ("payload_length", 16)]
 
@@ -55,6 +56,7 @@ class Form:
         begin = [(field.name, field.bits) for field in layout.fields[:4]]
         for right, what in (
             (name.isidentifier(), "has a name that C can have"),
+            (layout.fields[0].constant != IP_VERSION, "has another version than IP's"),
             (begin == BEGIN, "begins with hosts.wire.dcn.beginning()"),
             (layout.size % WORD_BYTES == 0 and layout.size <= MOST_BYTES, "has 15 words at most"),
             (CHECKSUM in fields, f"has a {CHECKSUM}"),

@@ -34,6 +34,7 @@ def test_a_header_knows_its_first_byte_and_its_keys() -> None:
     [
         (lambda: header(*REST[:2], Field("other", 16), REST[3]), "has a checksum"),
         (lambda: header(*REST, first=[Field("kind", 32)]), "begins with"),
+        (lambda: header(*REST, first=beginning(4, 20)), "another version than IP's"),
         (lambda: header(*REST, Field("behind", 16)), "15 words at most"),
         (lambda: header(*REST, *[Field(f"word_{i}", 32) for i in range(13)]), "15 words at most"),
         (lambda: header(*REST, key=()), "1 to 4 of its fields"),
