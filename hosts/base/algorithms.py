@@ -97,7 +97,9 @@ def route(
             return Routed([], f"all {len(paths)} disjoint paths have failed")
         return Routed(working if several else working[:1])
     if not algorithm.path:
-        raise ValueError(f"{name} has neither a path nor a set of paths")
+        raise PillarboxError(
+            f"{name} of {topology.spec} computes no paths: let its servers find them, by --protocol"
+        )
     path = algorithm.path(topology, source, destination)
     stopped = failures.first_on(topology, path)
     return Routed([], _reason(topology, stopped)) if stopped else Routed([path])
