@@ -97,11 +97,13 @@ def test_where_nothing_has_failed_it_is_as_long_as_dcell_routing() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_in_a_sparse_dcell_few_packets_go_round_until_their_retries_end(seed: int) -> None:
     # A tenth of it is there, and 5 % of its racks have failed: with the upper port first among
-    # equally near proxies, 3 to 6 % of the packets between servers that work were lost.
+    # equally near proxies, 2.5 to 3.4 % of the packets between servers that work were lost, however
+    # often they may be rerouted (15 is the most that a header says).
     dcell = dcell_of("dcell,6,3,servers=326340")
     random = numpy.random.default_rng(seed)
     broken = draw(dcell, random, rack_servers=dcell.unit, racks=0.05)
     ends = random_flows(dcell.servers, 4000, random)
     up = ~(broken.servers[ends[0]] | broken.servers[ends[1]])
-    counts = count_hops(dfr.fill(dcell, broken.works(dcell)), routers.TTL, *(e[up] for e in ends))
-    assert (counts == 0).mean() < 0.025
+    fill = dfr.fill(dcell, broken.works(dcell), retry=15)
+    counts = count_hops(fill, routers.TTL, *(end[up] for end in ends))
+    assert (counts == 0).mean() < 0.02
