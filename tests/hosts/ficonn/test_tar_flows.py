@@ -261,9 +261,10 @@ def test_departs_answers_are_no_virtual_flows() -> None:
 
 
 @pytest.mark.parametrize(("reading", "left"), [("until the next probe", 1), ("until either", 0)])
-def test_a_flow_routed_by_level_0_takes_a_virtual_flow_off_by_some_readings(
+def test_departs_a_flow_routed_by_level_0_takes_no_virtual_flow_off(
     reading: str, left: int
 ) -> None:
+    assert tar.READINGS["until the next probe"] == tar.VIRTUAL_FLOWS
     net = network(timers=CALM, virtual_flows=tar.READINGS[reading])
     net.load_bps[BUSY, BACKUP] = (0.0, 500e6)
     net.run(1.0)
