@@ -20,21 +20,25 @@ Left out: weights of links, and a metric other than available bandwidth (section
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.probing import Probing, State, best
-from hosts.bcube.paths import path_set, width
-from hosts.bcube.rules import digit, with_digit
+from hosts.base.rules import NONE as NOWHERE
+from hosts.bcube.paths import path_set
+from hosts.bcube.rules import numbers, with_digit
+from hosts.bcube.search import Net, Wave, joined, meeting
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
 # Of one round: so it ends even in a network of ruins. The next goes on with what was learned.
 MOST_CANDIDATES = 32
 MOST_SILENCES = 3  # of the probes of a round
+SEARCH = 1  # the number of a search, with tables of its own
 
 
 def parallel_paths(
@@ -93,86 +97,62 @@ def replacement(
 ) -> Path | None:
     """Return a shortest path that works and is parallel to those kept, None if there is none.
 
-    The paper's breadth-first search (section 4.2), from both ends at once: it meets halfway, and
-    an end without a free port stops it at its first step. Each server and switch is passed once.
+    Each server and switch is passed once; see `hosts.bcube.search`.
     """
-    closed = set(failures.nodes)
-    for path in kept:
-        closed.update(_inner_nodes(bcube, path))
-    if source in closed or destination in closed:
+    net = _net(bcube, kept, failures)
+    near, far = (
+        Wave(
+            defaultdict(int), defaultdict(int), dict[int, int](), dict[int, int](), dict[int, int]()
+        )
+        for _ in range(2)
+    )
+    ends = source, destination
+    middle = meeting(*numbers(bcube), net, near, far, SEARCH, most_hops(bcube), *ends)
+    if middle == NOWHERE:
         return None
-    near = _Wave(bcube, source, closed, failures.links)
-    far = _Wave(bcube, destination, closed, failures.links)
-    for _ in range(most_hops(bcube)):
-        wave, other = (near, far) if len(near.front) <= len(far.front) else (far, near)
-        wave.advance()
-        for server in wave.front:
-            if server in other.came_from:
-                return _joined(near, far, server)
-        if not wave.front:
-            return None
-    return None
+    return Path(source, tuple(starmap(Step, joined(near, far, *ends, middle))))
 
 
-class _Wave:
-    """All servers within so many hops of an end: a breadth-first search that goes hop by hop."""
-
-    def __init__(self, bcube: BCube, end: int, closed: set[int], failed: frozenset[Pair]) -> None:
-        self.bcube, self.end, self.closed, self.failed = bcube, end, closed, failed
-        self.front = [end]
-        self.came_from = {end: Step(0, end)}  # over which level, from which server
-        self._left: dict[int, list[int]] = {}  # servers below a switch that it has not led to yet
-
-    def advance(self) -> None:
-        """Go one hop further."""
-        front, self.front = self.front, []
-        for server in front:
-            for level in range(self.bcube.k, -1, -1):
-                switch = self.bcube.server_plug(server, level).node
-                if switch not in self.closed and not self._cut(server, switch):
-                    self._through(switch, server, level)
-
-    def _through(self, switch: int, server: int, level: int) -> None:
-        left = self._left.get(switch)
-        if left is None:
-            left = list(_below(self.bcube, server, level))
-        self._left[switch] = []
-        for peer in left:
-            if peer in self.came_from or peer in self.closed:
-                continue
-            if self._cut(server, peer) or self._cut(switch, peer):
-                self._left[switch].append(peer)
-            else:
-                self.came_from[peer] = Step(level, server)
-                self.front.append(peer)
-
-    def _cut(self, a: int, b: int) -> bool:
-        return bool(self.failed) and frozenset((a, b)) in self.failed
+def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
+    """Return what a search goes by that keeps off the paths, but for their ends."""
+    servers: dict[int, int] = defaultdict(int)
+    switches: dict[tuple[int, int], int] = defaultdict(int)
+    for path in kept:
+        for server, step in zip(path.servers, path.steps, strict=False):
+            switches[step.port, with_digit(bcube.n, server, step.port, 0)] = SEARCH
+        for step in path.steps[:-1]:
+            servers[step.peer] = SEARCH
+    apart = _Apart(failures.links)
+    return Net(_Works(bcube, failures), apart, servers, switches, SEARCH, False)
 
 
-def _below(bcube: BCube, server: int, level: int) -> Iterator[int]:
-    """Yield the neighbours at that level from the next digit on, as BuildPathSet's detours go.
+class _Works:
+    """By server and level: whether the cable works, with the server and the switch at its ends."""
 
-    So that servers that search at the same time do not all crowd on digit 0.
-    """
-    values = width(bcube, level)
-    own = digit(bcube.n, server, level)
-    return (with_digit(bcube.n, server, level, (own + i) % values) for i in range(1, values))
+    def __init__(self, bcube: BCube, failures: Failures) -> None:
+        self.bcube, self.failures = bcube, failures
+
+    def __getitem__(self, cable: tuple[int, int]) -> bool:
+        if self.failures == NONE:
+            return True
+        server, level = cable
+        switch = self.bcube.server_plug(server, level).node
+        if server in self.failures.nodes or switch in self.failures.nodes:
+            return False
+        return frozenset((server, switch)) not in self.failures.links
 
 
-def _joined(near: _Wave, far: _Wave, meeting: int) -> Path:
-    steps: list[Step] = []
-    at = meeting
-    while at != near.end:
-        before = near.came_from[at]
-        steps.append(Step(before.port, at))
-        at = before.peer
-    steps.reverse()
-    at = meeting
-    while at != far.end:
-        steps.append(far.came_from[at])
-        at = steps[-1].peer
-    return Path(near.end, tuple(steps))
+class _Apart:
+    """By two servers: whether the link between them has failed."""
+
+    def __init__(self, links: frozenset[Pair]) -> None:
+        self.links = links
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __getitem__(self, servers: tuple[int, int]) -> bool:
+        return frozenset(servers) in self.links
 
 
 def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:

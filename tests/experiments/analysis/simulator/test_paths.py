@@ -4,8 +4,9 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import links_of
-from experiments.analysis.simulator.paths import compiled, lengths, routes
+from experiments.analysis.fluid.links import end_of, links_of
+from experiments.analysis.simulator.hops import walk
+from experiments.analysis.simulator.paths import choose, compiled, lengths, routes
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
 from hosts.bcube.paths import path_set
@@ -67,6 +68,55 @@ def test_links_are_those_of_the_routers_paths(spec: str, name: str) -> None:
         assert ours - {()} == {tuple(links_of(network, path).tolist()) for path in paths}
         if paths:
             assert {int(h[flow]) for h in hops} - {0} == set(map(len, paths))
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "choice", "servers"),
+    [
+        # Guo 2009, Fig. 4
+        ("bcube,8,3", "parallel", 0, "0.0.0.1 1.0.0.1 1.0.1.1"),
+        ("bcube,8,3", "parallel", 1, "0.0.0.1 0.1.0.1 0.1.1.1 1.1.1.1 1.0.1.1"),
+        ("bcube,8,3", "parallel", 2, "0.0.0.1 0.0.1.1 1.0.1.1"),
+        ("bcube,8,3", "parallel", 3, "0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1"),
+        ("bcube,8,3", "bcube", 0, "0.0.0.1 1.0.0.1 1.0.1.1"),
+        # Liao 2012, section 4.2
+        ("dpillar,8,2", "sp-cw", 0, "1.0.0 0.1.0 1.1.3"),
+        ("dpillar,8,2", "mp", 0, "0.0.0 1.0.3 0.3.3"),
+        ("dpillar,8,2", "mp", 1, "0.0.0 1.0.0 0.1.0 1.1.3 0.3.3"),
+    ],
+)
+def test_the_papers_examples(spec: str, name: str, choice: int, servers: str) -> None:
+    network = topos.parse(spec)
+    expected = [network.server(server) for server in servers.split()]
+    ends = numpy.array(expected[:1]), numpy.array(expected[-1:])
+    walker = choose(network, name).walk
+    assert walker
+    fill, most, _ = walker(network)
+    found = walk(fill(numpy.array([choice])), most, *ends).peers.tolist()
+    assert [network.address(server) for server in found] == servers.split()[1:]
+
+
+def test_the_papers_example_of_two_level_tables() -> None:
+    network = topos.parse("fattree,4")  # Al-Fares 2008, section 3.4
+    ends = (numpy.array([network.server(server)]) for server in ("0.1.0", "2.0.1"))
+    nodes = [end_of(network, link)[0] for link in routes(network, "two-level", *ends).links]
+    labels = [network.switch_label(int(node) - network.servers) for node in nodes[1:]]
+    assert labels == ["edge 0.1", "aggregation 0.0", "core 1", "aggregation 2.0", "edge 2.0"]
+
+
+@pytest.mark.parametrize(("spec", "name"), CASES)
+def test_paths_go_from_end_to_end_over_cables(spec: str, name: str) -> None:
+    network = topos.parse(spec)
+    sources, destinations = flows_of(network)
+    for choice in range(compiled(network)[name].choices(network)):
+        found = routes(network, name, sources, destinations, choice)
+        for flow, (at, end) in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
+            links = found.links[found.starts[flow] : found.starts[flow + 1]].tolist()
+            for link in links:
+                node, port = end_of(network, link)
+                assert node == at
+                at = network.plug(node, port).node
+            assert at == end or not links
 
 
 def test_every_network_of_the_papers_has_compiled_routing() -> None:
