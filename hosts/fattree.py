@@ -37,37 +37,40 @@ def numbers(fattree: FatTree) -> tuple[int, int, int]:
 
 def turn(half: int, levels: int, source: int, destination: int) -> int:
     """Return the level of the switch where the way turns from up to down."""
-    level = 0
-    while level < levels - 1 and source // half ** (level + 1) != destination // half ** (
-        level + 1
-    ):
-        level += 1
+    level, near, far = 0, source // half, destination // half
+    while level < levels - 1 and near != far:
+        level, near, far = level + 1, near // half, far // half
     return level
 
 
-def switch(half: int, levels: int, servers: int, server: int, level: int, choices: int) -> int:
-    """Return the node that is reached from a server by these choices, u_1 the first digit."""
-    # Every top switch is above all servers.
-    prefix = server // half ** (level + 1) if level < levels - 1 else 0
-    node: int = servers + level * 2 * half ** (levels - 1) + prefix * half**level + choices
-    return node
+def switches(half: int, levels: int, servers: int, level: int) -> int:
+    """Return the first node of that level."""
+    width: int = 2 * half ** (levels - 1)
+    return servers + level * width
 
 
 def equal_cost(
     half: int, levels: int, servers: int, source: int, destination: int, choice: int
 ) -> Links:
-    """Yield the links of the path of these choices; in `choice`, u_1 is the last digit."""
+    """Yield the links of the path of these choices; in `choice`, u_1 is the last digit.
+
+    A switch of level l is known by what is left of a server below it without its last l + 1 digits
+    (nothing at the top, which is above all servers), and by the l choices that lead to it.
+    """
     yield source, PORT
-    top, choices = turn(half, levels, source, destination), 0
+    top = turn(half, levels, source, destination)
+    ups, choices = 1, 0  # how many choices there are for what was chosen so far
     for level in range(top):
-        up = choice // half**level % half
-        yield switch(half, levels, servers, source, level, choices), half + up
-        choices = choices * half + up
+        up = choice // ups % half
+        prefix = source // (ups * half)
+        yield switches(half, levels, servers, level) + prefix * ups + choices, half + up
+        ups, choices = ups * half, choices * half + up
     for level in range(top, -1, -1):
-        ports = half if level < levels - 1 else 2 * half
-        down = destination // half**level % ports
-        yield switch(half, levels, servers, destination, level, choices), down
-        choices //= half
+        prefix, down = destination // (ups * half), destination // ups % half
+        if level == levels - 1:
+            prefix, down = 0, destination // ups
+        yield switches(half, levels, servers, level) + prefix * ups + choices, down
+        ups, choices = ups // half, choices // half
 
 
 def suffix(half: int, levels: int, source: int, destination: int) -> int:
