@@ -76,7 +76,7 @@ def test_every_reading_of_virtual_flows_is_held_against_all_four_figures(
 ) -> None:
     found = virtual_flows.readings.reproduce(settings)
     rows = {(point.series, point.x) for point in found.points}
-    assert len(rows) == len(found.points) == 7 * len(READINGS)
+    assert len(rows) == len(found.points) == 6 * len(READINGS)
     figures = {series.split(":")[0] for series, _ in rows}
     assert figures == {"Fig. 6", "Fig. 7", "Fig. 8", "Fig. 9"}
     assert len(found.reasons) == len(READINGS) + 1
