@@ -123,7 +123,7 @@ def test_file_without_points_is_not_tried_live(tmp_path: Path) -> None:
     assert told.endswith("0 of 120\n")
 
 
-@pytest.mark.alone  # a first ping after each cut has one second
+@pytest.mark.alone  # a ping that is late while a cable is cut is a ping lost
 @pytest.mark.root
 def test_live(monkeypatch: pytest.MonkeyPatch) -> None:
     # The papers' timers do not take a busy machine for a failure. The rest only guards, where all
