@@ -5,7 +5,7 @@ between their members of level l - 1. The way leads to it, over it, and on from 
 hop is found by going to the first cable of the way to the first cable of the way ...
 
 Scalar functions of uids, without objects: routers call them, and simulators compile them as they
-are (see docs/adr/0005-one-copy-of-the-rules.md).
+are (see docs/adr/0005-rules.md).
 """
 
 from __future__ import annotations

@@ -48,9 +48,10 @@ class Plain:
         seed: int,
         reading: rules.VirtualFlows = rules.VIRTUAL_FLOWS,
         failures: Failures = NONE,
+        far_side: bool = False,
     ) -> None:
         self.ficonn, self.random, self.reading = ficonn, Drawn(seed), reading
-        self.failures = failures
+        self.failures, self.far_side = failures, far_side
         self.out: Counter[tuple[int, int]] = Counter()
         self.virtual: dict[int, list[int]] = defaultdict(list)
         self.paths: dict[int, Path] = {}
@@ -69,10 +70,12 @@ class Plain:
         before = self.paths.pop(flow, None)
         if before:
             self.weigh(before, -1)
-        for _ in range(rules.PROBE_TRIES):
+        for tries in range(rules.PROBE_TRIES):
             for server in list(self.virtual):
                 self.forget(flow, server)
-            found = self.tried(flow, source, destination)
+            ends = source, destination
+            probe = rules.first_probe(self.ficonn, *ends, tries, far_side=self.far_side)
+            found = self.tried(flow, probe)
             if found:
                 break
         self.vain += not found
@@ -80,8 +83,8 @@ class Plain:
             self.paths[flow] = path
             self.weigh(path, 1)
 
-    def tried(self, flow: int, source: int, destination: int) -> Path | None:
-        probe = rules.first_probe(self.ficonn, source, destination)
+    def tried(self, flow: int, probe: rules.Probe) -> Path | None:
+        source, destination = probe.source, probe.destination
         ways: dict[int, rules.Way] = {}
         at, came = source, None
         for _ in range(rules.MOST_HOPS):
@@ -162,15 +165,22 @@ def test_rounds_are_those_of_the_routers(spec: str, pattern: str, reading: str) 
 
 
 @pytest.mark.parametrize("pattern", ["random", "burst"])
-@pytest.mark.parametrize("spec", ["ficonn,4,1", "ficonn,8,1", "ficonn,4,2", "ficonn,8,2"])
-def test_rounds_around_failures_are_those_of_the_routers(spec: str, pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "far_side"),
+    [(spec, False) for spec in ("ficonn,4,1", "ficonn,8,1", "ficonn,4,2", "ficonn,8,2")]
+    + [("ficonn,4,2", True)],
+)
+def test_rounds_around_failures_are_those_of_the_routers(
+    spec: str, far_side: bool, pattern: str
+) -> None:
     ficonn = topos.parse(spec)
     assert isinstance(ficonn, FiConn)
     random, share = numpy.random.default_rng(3), 0.08
     broken = draw(ficonn, random, servers=share, switches=share / 2, cables=share)
     works = broken.works(ficonn)
-    ours = Tar(ficonn, *traffic(ficonn, pattern, 120), numpy.random.default_rng(9), works)
-    plain = Plain(ficonn, 9, failures=failures_of(ficonn, broken))
+    chance = numpy.random.default_rng(9)
+    ours = Tar(ficonn, *traffic(ficonn, pattern, 120), chance, works, far_side=far_side)
+    plain = Plain(ficonn, 9, failures=failures_of(ficonn, broken), far_side=far_side)
     same(ours, plain)
     assert works[ours.routes().links].all()
     assert plain.vain
