@@ -36,6 +36,13 @@ def test_arguments_go_to_one_run_of_pytest() -> None:
     assert "--numprocesses" not in step.command
 
 
+def test_whole_fuzzing_and_the_soak_are_benches_and_all_others_run_quickly() -> None:
+    commands = {step.command[4]: step.command[5:] for step in testing._benches()}
+    assert set(testing.WHOLE_BENCHES) < set(commands)
+    for bench, options in commands.items():
+        assert options == ([] if bench in testing.WHOLE_BENCHES else ["--quick"])
+
+
 def test_what_fails_beside_is_shown_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     programs = {"good": "print('well')", "bad": "print('the reason'); raise SystemExit(3)"}
     steps = [testing.Step(name, [sys.executable, "-c", code]) for name, code in programs.items()]
