@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -21,16 +21,12 @@ from typing import NamedTuple
 from hosts.linux.calls import inside, nowhere
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
-    PACKET_IGNORE_OUTGOING,
-    SO_RCVBUFFORCE,
-    SOL_PACKET,
     Tun,
 )
 from hosts.live.kernel_table import KernelTable, Port
 from hosts.live.table import Action, Deliver, Push, Relay, Unwrap
 from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_IP
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
 from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, Change, RelayKey
@@ -149,47 +145,6 @@ class ThreeServers:
             table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow, links=links)
         self._stack.callback(table.close)
         return table
-
-    # -- cables ----------------------------------------------------------------------------------
-
-    def inject(self, frame: bytes) -> None:
-        """Put a frame on A's cable."""
-        with self.servers[A].entered():
-            sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            with sender:
-                sender.bind(("eth0", ETH_IP))
-                sender.send(frame)
-
-    @contextmanager
-    def captured(self, server: int, port: int, least: int = 0) -> Iterator[list[bytes]]:
-        """Give the frames that a switch sends to that port, complete when the block ends.
-
-        Its end waits for so many at least: who has counted a frame may still be sending it.
-        """
-        with self.fabric.entered():
-            watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
-            watcher.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-            watcher.bind((f"h{server}-{port}", ETH_ALL))
-        frames: list[bytes] = []
-        with watcher:
-            yield frames
-            with suppress(BlockingIOError):
-                while True:
-                    watcher.settimeout(TIME_LIMIT_S if len(frames) < least else 0)
-                    frame, (_, _, kind, *_) = watcher.recvfrom(1 << 17)
-                    if kind == socket.PACKET_OUTGOING:
-                        frames.append(frame)
-
-    @contextmanager
-    def listening(self, server: int, port: int, ethertype: int) -> Iterator[socket.socket]:
-        """Give what a forwarder listens on: a socket that sees what is left to Python."""
-        with self.servers[server].entered():
-            listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            listener.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-            listener.bind((f"eth{port}", ethertype))
-        listener.settimeout(TIME_LIMIT_S)
-        with listener:
-            yield listener
 
     # -- traffic ---------------------------------------------------------------------------------
 

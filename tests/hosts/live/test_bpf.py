@@ -41,6 +41,7 @@ from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
 from hosts.wire.layout import checksum
 from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel
+from tests.hosts.live.cables import captured, listening
 from topos.base.addressing import dotted_quad
 
 pytestmark = pytest.mark.root
@@ -129,8 +130,8 @@ def parsed(key: object, data: bytes) -> tuple[object, bytes]:
 def test_headers_on_the_wire_are_those_of_the_papers(name):
     way = WAYS[name]
     header_out, key = way.there
-    with forwarding(way, FLOWS) as (lab, _), lab.captured(B, 0) as last:
-        with lab.captured(RELAY, 0) as first:
+    with forwarding(way, FLOWS) as (lab, _), captured(lab, B, 0) as last:
+        with captured(lab, RELAY, 0) as first:
             sent, received = exchanged(lab, 2 << 20)
         assert sent == received
     before = [frame for frame in first if frame[12:14] != b"\x08\x06"]
@@ -228,7 +229,7 @@ def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
     with (
         forwarding(WAYS["IP in IP"], (DATAGRAMS,)) as (lab, _),
         datagrams(lab) as (sender, receiver),
-        lab.captured(B, 0) as frames,
+        captured(lab, B, 0) as frames,
     ):
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         sender.setsockopt(socket.IPPROTO_IP, 10, 2 * df)  # IP_MTU_DISCOVER
@@ -365,7 +366,7 @@ def test_a_server_whose_process_was_killed_does_not_forward():
             os.close(ready)
             os.close(told)
         wait_for(lambda: not answers(lab, SILENT_S), "the end of forwarding")
-        with lab.listening(RELAY, 0, ETH_IP) as stack:  # its own IP stack gets nothing either
+        with listening(lab, RELAY, 0, ETH_IP) as stack:  # its own IP stack gets nothing either
             assert not answers(lab, SILENT_S)
             assert not select.select([stack], [], [], 0)[0]
         revived = lab.add_table(RELAY)

@@ -30,6 +30,7 @@ from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
 from hosts.wire.relayed import ByDestination, ByTunnel
+from tests.hosts.live.cables import captured, inject, listening
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -117,8 +118,8 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
     data, reason = LEFT_TO_PYTHON[case]
     ethertype = ETH_IP if case.startswith(("IP", "tunnel")) else ETH_DCN
     before = table.counters()
-    with lab.listening(RELAY, 0, ethertype) as listener:
-        lab.inject(to_relay(data, ethertype))
+    with listening(lab, RELAY, 0, ethertype) as listener:
+        inject(lab, to_relay(data, ethertype))
         assert listener.recv(4096) == to_relay(data, ethertype)
     after = table.counters()
     assert {name for name in after if after[name] != before[name]} == {reason}
@@ -127,9 +128,9 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
 def test_a_reroute_needs_a_retry(decided):
     lab, table = decided
     table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0), heading(B, 5, rerouted=True)))
-    with lab.listening(RELAY, 0, ETH_DCN) as listener, lab.captured(B, 0, least=1) as sent:
+    with listening(lab, RELAY, 0, ETH_DCN) as listener, captured(lab, B, 0, least=1) as sent:
         for retry in (1, 2):
-            lab.inject(to_relay(DCN._replace(retry=retry).pack(inner())))
+            inject(lab, to_relay(DCN._replace(retry=retry).pack(inner())))
         assert DcnHeader.parse(listener.recv(4096)[14:])[0].retry == 1
     headers = [DcnHeader.parse(frame[14:])[0] for frame in sent]
     assert headers == [DCN._replace(retry=1, ttl=63, proxy=5)]
@@ -141,9 +142,9 @@ def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
     before = table.counters()["drop for another mac"]
     frame = to_relay(DCN.pack(inner()))
     beat = to_relay(DCN._replace(protocol=Protocol.HEART_BEAT).pack(bytes(4)))
-    with lab.listening(RELAY, 0, ETH_DCN) as listener:
-        lab.inject(mac(77, 0) + frame[6:])
-        lab.inject(b"\xff" * 6 + beat[6:])
+    with listening(lab, RELAY, 0, ETH_DCN) as listener:
+        inject(lab, mac(77, 0) + frame[6:])
+        inject(lab, b"\xff" * 6 + beat[6:])
         assert listener.recv(4096)[:6] == b"\xff" * 6
     # Two processors may have changed the order of the two.
     wait_for(lambda: table.counters()["drop for another mac"] > before, "dropping")
@@ -154,8 +155,8 @@ def test_frames_of_vlans_are_none_of_ours(decided):
     lab, table = decided
     before = table.counters()
     frame = to_relay(DCN.pack(inner()))
-    with lab.captured(B, 0) as sent, lab.listening(RELAY, 0, ETH_DCN) as listener:
-        lab.inject(frame[:12] + bytes.fromhex("8100 0005") + frame[12:])
+    with captured(lab, B, 0) as sent, listening(lab, RELAY, 0, ETH_DCN) as listener:
+        inject(lab, frame[:12] + bytes.fromhex("8100 0005") + frame[12:])
         assert listener.recv(4096)[-20:] == frame[-20:]
     assert not sent
     assert table.counters() == before
@@ -168,8 +169,8 @@ def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
         packet = Ipv4Header(ipv4(A), ipv4(RELAY), ICMP).pack(
             bytes.fromhex("0800 f7ff 0000 0000")  # an echo request
         )
-        with lab.captured(A, 0) as answered, lab.listening(RELAY, 0, ETH_IP) as listener:
-            lab.inject(to_relay(packet, ETH_IP))
+        with captured(lab, A, 0) as answered, listening(lab, RELAY, 0, ETH_IP) as listener:
+            inject(lab, to_relay(packet, ETH_IP))
             listener.recv(4096)
             time.sleep(0.05)
         assert not answered
@@ -193,7 +194,7 @@ def test_every_key_is_told_as_it_was_installed():
             table.install_relay(key, Deliver() if key == by_end(B) else Relay(1, mac(B, 0)))
         table.used_since_last()
         for frame in frames.values():
-            lab.inject(frame)
+            inject(lab, frame)
         found: dict[object, int] = {}
 
         def all_used() -> bool:
@@ -211,8 +212,8 @@ def test_a_full_table_forgets_what_is_old_and_takes_what_is_new():
         table = lab.add_table(RELAY)
         for destination in range(3000):
             table.install_relay(by_dcn(destination, None, 0), Relay(1, mac(B, 0)))
-        with lab.captured(B, 0, least=1) as sent:
-            lab.inject(to_relay(DCN._replace(destination=2999).pack(inner())))
+        with captured(lab, B, 0, least=1) as sent:
+            inject(lab, to_relay(DCN._replace(destination=2999).pack(inner())))
         assert len(sent) == 1
 
 
@@ -221,13 +222,13 @@ def test_closed_tables_leave_the_ports_as_they_were():
         for _ in range(2):
             table = lab.add_table(RELAY)
             table.install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
-            with lab.captured(B, 0, least=1) as sent:
-                lab.inject(to_relay(DCN.pack(inner())))
+            with captured(lab, B, 0, least=1) as sent:
+                inject(lab, to_relay(DCN.pack(inner())))
                 wait_for(lambda now=table: now.counters()["done relayed"], "relaying")
                 table.close()  # called in another namespace than that of the ports
-                lab.inject(to_relay(DCN.pack(inner())))
-                with lab.listening(RELAY, 0, ETH_DCN) as listener:
-                    lab.inject(to_relay(DCN.pack(inner())))
+                inject(lab, to_relay(DCN.pack(inner())))
+                with listening(lab, RELAY, 0, ETH_DCN) as listener:
+                    inject(lab, to_relay(DCN.pack(inner())))
                     assert listener.recv(4096)
             assert len(sent) == 1
 

@@ -13,6 +13,7 @@ from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.live.devices import BROADCAST_MAC, Port
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from tests.hosts.live.cables import inject
 
 pytestmark = pytest.mark.root
 
@@ -42,7 +43,7 @@ def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
 
 
 def injected(lab: ThreeServers, to: bytes, ethertype: int, data: bytes) -> None:
-    lab.inject(to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
+    inject(lab, to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
 
 
 def test_heart_beats_and_all_else_come_by_sockets_of_their_own(

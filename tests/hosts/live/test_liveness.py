@@ -18,6 +18,7 @@ from hosts.live.liveness import Link, Liveness, State
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
+from tests.hosts.live.cables import inject, listening
 
 pytestmark = pytest.mark.root
 
@@ -45,7 +46,7 @@ class Watched:
         self.injects(header.pack(body))
 
     def injects(self, data: bytes) -> None:
-        self.lab.inject(BROADCAST_MAC + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
+        inject(self.lab, BROADCAST_MAC + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
 
     def noted(self, least: int) -> None:
         """Wait until the kernel has noted so many heart-beats."""
@@ -73,7 +74,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
             index = {step: socket.if_nametoindex(name) for step, (name, _) in LINKS.items()}
             programs = programs or liveness.load(list(index.values()), len(LINKS))
         links = [Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()]
-        with lab.listening(RELAY, 0, ETH_DCN) as left:
+        with listening(lab, RELAY, 0, ETH_DCN) as left:
             watch = Liveness(programs, links, RELAY, timeout_s, time.monotonic())
             yield Watched(lab, watch, left)
         if not forwards:
