@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 @click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
 @click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
 @click.option("--mtu", type=click.IntRange(576, 65000), default=1500, show_default=True)
+@click.option(
+    "--queue", type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]), default="droptail"
+)
+@click.option("--queue-length", default="", metavar="LENGTH", help="'100 packets', '150 kB', 10ms.")
 @click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
 @click.option(
     "--exec",

@@ -29,6 +29,7 @@ from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
+from experiments.linux.queueing import Queue
 from hosts.base.algorithms import algorithms
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
@@ -77,6 +78,7 @@ class Lab:
             rate_mbit=settings.rate_mbit,
             delay=settings.delay,
             loss=settings.loss,
+            queue=self._queue(),
             forwarders=self.relays,
             mtu=settings.mtu + 64 if self.relays else settings.mtu,
             switch=self.switches.node if self.switches else LabSwitch,
@@ -84,6 +86,12 @@ class Lab:
         self.faults = Faults(self.net)
         self.dead: set[int] = set()
         self._tracer = Tracer(topology, self.net, self.forwarders, self.dead)
+
+    def _queue(self) -> Queue:
+        """Return the queue of every port; data packets have the routing's header before IP."""
+        router = router_for(self.topology, self.routing) if self.relays else None
+        header = router.header_bytes() if router else 0
+        return Queue(self.settings.queue, self.settings.queue_length, header)
 
     def _switches(self) -> Switches | None:
         return switching.switches_of(

@@ -33,6 +33,7 @@ from experiments.emulation.nodes import (
 from experiments.linux import bpf, netlink, shaping
 from experiments.linux.delays import DelayLine
 from experiments.linux.namespaces import Namespace, fabric
+from experiments.linux.queueing import Queue
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
@@ -67,6 +68,8 @@ class LabLink(Link):
         Percent of the frames that are lost, in each direction.
     max_queue_size
         Full-sized packets that each port's queue holds, in bytes.
+    queue
+        What the queue is, and how long, where it says so.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class LabLink(Link):
         mtu: int = ETHERNET_MTU,
         delay: str | float | None = None,
         jitter: str | float | None = None,
+        queue: Queue = shaping.DROPTAIL,
         **params: Any,
     ) -> None:
+        self.queue = queue
         refuse_options({name: params[name] for name in params.keys() - LINK_OPTIONS})
         self.mtu = mtu
         self.delay = shaping.checked_delay(delay, jitter)
@@ -210,7 +215,9 @@ class LabLink(Link):
         )
         by_kernel = None if by_process else wanted
         messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []
-        messages += shaping.limited(intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14)
+        messages += shaping.limited(
+            intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
+        )
         if messages and _is_application_side(intf):
             bound = shaping.super_packet_bytes(bw)
             messages.append(shaping.bound_super_packets(intf.ifindex, bound))

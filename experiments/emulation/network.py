@@ -26,8 +26,9 @@ from mininet.net import Mininet
 
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
-from experiments.linux import netlink
+from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import fabric
+from experiments.linux.queueing import Queue
 from experiments.linux.shaping import bound_super_packets, super_packet_bytes
 from topos.base.emulated import emulated
 from topos.base.errors import require
@@ -46,6 +47,8 @@ class LabNet(Mininet):
         What is wired to what; None for an empty network to be filled as Mininet's are.
     rate_mbit, delay, jitter, loss, queue_packets
         Of every cable, in each direction; see `LabLink`.
+    queue
+        Of every port; see `experiments.linux.queueing`.
     mtu
         Of ports and switches; by default 1500, and 64 more where headers go below IP.
     forwarders
@@ -66,11 +69,13 @@ class LabNet(Mininet):
         jitter: str | None = None,
         loss: float | None = None,
         queue_packets: int | None = None,
+        queue: Queue = shaping.DROPTAIL,
         mtu: int | None = None,
         forwarders: bool | None = None,
         spanning_tree: bool = False,
         **options: Any,
     ) -> None:
+        shaping.check_queue(queue)
         self.topology = topology
         several = topology is not None and topology.ports > 1
         self.forwarders = several if forwarders is None else forwarders
@@ -79,7 +84,7 @@ class LabNet(Mininet):
         self.spanning_tree = spanning_tree
         self.rate_mbit = rate_mbit
         self.cable = {"bw": rate_mbit, "delay": delay, "jitter": jitter, "loss": loss}
-        self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
+        self.cable |= {"max_queue_size": queue_packets, "queue": queue, "mtu": mtu}
         options = {
             "switch": LabSwitch,
             "host": LabHost,

@@ -43,27 +43,30 @@ OWNED = 0x50420001  # a mark that lasts from one program to itself
 
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
-CONTROL = 1  # at a queue, where there is no other
+CONTROL, MARKING = 1, 2  # at a queue
 
 
-def _instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
+def instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
+    """Return one instruction; two registers are 16 times the source plus the destination."""
     return struct.pack("=BBhi", code, register, offset, constant)
 
 
-def _set(register: int, constant: int) -> bytes:
-    return _instruction(0xB7, register, 0, constant)
+def set_register(register: int, constant: int) -> bytes:
+    """Return the instruction that puts a number into a register."""
+    return instruction(0xB7, register, 0, constant)
 
 
-def _call(helper: int) -> bytes:
-    return _instruction(0x85, 0, 0, helper)
+def call_helper(helper: int) -> bytes:
+    """Return the instruction that calls a function of the kernel's."""
+    return instruction(0x85, 0, 0, helper)
 
 
-_EXIT = _instruction(0x95)
+_EXIT = instruction(0x95)
 
 
 def drop() -> bytes:
     """Return the program that drops everything."""
-    return _set(0, ACT_SHOT) + _EXIT
+    return set_register(0, ACT_SHOT) + _EXIT
 
 
 def drop_some(probability: float) -> bytes:
@@ -71,13 +74,13 @@ def drop_some(probability: float) -> bytes:
     threshold = min(int(probability * 2**32), 2**32 - 1)
     low = struct.unpack("=i", struct.pack("=I", threshold))[0]
     return (
-        _call(GET_PRANDOM_U32)
-        + _instruction(0xBC, 0x00)  # w0 = w0: a number of 32 bits
-        + _instruction(0xB4, 1, 0, low)  # w1 = threshold
-        + _instruction(0xAD, 0x10, 2)  # if r0 < r1: two further
-        + _set(0, ACT_UNSPEC)
+        call_helper(GET_PRANDOM_U32)
+        + instruction(0xBC, 0x00)  # w0 = w0: a number of 32 bits
+        + instruction(0xB4, 1, 0, low)  # w1 = threshold
+        + instruction(0xAD, 0x10, 2)  # if r0 < r1: two further
+        + set_register(0, ACT_UNSPEC)
         + _EXIT
-        + _set(0, ACT_SHOT)
+        + set_register(0, ACT_SHOT)
         + _EXIT
     )
 
@@ -92,17 +95,21 @@ def own() -> bytes:
     clone, which no socket counts, come in once more, and drops the packet. (An XDP program would do
     the same, but then Linux cuts super-packets apart, and drops those of headers it does not know.)
     """
-    mark = _set(2, OWNED) + _instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
-    again = _instruction(0x61, 0x12, IFINDEX) + _set(3, TO_INGRESS) + _call(CLONE_REDIRECT)
-    first = mark + again + _set(0, ACT_STOLEN) + _EXIT
-    second = _set(2, 0) + _instruction(0x63, 0x21, MARK) + _set(0, ACT_UNSPEC) + _EXIT
-    is_second = _instruction(0x61, 0x12, MARK) + _instruction(0x15, 2, len(first) // 8, OWNED)
+    mark = set_register(2, OWNED) + instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
+    again = (
+        instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
+    )
+    first = mark + again + set_register(0, ACT_STOLEN) + _EXIT
+    second = (
+        set_register(2, 0) + instruction(0x63, 0x21, MARK) + set_register(0, ACT_UNSPEC) + _EXIT
+    )
+    is_second = instruction(0x61, 0x12, MARK) + instruction(0x15, 2, len(first) // 8, OWNED)
     return is_second + first + second
 
 
 def hand_to_peer(index: int) -> bytes:
     """Return the program that lets a packet come in where interface `index` has its far end."""
-    return _set(1, index) + _set(2, 0) + _call(REDIRECT_PEER) + _EXIT
+    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + _EXIT
 
 
 def is_control() -> bytes:
@@ -114,19 +121,19 @@ def is_control() -> bytes:
     # Loads (0x28, 0x30) take the packet from r6; one beyond its end ends the program with 0.
     return b"".join(
         [
-            _instruction(0xBF, 0x16),  # r6 = r1
-            _instruction(0x28, 0, 0, ETHERTYPE_AT),
-            _instruction(0x15, 0, 5, ETH_DCN),  # equal: on to the load of DCN's protocol
-            _instruction(0x55, 0, 9, ETH_IP),  # not equal: no
-            _instruction(0x30, 0, 0, IP_PROTOCOL_AT),
-            _instruction(0x55, 0, 3, IP_IN_IP),  # not equal: judge this one
-            _instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
-            _instruction(0x05, 0, 1),
-            _instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
-            _instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
-            _instruction(0x55, 0, 2, Protocol.HEART_BEAT),
-            _set(0, -1) + _EXIT,
-            _set(0, 0) + _EXIT,
+            instruction(0xBF, 0x16),  # r6 = r1
+            instruction(0x28, 0, 0, ETHERTYPE_AT),
+            instruction(0x15, 0, 5, ETH_DCN),  # equal: on to the load of DCN's protocol
+            instruction(0x55, 0, 9, ETH_IP),  # not equal: no
+            instruction(0x30, 0, 0, IP_PROTOCOL_AT),
+            instruction(0x55, 0, 3, IP_IN_IP),  # not equal: judge this one
+            instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
+            instruction(0x05, 0, 1),
+            instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
+            instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
+            instruction(0x55, 0, 2, Protocol.HEART_BEAT),
+            set_register(0, -1) + _EXIT,
+            set_register(0, 0) + _EXIT,
         ]
     )
 
@@ -173,11 +180,13 @@ def detach(tap: Tap, priority: int, deed: str) -> Message:
     return Message(RTM_DELTFILTER, 0, body, deed)
 
 
-def classify(index: int, queue: int, band: int, program: int, deed: str) -> Message:
+def classify(
+    index: int, queue: int, band: int, program: int, deed: str, priority: int = CONTROL
+) -> Message:
     """Return the request that lets a loaded program choose what goes to a band of a queue."""
     options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
     options += text(TCA_BPF_NAME, "pillarbox")
-    body = _filter(Tap(index, queue), CONTROL) + text(TCA_KIND, "bpf")
+    body = _filter(Tap(index, queue), priority) + text(TCA_KIND, "bpf")
     body += attribute(TCA_OPTIONS, options)
     return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
 

@@ -22,10 +22,11 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.linux import bpf, netlink
+from experiments.linux import bpf, netlink, queueing
 from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.linux.namespaces import Namespace
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
+from experiments.linux.queueing import Queue
 from topos.base.errors import PillarboxError, require
 
 RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
@@ -42,6 +43,7 @@ LEAST_SUPER_PACKETS = 8  # that a queue has room for
 MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
 LEAST_SUPER_PACKET, MOST_SUPER_PACKET = 3000, 65536  # bytes: two segments, the kernel's limit
+DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -108,11 +110,11 @@ def limited(
     delay: Delay | None,
     queue_packets: int | None = None,
     frame_bytes: int = FRAME_BYTES,
+    queue: Queue = DROPTAIL,
 ) -> list[Message]:
     """Return the requests that give an interface a rate, a queue of its own, and netem's delay.
 
-    The queue is for that many packets of `frame_bytes`.
-
+    The queue is for that many packets of `frame_bytes`, or as long as it says itself.
 
     The rate counts Ethernet frames with their 14-byte headers: TCP's goodput over packets of 1500
     bytes is 95.6 % of it.
@@ -131,17 +133,40 @@ def limited(
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
     rate = _one_class(index, usual, bytes_s, size, deed)
     if delay:
+        require(
+            queue._replace(header=0) == DROPTAIL,
+            "a queue with a delay of netem's is droptail, of 100 packets",
+        )
         return [*rate, _delayed(index, HTB_CLASS, delay, packets, rate_mbit)]
     control_bytes_s = int(bytes_s * CONTROL_SHARE)
-    limit = struct.pack("=I", max(packets * frame_bytes, LEAST_SUPER_PACKETS * size))
+    least = LEAST_SUPER_PACKETS * size
+    wanted = queue.bytes(bytes_s, frame_bytes) if queue.length else packets * frame_bytes
+    limit = max(wanted, size if queue.length else least)
     share = (bytes_s - control_bytes_s, bytes_s)
     return [
         *rate,
         _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed),
         _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, priority=1),
-        _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, "bfifo", limit, deed),
+        _waiting(index, queue, limit, frame_bytes, deed),
         bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
+        *_marked(index, queue, bytes_s, limit, deed),
     ]
+
+
+def _waiting(index: int, queue: Queue, limit: int, frame_bytes: int, deed: str) -> Message:
+    """Return the request for the queue itself."""
+    kind, told = "bfifo", struct.pack("=I", limit)
+    if queue.kind in queueing.BY_KERNEL:
+        kind, told = queue.kind, queueing.options(limit, frame_bytes)
+    return _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, told, deed)
+
+
+def _marked(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:
+    """Return the request for the program that marks what waits long, where it is wanted."""
+    if queue.kind != queueing.ECN:
+        return []
+    program = queueing.marking(bytes_s, limit, queue.header)
+    return [bpf.classify(index, HTB_HANDLE, DATA_CLASS, program, deed, bpf.MARKING)]
 
 
 def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
@@ -169,6 +194,29 @@ def kernel_has_netem() -> bool:
     finally:
         namespace.close()
     return True
+
+
+@functools.cache
+def kernel_has_queue(kind: str) -> bool:
+    """Tell whether the kernel has such a queue, by trying it on an interface that nobody uses."""
+    namespace = Namespace()
+    try:
+        namespace.netlink.send(limited(1, 1.0, None, queue=Queue(kind)))
+    except netlink.NetlinkError:
+        return False
+    finally:
+        namespace.close()
+    return True
+
+
+def check_queue(queue: Queue) -> None:
+    """Refuse a queue that there is not, or that this kernel does not have."""
+    queue.check()
+    require(
+        queue.kind not in queueing.BY_KERNEL or kernel_has_queue(queue.kind),
+        f"this kernel has no {queue.kind} (CONFIG_NET_SCH_{queue.kind.upper()}): choose the queue "
+        "droptail, or ecn, which marks packets by a program",
+    )
 
 
 def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: float) -> Message:

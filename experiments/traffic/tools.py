@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 AUTO = "auto"
 MOST_IPERF3_FLOWS = 400  # beyond, two processes for each flow take the machine from the network
 
+ECN = "net/ipv4/tcp_ecn"
+MARKING = ("ecn", "codel", "fq_codel")  # queues that mark the packets of who asks for it
+
 # Whatever the machine's are: what a new namespace inherits, and what decides TCP's behaviour.
 PINNED = {
     **{name: value for name, value in HOST_SYSCTLS.items() if "tcp" in name},
@@ -24,7 +27,7 @@ PINNED = {
     "net/ipv4/tcp_window_scaling": "1",
     "net/ipv4/tcp_timestamps": "1",
     "net/ipv4/tcp_sack": "1",
-    "net/ipv4/tcp_ecn": "2",
+    ECN: "2",
     "net/ipv4/tcp_slow_start_after_idle": "1",
     "net/ipv4/tcp_mtu_probing": "0",
 }
@@ -86,9 +89,10 @@ def pinned_sysctls(lab: Lab) -> dict[str, str]:
     What this kernel does not know is left out.
     """
     found: dict[str, str] = {}
+    asks = "1" if lab.settings.queue in MARKING else PINNED[ECN]
     for server in range(lab.topology.servers):
         with lab.host(server).live_namespace():
-            for name, value in PINNED.items():
+            for name, value in {**PINNED, ECN: asks}.items():
                 write_sysctl(name, value)
                 path = Path("/proc/sys") / name
                 if path.exists():

@@ -20,6 +20,8 @@ class LabSettings:
     delay: str | None = None  # of every cable
     loss: float | None = None  # of every cable, in percent
     mtu: int = 1500
+    queue: str = "droptail"  # of every port; or codel, fq_codel, ecn
+    queue_length: str = ""  # in packets, bytes or time: "100 packets", "150 kB", "10ms"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the router
 
     @property

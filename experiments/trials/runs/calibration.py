@@ -162,6 +162,8 @@ def known_as(system: System) -> str:
         return ""
     words = [topology.spec, routing, plane, system.timers, f"mtu {system.mtu}"]
     words += [f"{name} {value}" for name, value in sorted(system.options.items())]
+    if (system.queue, system.queue_length) != ("droptail", ""):
+        words.append(f"queue {system.queue} {system.queue_length}".strip())
     impairments = {"delay": system.delay, "loss": system.loss}
     words += [f"{what} {value}" for what, value in impairments.items() if value]
     machine = f"{platform.node()} {platform.release()} {os.cpu_count()} processors"
