@@ -83,7 +83,12 @@ class LabNet(Mininet):
             mtu = ETHERNET_MTU + (HEADER_ROOM if self.forwarders else 0)
         self.spanning_tree = spanning_tree
         self.rate_mbit = rate_mbit
-        self.cable = {"bw": rate_mbit, "delay": delay, "jitter": jitter, "loss": loss}
+        self.cable: dict[str, Any] = {
+            "bw": rate_mbit,
+            "delay": delay,
+            "jitter": jitter,
+            "loss": loss,
+        }
         self.cable |= {"max_queue_size": queue_packets, "queue": queue, "mtu": mtu}
         options = {
             "switch": LabSwitch,
