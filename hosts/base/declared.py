@@ -25,7 +25,8 @@ def declared(kind: str) -> Any:
     found = getattr(module, "NETWORK", None)
     if found is None:
         raise PillarboxError(
-            f"{module.__file__} declares no NETWORK = Network(...); docs/extending.md has one"
+            f"{module.__file__} declares no NETWORK = Network(...): docs/extending-routing.md has "
+            "an example"
         )
     return found
 
