@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from experiments.analysis.simulator import recursive
@@ -12,7 +11,7 @@ from topos.dcell import DCell
 
 
 def _walk(dcell: DCell) -> Walk:
-    by_uid = partial(recursive.fill, recursive.arrays(nested(dcell.sizes)))
+    by_uid = recursive.fill_of(nested(dcell.sizes))
 
     def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
         by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from experiments.analysis.simulator import recursive
 from experiments.analysis.simulator.paths import Compiled, Walk
 from hosts.ficonn.rules import nested
@@ -11,7 +9,7 @@ from topos.ficonn import SWITCH, FiConn
 
 
 def _walk(ficonn: FiConn) -> Walk:
-    tor = partial(recursive.fill, recursive.arrays(nested(ficonn.sizes)))
+    tor = recursive.fill_of(nested(ficonn.sizes))
     return Walk(lambda _: tor, 2 ** (ficonn.k + 1) - 1, [SWITCH, None][: ficonn.ports])
 
 
