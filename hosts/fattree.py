@@ -43,12 +43,6 @@ def turn(half: int, levels: int, source: int, destination: int) -> int:
     return level
 
 
-def switches(half: int, levels: int, servers: int, level: int) -> int:
-    """Return the first node of that level."""
-    width: int = 2 * half ** (levels - 1)
-    return servers + level * width
-
-
 def equal_cost(
     half: int, levels: int, servers: int, source: int, destination: int, choice: int
 ) -> Links:
@@ -58,31 +52,35 @@ def equal_cost(
     (nothing at the top, which is above all servers), and by the l choices that lead to it.
     """
     yield source, PORT
+    width, first = 2 * half ** (levels - 1), servers  # of a level
     top = turn(half, levels, source, destination)
     ups, choices = 1, 0  # how many choices there are for what was chosen so far
-    for level in range(top):
+    for _ in range(top):
         up = choice // ups % half
         prefix = source // (ups * half)
-        yield switches(half, levels, servers, level) + prefix * ups + choices, half + up
+        yield first + prefix * ups + choices, half + up
+        first += width
         ups, choices = ups * half, choices * half + up
     for level in range(top, -1, -1):
         prefix, down = destination // (ups * half), destination // ups % half
         if level == levels - 1:
             prefix, down = 0, destination // ups
-        yield switches(half, levels, servers, level) + prefix * ups + choices, down
+        yield first + prefix * ups + choices, down
+        first -= width
         ups, choices = ups // half, choices // half
 
 
 def suffix(half: int, levels: int, source: int, destination: int) -> int:
     """Return the choices of the suffix tables on the way up."""
-    choice = up = 0
+    choice, up, weight = 0, 0, 1
     for level in range(turn(half, levels, source, destination)):
         # z of Algorithm 1 numbers the switches of a pod: an edge switch by its digit d_1, an
         # aggregation switch by its u_1. With more levels there are switches that have both.
         inside_pod = level + 1 < levels - 1
-        place = up + (source // half ** (level + 1) % half if inside_pod else 0)
+        place = up + (source // (weight * half) % half if inside_pod else 0)
         up = (destination + place) % half
-        choice += up * half**level
+        choice += up * weight
+        weight *= half
     return choice
 
 
