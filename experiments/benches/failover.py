@@ -63,7 +63,7 @@ class Pace(NamedTuple):
 
 
 PACES = {
-    "fast": Pace({CUT: 0.2, FAR_CUT: 0.2, SILENT: 0.5, SERVER: 0.5, SWITCH: 0.5}, 1.2, 2.5),
+    "fast": Pace({CUT: 0.1, FAR_CUT: 0.1, SILENT: 0.3, SERVER: 0.3, SWITCH: 0.3}, 1.2, 2.5),
     # 5 s without heart-beats, and then until the next of TCP's tries: the fifth, after 6.2 s and
     # the round trips that TCP adds to each.
     "paper": Pace({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),

@@ -55,6 +55,11 @@ class Bandwidth:
         """Return how much flows through the port that way."""
         return self._used.get((port, direction), 0.0)
 
+    @property
+    def most_used_bps(self) -> float:
+        """Return how much flows through the busiest port, in its busier direction."""
+        return max(self._used.values(), default=0.0)
+
     def available_bps(self, port: int, direction: Direction) -> float:
         """Return how much more could flow through the port that way."""
         return max(0.0, self.rate_bps - self.used_bps(port, direction))

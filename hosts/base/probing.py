@@ -190,7 +190,8 @@ class Probing:
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
         """Note the failure of every path for which that holds; tell whether one is in use."""
         for index, candidate in enumerate(self.candidates):
-            if candidate.state != State.FAILED and broken(candidate.path):
+            believed = candidate.silent or candidate.state != State.FAILED
+            if believed and broken(candidate.path):
                 self.fail(index)
         return self.current is not None and self._state(self.current) == State.FAILED
 

@@ -8,16 +8,16 @@ from hosts.base.declared import declared
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-# What one heart-beat costs a machine: to send, and for each server that receives it. Measured on
-# hundreds of live servers of either plane (`pillarbox bench scale`). A router by itself takes a
+# What one control message costs a machine: to send, and for each server that receives it. Measured
+# on hundreds of live servers of either plane (`pillarbox bench scale`). A router by itself takes a
 # tenth of that; the rest is the price of waking a process whose memory is in no cache any more.
 SEND_COST_S = 190e-6
 RECEIVE_COST_S = 160e-6
-# Heart-beats of all servers together may take this much of the machine, and their probes as much.
-HEART_BEAT_SHARE = 0.1
-PROBE_SHARE = 0.1
+# Probes of all servers together may take this much of the machine; and heart-beats, where each has
+# to wake its receivers up.
+PROBE_SHARE = HEART_BEAT_SHARE = 0.1
 CPUS = 2
-SMALL = 64
+SMALL = 64  # servers
 
 
 @dataclass(frozen=True)
@@ -52,52 +52,77 @@ PAPER = Timers(
     unreachable_hold_s=5.0,
 )
 
-FAST = Timers(
-    heart_beat_s=0.045,
-    neighbour_timeout_s=0.14,
-    link_state_refresh_s=1.0,
-    link_state_timeout_s=3.5,
-    probe_interval_s=1.0,
-    probe_jitter_s=0.25,
-    probe_timeout_s=0.1,
-    failed_link_timeout_s=2.0,
-    flow_idle_s=30.0,
-    unreachable_hold_s=0.5,
-)
+
+# What notices a failure, or its end, is fast. What looks for a better path is the paper's: flows
+# that move before TCP has found its rate move again and again.
+def fast(paper: Timers) -> Timers:
+    """Return timers that notice failures sooner than a paper's."""
+    return replace(
+        paper,
+        heart_beat_s=0.045,
+        neighbour_timeout_s=0.14,
+        probe_timeout_s=0.1,
+        failed_link_timeout_s=2.0,
+        unreachable_hold_s=0.5,
+    )
+
+
+FAST = fast(PAPER)
+
+# In networks of more than SMALL servers: a heart-beat costs the kernel some microseconds for each
+# who hears it. One of them may be lost.
+MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S = 0.12, 0.25
 
 
 def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
-    """Return the timers of that name: ``paper``, or ``fast`` ones that the machine can bear.
+    """Return the timers of that name: ``paper``, or ``fast`` ones, which notice failures sooner.
 
-    Fast ones notice a silent failure in 150 ms in networks of up to SMALL servers, whatever that
-    costs. In larger ones, where heart-beats of all servers would take more than a tenth of the
-    machine, all intervals are longer by the same factor. With either a server keeps its rounds of
-    probes apart, which the papers' own servers, each a machine by itself, need not: thousands of
-    flows that all probe at their time would leave no time for anything else, and where nobody
-    answers in time everything seems broken.
+    Fast ones notice a silent failure in 150 ms, and in networks of more than SMALL servers in 250.
+    There link states that say nothing new are told less often as well. With either a server keeps
+    its rounds of probes apart, which the papers' own servers, each a machine by itself, need not:
+    thousands of flows that all probe at their time would leave no time for anything else, and where
+    nobody answers in time everything seems broken.
 
     >>> import topos
-    >>> fast = timers_for(topos.parse("bcube,4,1"))
-    >>> fast == replace(FAST, probe_spacing_s=fast.probe_spacing_s)
+    >>> timers = timers_for(topos.parse("bcube,4,1"))
+    >>> timers == replace(FAST, probe_spacing_s=timers.probe_spacing_s)
     True
     """
-    if name == "paper":
-        network = declared(topology.kind)
-        timers = network.paper_timers if network else PAPER
-    elif name == "fast":
-        timers = FAST
-        if topology.servers > SMALL:
-            share = HEART_BEAT_SHARE * cpus
-            timers = scaled(FAST, max(1.0, heart_beat_load(topology) / FAST.heart_beat_s / share))
-    else:
+    network = declared(topology.kind)
+    timers = network.paper_timers if network else PAPER
+    if name == "fast":
+        timers = _of_many(timers, topology) if topology.servers > SMALL else fast(timers)
+    elif name != "paper":
         raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
 
 
-def scaled(timers: Timers, factor: float) -> Timers:
-    """Return the timers, each longer by that factor."""
-    return Timers(**{name: value * factor for name, value in vars(timers).items()})
+def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) -> Timers:
+    """Return timers that a machine can bear where each heart-beat wakes up who is to hear it.
+
+    In networks of more than SMALL servers, where heart-beats would take more than a tenth of the
+    machine, they are rarer, and silence is noticed later.
+    """
+    load = heart_beat_load(topology) / timers.heart_beat_s / (HEART_BEAT_SHARE * cpus)
+    factor = max(1.0, load) if topology.servers > SMALL else 1.0
+    return replace(
+        timers,
+        heart_beat_s=timers.heart_beat_s * factor,
+        neighbour_timeout_s=timers.neighbour_timeout_s * factor,
+    )
+
+
+def _of_many(paper: Timers, topology: Topology) -> Timers:
+    """Return fast timers of a large network."""
+    crowd = topology.servers / SMALL
+    return replace(
+        fast(paper),
+        heart_beat_s=MANY_HEART_BEAT_S,
+        neighbour_timeout_s=MANY_NEIGHBOUR_TIMEOUT_S,
+        link_state_refresh_s=paper.link_state_refresh_s * crowd,
+        link_state_timeout_s=paper.link_state_timeout_s * crowd,
+    )
 
 
 def heart_beat_load(topology: Topology) -> float:

@@ -12,6 +12,10 @@ From those it keeps the failed-link database (section 4.2): every server that a 
 message passes notes the link; a link is forgotten after a while, or when the answer to a probe
 passes that came over it. Links of this server's own are in the neighbour table, not there.
 
+Data passes in the kernel, so a relay would have to wait for the next packet to tell its source of a
+link that has gone down: for TCP's next try but one. It remembers whose probes went where, and tells
+those at once.
+
 Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
 message about a lost message is never sent. A path of 8 hops ends every packet, so nobody counts
 its TTL down.
@@ -33,7 +37,7 @@ from hosts.bcube.neighbours import NeighbourTable
 from hosts.bcube.rules import corrected
 from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, advance
+from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
@@ -42,6 +46,7 @@ from topos.base.errors import require
 from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
+MOST_PASSING = 256  # sources, each for each of the links over which it probes
 
 
 class Forwarding(Router):
@@ -58,6 +63,11 @@ class Forwarding(Router):
         self.table = NeighbourTable(topology, server)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
+        )
+
+        # Whose probes were sent on over which link, with the way by which they came.
+        self.passing: Bounded[tuple[int, Step], tuple[Hop, ...]] = Bounded(
+            MOST_PASSING, 2 * (self.timers.probe_interval_s + self.timers.probe_jitter_s)
         )
 
     @classmethod
@@ -106,7 +116,7 @@ class Forwarding(Router):
         self.table.set_status(step, up)
         link = frozenset((self.server, step.peer))
         if not up:
-            return self.lost(link, now)
+            return [*self.lost(link, now), *self._tell_passing(step, now)]
         self.failed_links.pop(link)
         return []
 
@@ -163,6 +173,7 @@ class Forwarding(Router):
                 repeat = Relayed(header.relay_key())
             case Protocol.PROBE:
                 probe = self._lowered(Probe.parse(body), port, onward.port)
+                self.passing.put((header.source, onward), header.path[: header.next_hop], now)
                 return [_sent(onward, header.advanced().pack(probe.pack()))]
             case Protocol.PATH_FAILURE:
                 learned = self._note_failure(PathFailure.parse(body), now)
@@ -201,7 +212,22 @@ class Forwarding(Router):
         """Tell the source of a packet or probe which link is down, over the way it came."""
         if header.protocol not in (Protocol.IPV4, Protocol.PROBE):
             return []
-        path = self._path_of(header)
+        return self._tell_source(self._path_of(header), step)
+
+    # Departs from the paper: it tells a source when a packet of its meets the link (section 4.2).
+    def _tell_passing(self, step: Step, now: float) -> list[Action]:
+        """Tell those whose probes were sent that way lately."""
+        self.passing.expire(now)
+        told: list[Action] = []
+        for (uid, taken), hops in self.passing.items():
+            if taken == step:
+                self.passing.pop((uid, taken))
+                source = self.topology.server_of_uid(uid)
+                told += self._tell_source(path_of(self.topology, source, hops), step)
+        return told
+
+    def _tell_source(self, path: Path | None, step: Step) -> list[Action]:
+        """Tell the source of a path that led here which link is down."""
         if path is None or path.destination != self.server:
             return []
         # The link says enough: whatever flow of the source uses it has to leave it.

@@ -265,7 +265,7 @@ class Selection(Probing):
         failed = [
             index
             for index, one in enumerate(self.candidates)
-            if one.state != State.FAILED and _crosses(one.path, lost)
+            if (one.silent or one.state != State.FAILED) and _crosses(one.path, lost)
         ]
         for index in failed:
             self.fail(index)

@@ -154,6 +154,13 @@ class FaultTolerant(Tunnelling):
         self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
         return actions
 
+    def _hurry(self, destination: int, known: Destination, now: float) -> None:
+        """Probe soon again where not a better path is looked for, but any."""
+        pause = min(self.timers.unreachable_hold_s, self.timers.probe_interval_s)
+        if known.probing.current is None:
+            again = partial(self._probe_in_turn, destination)
+            self.agenda.set(("probe", destination), now + pause, again)
+
     def _give_up(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
         if known is not None:
@@ -163,6 +170,7 @@ class FaultTolerant(Tunnelling):
             if lost:
                 self.paths_failed()
             self.choose(known)
+            self._hurry(destination, known, now)
         return []
 
     def _forget(self, destination: int) -> None:
@@ -202,6 +210,7 @@ class FaultTolerant(Tunnelling):
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
                 self._fail(known, first.__contains__)
+                self._hurry(destination, known, now)
         return told
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:

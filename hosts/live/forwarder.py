@@ -44,8 +44,13 @@ if TYPE_CHECKING:
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
 MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
-# How often a router learns its ports' load; less often where heart-beats are rarer.
-OBSERVE_S = 0.1
+# How often a router learns its ports' load, and how often where they carry less than this share of
+# their rate, which heart-beats take as well: hundreds of servers at rest are to cost nothing.
+OBSERVE_S, OBSERVE_AT_REST_S = 0.1, 10.0
+AT_REST = 0.02
+# Before the silence of one who was never heard counts, it has time to start: a server's share of
+# the start of all, and at least so much.
+START_S, LEAST_START_S = 0.02, 1.0
 TRACES = 512
 
 
@@ -75,6 +80,7 @@ class Forwarder:
         self._live = dict.fromkeys(self.ports, True)
         self._links = sum(map(len, router.neighbours.peers))
         self._awaits_heart_beats = False
+        self._next_look = 0.0  # at the ports' counters
         self._said = -1  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
@@ -137,7 +143,8 @@ class Forwarder:
         programs = programs or liveness.load(list(self._by_index), len(links))
         router.leave_silence_to_others()
         timeout_s = router.timers.neighbour_timeout_s
-        watch = Liveness(programs, links, router.uid, timeout_s, time.monotonic())
+        from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
+        watch = Liveness(programs, links, router.uid, timeout_s, from_s)
         self.watch(watch.bell, partial(self._from_kernel, watch))
         return watch
 
@@ -165,11 +172,8 @@ class Forwarder:
         for port in self.ports.values():  # what happened before anybody listened
             if not self._interfaces.has_carrier(port.name):
                 self._set_carrier(port.number, False)
-        observe_s = max(OBSERVE_S, self.router.timers.heart_beat_s)
-        next_look = 0.0
         while True:
-            # To look at counters, nobody need be woken up who wakes up soon anyway.
-            wait = min(self.router.next_poll, next_look + observe_s) - time.monotonic()
+            wait = min(self.router.next_poll, self._next_look) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
                 waker = self._wakers.get(fd)
                 if waker:
@@ -178,8 +182,7 @@ class Forwarder:
             if self.router.next_poll <= now:
                 self._hear()
                 self._act(self.router.poll(now))
-            if now >= next_look:
-                next_look = now + observe_s
+            if now >= self._next_look:
                 self._observe(now)
             self.decisions.keep_up()
             if self._said != self.router.neighbours.revision:
@@ -208,7 +211,12 @@ class Forwarder:
                 self._act(self.router.silence(step, now))
         self._said = -1  # what the router does not believe, the kernel is to forget
 
+    def _wake(self) -> None:
+        """Look at the counters soon: there is something to do."""
+        self._next_look = min(self._next_look, time.monotonic() + OBSERVE_S)
+
     def _from_applications(self) -> None:
+        self._wake()
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
@@ -250,6 +258,7 @@ class Forwarder:
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
+        self._wake()
         repeated = self.repeated
         for _ in range(BATCH):
             taken = port.take(which)
@@ -342,6 +351,8 @@ class Forwarder:
             if port.name in counters:
                 self.router.bandwidth.observe(number, *counters[port.name], now)
         self._act(self.decisions.tell_used(now))
+        at_rest = self.router.bandwidth.most_used_bps < AT_REST * self.router.bandwidth.rate_bps
+        self._next_look = now + (OBSERVE_AT_REST_S if at_rest else OBSERVE_S)
 
     def _trace(self, action: Action, cause: bytes) -> None:
         """Write down what becomes of a packet that carries a mark (see hosts/wire/marks.py).

@@ -87,12 +87,12 @@ class Liveness:
         This server's.
     timeout_s : float
         Who is not heard for so long is silent.
-    now : float
-        The time by CLOCK_MONOTONIC, which the kernel reads as well.
+    from_s : float
+        From when on, by CLOCK_MONOTONIC, which the kernel reads as well: all count as heard then.
     """
 
     def __init__(
-        self, programs: Object, links: Sequence[Link], uid: int, timeout_s: float, now: float
+        self, programs: Object, links: Sequence[Link], uid: int, timeout_s: float, from_s: float
     ) -> None:
         self._steps = [link.step for link in links]
         self._numbers = {step: number for number, step in enumerate(self._steps)}
@@ -101,7 +101,7 @@ class Liveness:
         self._table = mmap.mmap(maps["links"].fd, pages * mmap.PAGESIZE)
         well = State.HEARD | State.HEARS_ME
         for number, link in enumerate(links):
-            entry = int(now * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
+            entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
             _LINK.pack_into(self._table, number * _LINK.size, *entry)
             key = _KEY.pack(link.mac, 0, link.ifindex)
             maps["link_of"][key] = _INDEX.pack(number)

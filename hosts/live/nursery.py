@@ -31,7 +31,7 @@ from typing import Any
 
 from hosts.base.load import router_for
 from hosts.base.network import headers
-from hosts.base.timers import timers_for
+from hosts.base.timers import timers_for, where_processes_watch
 from hosts.linux.calls import die_with_parent, enter
 from hosts.live import liveness
 from hosts.live.bpf import object_file
@@ -138,10 +138,13 @@ def _become(
 def _forwarder(
     request: dict[str, Any], settings: LabSettings, network: Any, pacer: socket.socket
 ) -> Forwarder:
+    timers = timers_for(network, settings.timers, CPUS)
+    if not (settings.plane == "ebpf" or liveness.available()):
+        timers = where_processes_watch(timers, network, CPUS)
     router = router_for(network, settings.routing)(
         network,
         request["server"],
-        timers=timers_for(network, settings.timers, CPUS),
+        timers=timers,
         seed=request["seed"],
         rate_bps=settings.rate_bps,
         now=time.monotonic(),

@@ -26,14 +26,20 @@ def test_scale_measures_both_planes() -> None:
         assert 1 < row["forwarder_mib"] < 20
         assert 16 * row["forwarder_mib"] / 1024 < row["memory_gib"] < 1
         assert row["start_ms"] == pytest.approx(row["forwarders_s"] / 16 * 1e3)
-        assert 0 < row["idle_percent"] < 50
+        assert 0 < row["rest_percent"] < 100
+        assert row["silent_s"] > 0
 
 
 def test_scale_judges_time_memory_and_idle_load() -> None:
     row = {"network": "dcell,4,2", "cables_s": 5.0, "forwarders_s": 8.0, "converged_s": 1.0}
-    row |= {"memory_gib": 2.0, "idle_percent": 9.0}
+    row |= {"memory_gib": 2.0, "rest_percent": 9.0, "silent_s": 0.25}
     assert scale._verdict(row) == "ok"
-    for change in ({"forwarders_s": 9.5}, {"memory_gib": 4.5}, {"idle_percent": 11.0}):
+    for change in (
+        {"forwarders_s": 9.5},
+        {"memory_gib": 4.5},
+        {"rest_percent": 11.0},
+        {"silent_s": 0.4},
+    ):
         assert scale._verdict(row | change).startswith("missed: ")
     assert scale._verdict(row | {"network": "bcube,8,2", "cables_s": 30.0}) == "ok"
 

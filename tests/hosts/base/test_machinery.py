@@ -13,7 +13,14 @@ from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
-from hosts.base.timers import FAST, PAPER, heart_beat_load, probe_round_cost_s, timers_for
+from hosts.base.timers import (
+    FAST,
+    PAPER,
+    heart_beat_load,
+    probe_round_cost_s,
+    timers_for,
+    where_processes_watch,
+)
 
 NAMES = st.sampled_from("abcd")
 TIMES = st.integers(0, 20).map(float)
@@ -79,13 +86,40 @@ def test_bounded_forgets_what_is_idle() -> None:
     assert list(table) == ["new"]
 
 
-def test_fast_timers_notice_silence_in_150_ms_and_spare_the_machine() -> None:
-    for spec in ("dpillar,6,2", "dcell,4,1", "bcube,4,2", "bcube,8,1", "ficonn,4,2"):
+def test_fast_timers_notice_silence_in_tenths_of_a_second_in_networks_of_any_size() -> None:
+    for spec in ("dcell,4,1", "bcube,4,2", "bcube,8,1", "ficonn,4,2"):
         assert timers_for(topos.parse(spec)).neighbour_timeout_s <= 0.15
     large = topos.parse("bcube,8,2")
+    assert timers_for(large).neighbour_timeout_s <= 0.25
+
+
+def test_a_lost_heart_beat_is_no_silence() -> None:
+    for spec in ("bcube,4,1", "bcube,8,2"):
+        for name in ("fast", "paper"):
+            timers = timers_for(topos.parse(spec), name)
+            assert timers.neighbour_timeout_s > 2 * timers.heart_beat_s
+
+
+def test_fast_timers_look_for_better_paths_as_rarely_as_the_papers() -> None:
+    for spec in ("bcube,4,1", "bcube,8,2"):
+        fast, paper = (timers_for(topos.parse(spec), name) for name in ("fast", "paper"))
+        assert fast.probe_interval_s >= paper.probe_interval_s
+        assert fast.probe_jitter_s >= paper.probe_jitter_s
+        assert fast.link_state_refresh_s >= paper.link_state_refresh_s
+
+
+def test_where_each_heart_beat_wakes_a_process_they_are_rarer_in_large_networks() -> None:
+    small, large = topos.parse("bcube,8,1"), topos.parse("bcube,8,2")
     timers = timers_for(large)
-    assert timers.neighbour_timeout_s > 0.15
-    assert heart_beat_load(large) / timers.heart_beat_s <= 0.1 * 2 + 1e-9
+    rarer = where_processes_watch(timers, large)
+    assert heart_beat_load(large) / rarer.heart_beat_s <= 0.1 * 2 + 1e-9
+    assert rarer.neighbour_timeout_s > 2 * rarer.heart_beat_s
+    assert rarer.probe_interval_s == timers.probe_interval_s
+    assert where_processes_watch(timers_for(small), small) == timers_for(small)
+
+
+def test_timers_of_papers_and_of_probes() -> None:
+    large = topos.parse("bcube,8,2")
     for spec in ("dcell,4,1", "tree,4,4"):
         paper = timers_for(topos.parse(spec), "paper")
         assert paper == replace(PAPER, probe_spacing_s=paper.probe_spacing_s)

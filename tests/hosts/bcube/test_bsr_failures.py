@@ -415,3 +415,24 @@ def test_silent_path_fails_when_its_probe_is_not_answered() -> None:
     assert flow["path"] == ["0.0", "0.3", "1.3"]
     states = {tuple(one["path"]): one["state"] for one in flow["candidates"]}
     assert states["0.0", "1.0", "1.3"] == "failed"
+
+
+def test_departs_from_the_paper_a_relay_tells_sources_at_once() -> None:
+    """Not only when their next packet meets the failed link."""
+    bcube = topos.parse("bcube,4,1")
+    network = network_of(bcube, BSR)
+    source, relay, destination = map(bcube.server, ("0.0", "1.0", "1.3"))
+    network.send_udp(source, destination)
+    network.run(PROBE_S)
+    way = network.send_udp(source, destination)
+    network.run(0.01)
+    assert way.path.servers == (source, relay, destination)
+    network.cut(relay, bcube.server_plug(relay, 0).node)  # which nobody but the relay can notice
+    network.run(0.01)
+    assert network.routers[source].counters["sent"] == 2, "it has sent nothing meanwhile"
+    around = network.send_udp(source, destination)
+    network.run(0.01)
+    assert around.arrived_s
+    assert relay not in around.path.servers
+    passing = network.routers[relay].passing  # type: ignore[attr-defined]
+    assert all(step.port != 0 for _, step in passing)
