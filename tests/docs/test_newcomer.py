@@ -126,7 +126,7 @@ def test_long_commands_are_known(checkout: Path) -> None:
     trials = said(checkout, f"./pillarbox run {experiment} --dry-run")
     assert "bcube,4,1" in trials and "tree,4,4" in trials
     assert f"\n{figure} " in said(checkout, "./pillarbox reproduce --list")
-    assert "2. tree,4,4" in said(checkout, "./pillarbox run demo --dry-run")
+    assert "4. BCube, cut" in said(checkout, "./pillarbox run demo --dry-run")
     assert "--out" in said(checkout, "./pillarbox demo --help")
 
 
