@@ -10,6 +10,6 @@ EXPERIMENT = Experiment(
         System("bcube,4,1"),
         System("tree,4,4"),
     ),
-    # Both connections may begin on one path; at the next probes, after a second or two, they part.
+    # Both connections may begin on one path; at the next probes, 10 s later, they part.
     workload=Workload(pattern="one-to-one", duration_s=40.0),
 )
