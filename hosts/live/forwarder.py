@@ -146,6 +146,8 @@ class Forwarder:
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         watch = Liveness(programs, links, router.uid, timeout_s, from_s)
         self.watch(watch.bell, partial(self._from_kernel, watch))
+        for port in self.ports.values():  # those that the kernel would not take
+            self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
         return watch
 
     def _watch_devices(self) -> None:
