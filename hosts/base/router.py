@@ -79,6 +79,7 @@ class Router:
         # Of these flows it may not; it clears this when it has taken their answers back.
         self.changed_flows: set[FlowKey] = set()
         self._paced = False  # whether a data plane sends the heart-beats
+        self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
         if self.watches_neighbours:
@@ -131,6 +132,7 @@ class Router:
 
     def leave_silence_to_others(self) -> None:
         """Notice no silence: it will be told by `silence`, and of heart-beats only what is news."""
+        self._informed = True
         self.neighbours.leave_silence_to_others()
         self.agenda.cancel("neighbours")
 
@@ -274,6 +276,8 @@ class Router:
     def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:
         if not self.watches_neighbours:
             return []
+        if self._informed:  # what is right of them is not seen here: see `heard`
+            return [Drop("heart-beat of no neighbour")]
         step = Step(port, self.topology.server_of_uid(header.source))
         return self._heard_of(step, self.uid in message.heard, now)
 

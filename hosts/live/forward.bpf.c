@@ -338,7 +338,7 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 static __always_inline int from_neighbour(struct __sk_buff *skb, const struct dcn *header)
 {
 	if (!note(skb, header))
-		return go_on(SLOW_CONTROL);
+		return go_on(SLOW_NOT_PLAIN_DATA);
 	count(DONE_HEARD);
 	return TC_ACT_SHOT;
 }

@@ -21,6 +21,7 @@ from hosts.base.timers import (
     timers_for,
     where_processes_watch,
 )
+from hosts.dcell.plain import DCellRouting
 
 NAMES = st.sampled_from("abcd")
 TIMES = st.integers(0, 20).map(float)
@@ -201,3 +202,24 @@ def test_bandwidth_never_exceeds_the_rate_nor_goes_below_nothing() -> None:
     assert bandwidth.available_bps(0, Direction.IN) == 0.0
     bandwidth.observe(0, 0, 0, 6.0)  # a counter that went back: the port was made anew
     assert bandwidth.used_bps(0, Direction.IN) >= 0.0
+
+
+def test_who_is_told_of_neighbours_does_not_listen_to_frames() -> None:
+    """A heart-beat that whoever watches has refused must not change what it does not know of."""
+    network = topos.parse("dcell,4,1")
+    here, there = (DCellRouting(network, server, timers=FAST) for server in (0, 1))
+    here.leave_heart_beats_to_others()
+    here.leave_silence_to_others()
+    assert here.next_poll == math.inf
+    assert there.silence(Step(0, 0), 0.0) == []
+    (deaf, *_) = there.heart_beats()
+    here.receive(0, 1, deaf.frame, 0.1)
+    assert here.neighbours.works(A)
+    assert here.drops["heart-beat of no neighbour"] == 1
+    here.heard(A, hears_me=False, now=0.2)
+    assert not here.neighbours.works(A)
+    here.heard(A, hears_me=True, now=0.3)
+    assert here.neighbours.works(A)
+    here.silence(A, 0.4)
+    assert not here.neighbours.works(A)
+    assert not here.neighbours.hears(A)
