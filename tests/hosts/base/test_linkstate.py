@@ -30,7 +30,13 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.messages import HeartBeat, LinkState
 
 # So that little virtual time makes a test.
-BRISK = replace(FAST, heart_beat_s=0.05, neighbour_timeout_s=0.06)
+BRISK = replace(
+    FAST,
+    heart_beat_s=0.05,
+    neighbour_timeout_s=0.06,
+    link_state_refresh_s=1.0,
+    link_state_timeout_s=3.5,
+)
 SETTLE_S = 2 * BRISK.neighbour_timeout_s
 
 
