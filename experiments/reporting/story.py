@@ -40,6 +40,8 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     own = run.of(system)
     struck = own.events[(own.events.event != "healed") & (own.events.reason == "")]
     healed = own.events[own.events.event == "healed"]
+    if own.flows.empty:
+        return f"{system}: its trial came to no end."
     if struck.empty:
         return f"Nothing failed in {system}: all was done before."
     fault = struck.iloc[0]

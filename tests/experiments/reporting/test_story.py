@@ -112,6 +112,11 @@ def test_a_system_without_its_fault_says_so(run):
     assert story.after_fault(run, TREE, CUBE) == "Nothing failed in tree: all was done before."
 
 
+def test_a_trial_that_failed_is_not_said_to_have_been_spared(run):
+    run.flows = run.flows[run.flows.system != CUT]
+    assert story.after_fault(run, CUT, CUBE) == "cube, cut: its trial came to no end."
+
+
 def test_the_table_has_the_times_of_flows_and_the_share_of_the_bound(run):
     assert [line.split() for line in story.times(run).splitlines()[2:]] == [
         ["cube", "1/1", "1000", "80.0", "2.95", "3.00", "3.00"],
