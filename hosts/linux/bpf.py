@@ -29,6 +29,7 @@ from topos.base.errors import PillarboxError
 # Of linux/bpf.h.
 MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD, MAP_LOOKUP_BATCH = 1, 2, 3, 5, 24
 PROGRAM_RUN = 10
+TRIES = 1000  # of a program that lacked memory
 SCHED_CLS = 3  # programs of traffic control
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 # Of libbpf.h.
@@ -211,13 +212,22 @@ class Object:
         self._filters.append((current_namespace(), hook, filter_))
 
     def run(self, program: str) -> None:
-        """Let a program run once that belongs to no interface, or raise BpfError."""
+        """Let a program run once that belongs to no interface, or raise BpfError.
+
+        The program returns an errno. Where it lacked memory it runs again: what may not wait for
+        memory, as a program may not, fails now and then on a machine that has enough of it.
+        """
         run = struct.pack("=II", self.programs[program], 0)
-        attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
-        call(PROGRAM_RUN, attributes)
-        failed = struct.unpack_from("=i", attributes, 4)[0]
+        failed = errno.ENOMEM
+        for _ in range(TRIES):
+            attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
+            call(PROGRAM_RUN, attributes)
+            failed = struct.unpack_from("=i", attributes, 4)[0]
+            if failed != errno.ENOMEM:
+                break
+            os.sched_yield()
         if failed:
-            raise BpfError(f"the program {program} returned {failed}")
+            raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
     def close(self) -> None:
         """Detach and release everything. The end of the process leaves filters that drop."""

@@ -15,6 +15,7 @@
 
 #define UNUSED __attribute__((unused))
 
+#define ENOENT 2
 #define HEART_BEAT 0xE0
 #define NOT_A_UID bpf_htonl(0x80000000)
 #define BODY_AT (ETHERNET_SIZE + sizeof(struct dcn))
@@ -180,15 +181,16 @@ static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *own)
 	return 0;
 }
 
-/* Python runs this once, when the tables are filled. */
+/* Python runs this once, when the tables are filled; it returns an errno. */
 SEC("syscall") int begin(void *nothing UNUSED)
 {
 	struct watch *own = watch();
+	long error = own ? bpf_timer_init(&own->timer, &watches, CLOCK_MONOTONIC) : -ENOENT;
 
-	if (!own || bpf_timer_init(&own->timer, &watches, CLOCK_MONOTONIC))
-		return 1;
+	if (error)
+		return -error;
 	bpf_timer_set_callback(&own->timer, look_round);
-	return bpf_timer_start(&own->timer, own->timeout_ns, 0);
+	return -bpf_timer_start(&own->timer, own->timeout_ns, 0);
 }
 
 #endif
