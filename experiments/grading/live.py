@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -109,16 +110,21 @@ class LiveWork:
         return not waiting
 
     def settles(
-        self, pair: tuple[int, int], fits: Callable[[list[str]], bool]
+        self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, anew: bool = False
     ) -> tuple[bool, list[str]]:
-        """Tell whether packets of one flow take such a way before long, and the last one's way."""
+        """Tell whether packets take such a way before long, and the last one's way.
+
+        They are of one flow, or `anew` of another each time: a flow that has a way keeps it until
+        it is probed again, which with FiConn's timers takes half a minute.
+        """
         deadline = time.monotonic() + SETTLED_S
-        while True:
-            found = self.lab.trace(*pair, source_port=FLOW_PORT)
+        for number in count():
+            found = self.lab.trace(*pair, source_port=FLOW_PORT + number * anew)
             if found["delivered"] and fits(found["path"]):
                 return True, found["path"]
             if time.monotonic() > deadline:
-                return False, found["path"]
+                break
+        return False, found["path"]
 
     @contextmanager
     def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import topos
 from experiments import text
 from experiments.analysis.comparison import bisection as cuts
-from experiments.analysis.comparison import measure, papers, paths, prices
+from experiments.analysis.comparison import checks, measure, papers, paths, prices
 from experiments.cli import cli
 from topos.base.errors import PillarboxError
 from topos.base.spec import small
@@ -333,9 +333,9 @@ def test_a_wrong_value_is_marked():
     assert papers.number("x", "14,848", 14_849).mark == "differs"
     assert papers.number("x", "20.8", 20.75).mark == "agree"
     assert papers.number("x", "20.8", 20.7).mark == "differs"
-    assert papers.formula("x", "N", 8, 9, papers.AT_MOST).mark == "differs"
-    assert papers.formula("x", "N", 8, 9, papers.AT_LEAST).mark == "agree"
-    assert papers.formula("x", "O(N)", None, 9).mark == "not checked"
+    assert checks.formula("x", "N", 8, 9, checks.AT_MOST).mark == "differs"
+    assert checks.formula("x", "N", 8, 9, checks.AT_LEAST).mark == "agree"
+    assert checks.formula("x", "O(N)", None, 9).mark == "not checked"
 
 
 def test_papers_on_the_command_line():

@@ -390,7 +390,7 @@ def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgemen
     def fits(path: list[str]) -> bool:
         return (near, far) not in pairwise(path)
 
-    settled, path = work.settles(pair, fits)
+    settled, path = work.settles(pair, fits, anew=True)
     return judged(settled, f"it went {' '.join(path)}")
 
 

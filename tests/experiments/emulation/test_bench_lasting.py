@@ -79,7 +79,7 @@ def test_without_root_they_skip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lost_are_those_sent_and_not_arrived_since_last_asked() -> None:
-    stream = Stream(0, 1, sent=10, told=4, arrived={4, 5, 9})
+    stream = Stream(0, 1, sent=10, judged=4, arrived={4, 5, 9})
     assert stream.lost() == 3
     assert stream.lost() == 0
 
