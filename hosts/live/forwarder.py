@@ -89,8 +89,9 @@ class Forwarder:
         self.heart_beats = HeartBeats(pacer, senders, router.timers.heart_beat_s)
         router.leave_heart_beats_to_others()
         programs: Object | None = getattr(table, "programs", None)
-        by_kernel = programs is not None or liveness.available()
-        self.liveness = self._watched_by_kernel(programs) if by_kernel else None
+        # A router that hands its frames on, as to a student's, leaves neighbours to that one.
+        watched = router.watches_neighbours and (programs is not None or liveness.available())
+        self.liveness = self._watched_by_kernel(programs) if watched else None
 
     # -- setting up ------------------------------------------------------------------------------
 

@@ -137,6 +137,7 @@ def test_a_port_has_the_queue_that_was_asked_for_or_says_why_not(kind: str, tmp_
         assert waiting["kind"] == "bfifo" and waiting["options"]["limit"] == 30 * 1514
 
 
+@pytest.mark.alone  # figures that a busy machine changes
 @pytest.mark.root
 @pytest.mark.parametrize("network", ["tree,4,1", "bcube,2,1", "ficonn,4,1"])
 def test_ecn_spares_packets_that_droptail_drops(network: str, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_a_delay_is_kept(spec: str) -> None:
         assert ideal <= min(waits) < 1.5 * ideal, waits
 
 
+@pytest.mark.alone  # figures that a busy machine changes
 @root
 def test_tcp_runs_at_its_rate_over_a_delay() -> None:
     with lab(rate_mbit=20, delay="2ms") as net:
