@@ -58,7 +58,7 @@ def test_a_lab_differs_from_one_of_another_rate_and_not_from_itself(tmp_path: Pa
     changes = ["repeats=2", "network=tree,2,1", "workload.pattern=one-to-one"]
     changes += ["workload.duration_s=1.0", "seed=3"]
     same = load("a-a", changes)
-    systems = (*same.systems, System("tree,2,1", rate_mbit=15.0, label="faster"))
+    systems = (*same.systems, System("tree,2,1", rate_mbit=150.0, label="faster"))
     done = run(replace(same, systems=systems), tmp_path / "run")
     trials = done.trials[done.trials.status == "completed"]
     goodput = {
