@@ -142,10 +142,12 @@ class Forwarder:
             for step in router.neighbours.links
         ]
         programs = programs or liveness.load(list(self._by_index), len(links))
-        router.leave_silence_to_others()
         timeout_s = router.timers.neighbour_timeout_s
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         watch = Liveness(programs, links, router.uid, timeout_s, from_s)
+        for port in self.ports.values():  # those that came before the kernel's tables were filled
+            self._heart_beats_from(port)
+        router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._from_kernel, watch))
         for port in self.ports.values():  # those that the kernel would not take
             self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
