@@ -14,6 +14,7 @@ from topos.base.errors import PillarboxError
 from topos.structures.base import Structure
 from topos.structures.butterflies import Butterfly, DeBruijn, WrappedButterfly, wrapped_columns
 from topos.structures.grids import FullMesh, Hypercube, Ring, Torus
+from topos.structures.trees import FatTree, Tree
 
 SMALL = [
     *map(FullMesh, (2, 3, 6, 7)),
@@ -25,6 +26,8 @@ SMALL = [
     DeBruijn(2, 2),
     DeBruijn(2, 4),
     DeBruijn(3, 3),
+    *(Tree(*size) for size in ((3, 3), (4, 3), (9, 4), (20, 5))),
+    *map(FatTree, (2, 4, 16)),
 ]
 
 
@@ -33,7 +36,7 @@ def name(structure: Structure) -> str:
 
 
 def graph(structure: Structure) -> networkx.Graph:
-    made = networkx.DiGraph() if structure.directed else networkx.Graph()
+    made = networkx.DiGraph() if structure.directed else networkx.MultiGraph()
     made.add_nodes_from(range(structure.nodes))
     made.add_edges_from(structure.edges())
     return made
@@ -101,6 +104,21 @@ def test_torus_is_the_periodic_grid():
     )
 
 
+def test_tree_is_the_balanced_one():
+    assert networkx.is_isomorphic(networkx.Graph(graph(Tree(16, 5))), networkx.balanced_tree(4, 2))
+    with pytest.raises(PillarboxError, match="66 leaves are no multiple"):
+        Tree(66, 5)
+
+
+def test_a_fat_tree_has_as_many_edges_between_any_two_heights():
+    fat = FatTree(16)
+    heights = [height for height, count in enumerate(fat.counts) for _ in range(count)]
+    edges = [heights[owner] for owner, _ in fat.edges()]
+    assert [edges.count(height) for height in range(fat.height)] == [16] * 4
+    with pytest.raises(PillarboxError, match="a power of 2, not 12"):
+        FatTree(12)
+
+
 def test_hypercube_is_that_of_networkx():
     cube = networkx.hypercube_graph(4)
     number = {bits: sum(bit << i for i, bit in enumerate(bits)) for bits in cube}
@@ -117,7 +135,7 @@ def test_de_bruijn_is_the_iterated_line_graph():
 
 
 def test_butterfly_joins_rows_that_differ_in_the_columns_bit():
-    made = graph(Butterfly(3))
+    made = networkx.Graph(graph(Butterfly(3)))
     by_definition = networkx.Graph(
         (8 * column + row, 8 * (column + 1) + other)
         for column in range(3)
@@ -134,13 +152,18 @@ def test_wrapped_butterfly_is_the_butterfly_with_its_last_column_folded_onto_the
     assert networkx.is_connected(graph(WrappedButterfly(3)))
 
 
-@pytest.mark.parametrize("structure", SMALL, ids=name)
+@pytest.mark.parametrize("structure", [s for s in SMALL if not isinstance(s, Tree)], ids=name)
 def test_claims_in_print_that_are_exact(structure):
     assert structure.degree_claim().value == pytest.approx(structure.degree) or isinstance(
         structure, Butterfly
     )
     if not isinstance(structure, Torus | Ring):
         assert structure.diameter_claim().value == structure.diameter()
+
+
+def test_a_trees_diameter_in_print_is_that_of_a_root_with_one_subtree_less():
+    assert Tree(64, 5).diameter_claim().value == Tree(64, 5).diameter() == 6
+    assert FatTree(16).diameter_claim().value == FatTree(16).diameter() == 8
 
 
 def test_departs_from_the_paper_diameter_of_the_torus():

@@ -7,7 +7,7 @@
 ['butterfly', 'debruijn', 'fattree']
 """
 
-from topos.structures.base import Claim, Structure, Tabulated
+from topos.structures.base import Claim, Structure
 from topos.structures.registry import names, parse
 
-__all__ = ["Claim", "Structure", "Tabulated", "names", "parse"]
+__all__ = ["Claim", "Structure", "names", "parse"]

@@ -33,15 +33,21 @@ class Claim(NamedTuple):
     source: str = GUO
 
 
-class Tabulated(ABC):
-    """A row of a paper's table, for one size."""
+class Structure(ABC):
+    """A row of a paper's table, for one size; its edges follow from arithmetic."""
 
     title: ClassVar[str] = ""
     # Names of the parameters of __init__, as a spec lists them, and a small instance.
     parameters: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = ""
 
+    # True where an edge carries traffic from its owner to the far end only.
+    directed: ClassVar[bool] = False
+
     nodes: int
+    degree: int  # of the node with the most edges (that leave it, where they are directed)
+    slots: int  # edges that a node can own
+    edge_count: int
 
     @abstractmethod
     def degree_claim(self) -> Claim:
@@ -58,17 +64,6 @@ class Tabulated(ABC):
     @abstractmethod
     def bottleneck_claim(self) -> Claim:
         """Return the most flows over one directed edge when all send to all, in print."""
-
-
-class Structure(Tabulated):
-    """A structure whose edges follow from arithmetic."""
-
-    # True where an edge carries traffic from its owner to the far end only.
-    directed: ClassVar[bool] = False
-
-    degree: int  # of the node with the most edges (that leave it, where they are directed)
-    slots: int  # edges that a node can own
-    edge_count: int
 
     def check_size(self) -> None:
         """Refuse what no table could hold."""

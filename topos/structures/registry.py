@@ -8,16 +8,16 @@ from typing import Any
 
 from topos.base.errors import PillarboxError, require
 from topos.structures import butterflies, grids, trees
-from topos.structures.base import Tabulated
+from topos.structures.base import Structure
 
 
-def classes() -> dict[str, type[Tabulated]]:
+def classes() -> dict[str, type[Structure]]:
     """Return every tabulated structure under its name in specs."""
     found = {
         value.example.partition(",")[0]: value
         for module in (grids, butterflies, trees)
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Tabulated) and value.example
+        if isinstance(value, type) and issubclass(value, Structure) and value.example
     }
     return dict(sorted(found.items()))
 
@@ -27,7 +27,7 @@ def names() -> list[str]:
     return list(classes())
 
 
-def parse(spec: str) -> Tabulated:
+def parse(spec: str) -> Structure:
     """Return the structure that the spec describes, or raise PillarboxError.
 
     >>> parse("debruijn,4,3").nodes
@@ -47,5 +47,5 @@ def parse(spec: str) -> Tabulated:
         f"{spec!r} is not understood: write {','.join([name, *parameters])} with whole numbers, "
         f"for example {known[name].example}",
     )
-    structure: Tabulated = make(*map(int, words))
+    structure: Structure = make(*map(int, words))
     return structure

@@ -1,26 +1,71 @@
-"""Tree and FatTree of Guo 2008, Table 3: formulas alone, since N counts only their leaves."""
+"""Tree and fat tree of Guo 2008, Table 3: their N counts leaves, which are the first nodes."""
 
 from __future__ import annotations
 
 import math
 
-from topos.structures.base import Claim, Tabulated, check_numbers
+from topos.base.errors import require
+from topos.base.polymorphic import NOTHING, Number, select
+from topos.structures.base import Claim, Structure, check_numbers
 
 
-class TreeFormulas(Tabulated):
-    """N servers as leaves of a tree of d-port switches.
+class Tree(Structure):
+    """Leaves below switches of d ports: a root, and below it d - 1 subtrees at each switch.
 
-    >>> TreeFormulas(64, 5).diameter_claim().value
-    6.0
+    The root has as many subtrees as are left, d at most. The paper's formulas do not agree on how
+    many: the diameter is that of d - 1, the bottleneck that of d, the bisection that of two.
+
+    >>> Tree(64, 5).counts, Tree(80, 5).counts
+    ((64, 16, 4, 1), (80, 20, 5, 1))
     """
 
     title = "tree"
-    parameters = ("nodes", "d")
+    parameters = ("leaves", "d")
     example = "tree,64,5"
+    slots = 1
 
-    def __init__(self, nodes: int, d: int) -> None:
-        check_numbers(self.title, nodes=(nodes, 2), d=(d, 3))
-        self.nodes, self.d = nodes, d
+    def __init__(self, leaves: int, d: int) -> None:
+        check_numbers(self.title, leaves=(leaves, 2), d=(d, 3))
+        self.leaves, self.d = leaves, d
+        counts = [leaves]
+        while counts[-1] > d:
+            count, left = divmod(counts[-1], d - 1)
+            require(
+                not left,
+                f"a {self.title} has {d - 1} nodes below each switch but the root, and {leaves} "
+                f"leaves are no multiple of that at every height: try {d * (d - 1) ** 2}",
+            )
+            counts.append(count)
+        self.counts = (*counts, 1)  # of the nodes at each height
+        self.nodes = sum(self.counts)
+        self.check_size()
+        self.degree = max(counts[-1], d if len(counts) > 1 else 1)
+        self.edge_count = self.nodes - 1
+
+    @property
+    def height(self) -> int:
+        """How many edges are between a leaf and the root."""
+        return len(self.counts) - 1
+
+    def link(self, node: Number, slot: int) -> Number:
+        """A node owns the edges to the one above."""
+        found, first = NOTHING, 0
+        for height, count in enumerate(self.counts[:-1]):
+            above = first + count
+            below = 1 if self.counts[height + 1] > 1 else 0  # all of the last belong to the root
+            parent = above + (node - first) // (self.d - 1) * below
+            there = (node >= first) & (node < above) & (slot < self.parallel(height))
+            found = select(there, parent, found)
+            first = above
+        return found  # type: ignore[return-value]
+
+    def parallel(self, height: int) -> int:
+        """Return how many edges lead up from a node of that height."""
+        return 1
+
+    def diameter(self) -> int:
+        """Up to the root and down."""
+        return 2 * self.height
 
     def degree_claim(self) -> Claim:
         """Not given: leaves have one edge, switches d."""
@@ -28,7 +73,7 @@ class TreeFormulas(Tabulated):
 
     def diameter_claim(self) -> Claim:
         """``2 log_{d-1} N``, in edges."""
-        value = 2 * math.log(self.nodes) / math.log(self.d - 1)
+        value = 2 * math.log(self.leaves) / math.log(self.d - 1)
         return Claim(round(value, 9), "2 log_(d-1) N")
 
     def bisection_claim(self) -> Claim:
@@ -37,19 +82,33 @@ class TreeFormulas(Tabulated):
 
     def bottleneck_claim(self) -> Claim:
         """``N^2 (d - 1) / d^2``: the root's d subtrees send N/d (N - N/d) flows each."""
-        return Claim(self.nodes**2 * (self.d - 1) / self.d**2, "N^2 (d - 1) / d^2")
+        return Claim(self.leaves**2 * (self.d - 1) / self.d**2, "N^2 (d - 1) / d^2")
 
 
-class FatTreeFormulas(Tabulated):
-    """Leiserson's fat tree over N servers: binary, with N/2 edges' worth at every height."""
+class FatTree(Tree):
+    """Leiserson's fat tree: binary, and as many edges between any two heights as there are leaves.
+
+    >>> FatTree(8).counts, FatTree(8).edge_count
+    ((8, 4, 2, 1), 24)
+    """
 
     title = "fat tree"
-    parameters = ("nodes",)
+    parameters = ("leaves",)
     example = "fattree,64"
 
-    def __init__(self, nodes: int) -> None:
-        check_numbers(self.title, nodes=(nodes, 2))
-        self.nodes = nodes
+    def __init__(self, leaves: int) -> None:
+        super().__init__(leaves, 3)
+        require(
+            self.counts[-2] == 2,
+            f"a {self.title} is binary, so that its leaves are a power of 2, not {leaves}",
+        )
+        self.edge_count = self.leaves * self.height
+        self.slots = self.leaves // 2
+        self.degree = max(self.leaves, 1)  # of the root
+
+    def parallel(self, height: int) -> int:
+        """Return how many edges lead up from a node of that height."""
+        return 2**height
 
     def degree_claim(self) -> Claim:
         """Not given."""
@@ -57,12 +116,12 @@ class FatTreeFormulas(Tabulated):
 
     def diameter_claim(self) -> Claim:
         """``2 log2 N``, in edges."""
-        return Claim(2 * math.log2(self.nodes), "2 log2 N")
+        return Claim(2 * math.log2(self.leaves), "2 log2 N")
 
     def bisection_claim(self) -> Claim:
         """``N / 2``."""
-        return Claim(self.nodes / 2, "N / 2")
+        return Claim(self.leaves / 2, "N / 2")
 
     def bottleneck_claim(self) -> Claim:
         """``N``."""
-        return Claim(self.nodes, "N")
+        return Claim(self.leaves, "N")

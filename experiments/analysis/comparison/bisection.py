@@ -193,14 +193,22 @@ def least_over_switch_sides(topology: Topology) -> int:
 
 
 def integer_program(topology: Topology, lower: int, upper: int, seconds: float) -> tuple[int, int]:
-    """Return a lower and an upper bound by HiGHS; they meet unless the time runs out.
-
-    A variable says for each node on which side it stands, and one for each cable whether it is
-    cut; server 0 stands on side 0.
-    """
+    """Return a lower and an upper bound of a network's bisection width."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
-    nodes, count, half = topology.nodes, len(a), topology.servers // 2
+    return least_cut(a, b, topology.nodes, topology.servers, lower, upper, seconds)
+
+
+def least_cut(
+    a: IntRow, b: IntRow, nodes: int, halved: int, lower: int, upper: int, seconds: float
+) -> tuple[int, int]:
+    """Return a lower and an upper bound by HiGHS; they meet unless the time runs out.
+
+    `a` and `b` are the cables' ends, and the first `halved` nodes are cut into halves. A variable
+    says for each node on which side it stands, and one for each cable whether it is cut; node 0
+    stands on side 0.
+    """
+    count, half = len(a), halved // 2
     wires = numpy.arange(count)
     ends = sparse.coo_matrix(
         (
@@ -210,7 +218,7 @@ def integer_program(topology: Topology, lower: int, upper: int, seconds: float) 
         (count, nodes),
     )
     cut = sparse.eye(count)
-    in_half = (numpy.arange(nodes + count) < topology.servers).astype(float)
+    in_half = (numpy.arange(nodes + count) < halved).astype(float)
     objective = numpy.concatenate([numpy.zeros(nodes), numpy.ones(count)])
     most = numpy.ones(nodes + count)
     most[0] = 0
@@ -221,7 +229,7 @@ def integer_program(topology: Topology, lower: int, upper: int, seconds: float) 
         constraints=[
             LinearConstraint(sparse.hstack([ends, -cut]), -numpy.inf, 0),
             LinearConstraint(sparse.hstack([-ends, -cut]), -numpy.inf, 0),
-            LinearConstraint(in_half, half, topology.servers - half),
+            LinearConstraint(in_half, half, halved - half),
             LinearConstraint(objective, lower, upper),
         ],
         options={"time_limit": seconds},

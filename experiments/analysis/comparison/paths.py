@@ -19,6 +19,7 @@ MOST_PAIRED = 4096  # servers of a network whose pairs are sampled for disjoint 
 SAMPLED_PAIRS = 40
 SEED = 0
 SAMPLE = "a sample of"
+Ints = NDArray[numpy.int64]
 
 
 class Searched(NamedTuple):
@@ -83,25 +84,30 @@ def adjacency(topology: Topology) -> sparse.csr_matrix:
 
 
 def link_loads(topology: Topology) -> NDArray[numpy.float64]:
-    """Return the flows on each cable, from a to b (row 0) and back, when all send to all.
-
-    Each ordered pair of servers is one flow, split evenly over its paths of fewest cables.
-    Brandes's algorithm for all sources at once, as products of matrices.
-    """
-    matrix = adjacency(topology)
+    """Return the flows on each cable, from a to b (row 0) and back, when all send to all."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
-    loads = numpy.zeros((2, len(a)))
-    for first in range(0, topology.servers, SOURCES):
-        sources = numpy.arange(first, min(first + SOURCES, topology.servers))
-        depth, ways, through = _brandes(matrix, sources, topology.servers)
-        for row, (near, far) in enumerate(((a, b), (b, a))):
-            for start in range(0, len(a), 1 << 13):
-                part = slice(start, start + (1 << 13))
-                u, v = near[part], far[part]
-                onward = depth[v] == depth[u] + 1
-                share = ways[u] * through[v]
-                loads[row, part] += numpy.where(onward, share, 0).sum(axis=1)
+    ends = numpy.concatenate([a, b]), numpy.concatenate([b, a])
+    return edge_loads(*ends, topology.nodes, topology.servers).reshape(2, -1)
+
+
+def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy.float64]:
+    """Return the flows on each edge from near to far, when the first nodes all send to all.
+
+    Each ordered pair of senders is one flow, split evenly over its paths of fewest edges.
+    Brandes's algorithm for all sources at once, as products of matrices.
+    """
+    matrix = sparse.csr_matrix((numpy.ones(len(near)), (far, near)), (nodes, nodes))
+    loads = numpy.zeros(len(near))
+    for first in range(0, senders, SOURCES):
+        sources = numpy.arange(first, min(first + SOURCES, senders))
+        depth, ways, through = _brandes(matrix, sources, senders)
+        for start in range(0, len(near), 1 << 13):
+            part = slice(start, start + (1 << 13))
+            u, v = near[part], far[part]
+            onward = depth[v] == depth[u] + 1
+            share = ways[u] * through[v]
+            loads[part] += numpy.where(onward, share, 0).sum(axis=1)
     return loads
 
 
@@ -130,7 +136,7 @@ def _brandes(
         flow = at * (ends + ways * inward)
         per_path = numpy.divide(flow, ways, out=numpy.zeros(shape), where=at)
         through += per_path
-        inward = matrix @ per_path
+        inward = matrix.T @ per_path
     return depth, ways, through
 
 
