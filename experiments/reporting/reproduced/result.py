@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
+UNDECIDED = "not decided"  # more draws or trials would decide
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Point:
     low: float | None = None  # of ours: where its spread or confidence interval ends
     high: float | None = None
     ideal: float | None = None
+    draws: int = 0  # or trials, of which ours is the mean; 0 where chance has no part in it
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Reproduction:
     x_label: str
     y_label: str
     points: tuple[Point, ...]
-    verdict: str  # AGREES, DIFFERS or AMBIGUOUS
+    verdict: str  # AGREES, DIFFERS, AMBIGUOUS or UNDECIDED
     reasons: tuple[str, ...] = ()  # what differs, and why
     notes: tuple[str, ...] = ()  # how it was measured: sizes, seeds, rates, models
     kind: str = "lines"  # or bars, or table

@@ -98,8 +98,9 @@ def fig8(settings: Settings) -> Made:
 def judged(claims: list[Claim]) -> Judged:
     """Return what follows; where BCube's plain search alone agrees, the paper leaves it open."""
     word, reasons = verdict(claims)
-    failed = {claim.row.series for claim in claims if not claim.holds}
-    if failed == {f"{BCUBE}, {SWITCHES}"}:
+    differing = {claim.row.series for claim in claims if claim.holds is False}
+    decided = all(claim.holds is not None for claim in claims)
+    if decided and differing == {f"{BCUBE}, {SWITCHES}"}:
         return AMBIGUOUS, (*reasons, WHY)
     return word, reasons
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from statistics import mean
 from typing import NamedTuple
 
-from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reporting.reproduced.result import Settings
 from experiments.reproductions.shared import live, relaying
-from experiments.reproductions.shared.figure import Made, figure
+from experiments.reproductions.shared.figure import Made, figure, point
 from experiments.traffic.flows import Flow, Sending
 from hosts.base.failures import Failures
 from topos.base.spec import parse
@@ -111,22 +112,23 @@ def made(found: list[Measured], rate_mbit: float) -> Made:
     flows, missing = _flows(SECONDS)
     failures = Failures(frozenset(missing))
     mtus = sorted({one.mtu for one in found})
-    costs = {mtu: mean(o.share / o.goodput_bps for o in found if o.mtu == mtu) for mtu in mtus}
+    costs = {mtu: [o.share / o.goodput_bps for o in found if o.mtu == mtu] for mtu in mtus}
     rows = []
     for mtu in mtus:
         own = [one.goodput_bps / rate_mbit / 1e6 for one in found if one.mtu == mtu]
         best = ideal(bcube, ROUTING, flows, 1e9, mtu, failures=failures).total_bps / 1e9
         paper = PAPERS_GBPS if mtu > 1000 else None
-        rows.append(Point(THROUGHPUT, mtu, mean(own), paper, min(own), max(own), best))
+        rows.append(replace(point(THROUGHPUT, mtu, own, paper), ideal=best))
     for mtu in mtus:
         paper = PAPERS_COST.get(mtu)
         # By packets alone, the cost falls as their number does.
         by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
-        rows.append(Point(COST, mtu, costs[mtu] / costs[FAIR], paper, ideal=by_packets))
-    reasons = [*live.against_ideal(rows), _reason(costs[FAIR] * 1e9)]
+        ratios = [cost / fair for cost, fair in zip(costs[mtu], costs[FAIR], strict=True)]
+        rows.append(replace(point(COST, mtu, ratios, paper), ideal=by_packets))
+    word, reasons = live.judged(rows)
     return Made(
         rows,
-        judged=(live.verdict_of(rows), reasons),
+        judged=(word, [*reasons, _reason(mean(costs[FAIR]) * 1e9)]),
         notes=(
             f"Cables of {rate_mbit:g} Mbit/s: rates are multiplied by "
             f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The relay is a process in Python. "

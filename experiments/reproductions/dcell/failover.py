@@ -7,13 +7,14 @@ as numbers; section 7.3 gives how long the throughput suffered, to the second.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import topos
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared import live
-from experiments.reproductions.shared.figure import Made, figure
+from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from hosts.base.algorithms import route
@@ -89,7 +90,7 @@ def fig11(settings: Settings) -> Made:
             FaultAt("cut", CABLE, moments.cut_s, moments.plug_s),
             FaultAt("server", (SERVER,), moments.death_s, moments.back_s),
         ),
-        repeats=settings.repeats or 1,
+        repeats=live.repeats(settings),
         seed=settings.seed,
     )
     return made(live.run(settings, experiment), live.Scale(live.PAPERS_MBIT / rate_mbit))
@@ -98,10 +99,11 @@ def fig11(settings: Settings) -> Made:
 def made(done: Run, scale: live.Scale) -> Made:
     """Return what a run's records say."""
     rows = [row for system in done.systems for row in _rows(done.of(system), system)]
+    word, reasons = verdict(_claims(rows))
     return Made(
         live.curves(done, scale, points=POINTS),
         rows=rows,
-        judged=(AGREES if all(map(_is_as_good, rows)) else DIFFERS, _reasons(done)),
+        judged=(word, [*reasons, *_reasons(done)]),
         notes=(*_paths(), *live.notes(done, scale)),
     )
 
@@ -148,15 +150,13 @@ def _second_before(intervals: pandas.DataFrame, end_s: float) -> float:
     return float(within.delivered_bytes.sum() / (within.end_s - within.begin_s).sum())
 
 
-def _is_as_good(row: Point) -> bool:
-    """Tell whether ours is as good as the paper's, as far as that is told."""
-    if row.paper is None:
-        return True
-    if row.ours is None:
-        return False
-    if str(row.x).endswith(SHARE):
-        return row.ours >= AS_BEFORE
-    return row.ours <= row.paper + PAPERS_RESOLUTION_S
+def _claims(rows: Iterable[Point]) -> Iterator[Claim]:
+    """Yield that ours is as good as the paper's, as far as that is told."""
+    for row in rows:
+        if str(row.x).endswith(SHARE):
+            yield Claim(row, 1 - AS_BEFORE, at_least=True)
+        elif row.paper is not None:
+            yield Claim(row, PAPERS_RESOLUTION_S, at_most=True)
 
 
 def _reasons(done: Run) -> list[str]:

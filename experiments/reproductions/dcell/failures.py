@@ -14,6 +14,8 @@ The figures' curves are not printed as numbers; sections 6.1 and 6.2 say what is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from operator import sub
 
 import numpy
 
@@ -22,7 +24,15 @@ from experiments.analysis.simulator.failures import draw
 from experiments.analysis.simulator.hops import count_hops
 from experiments.analysis.simulator.search import distances, mean_and_deviation
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import Found, Runs, drawn, drawn_note, draws, repeats
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    drawn,
+    drawn_note,
+    draws,
+    paired,
+    repeats,
+)
 from experiments.reproductions.shared.figure import (
     Claim,
     Made,
@@ -30,7 +40,9 @@ from experiments.reproductions.shared.figure import (
     by_series,
     figure,
     find,
-    ours,
+    largest,
+    point,
+    smallest,
     with_paper,
 )
 from hosts.dcell.dfr import RETRY, TTL
@@ -38,7 +50,7 @@ from topos.base.spec import parse
 from topos.dcell import DCell
 
 MOST_RETRIES = 15  # of a 4-bit field
-RUNS, QUICK_RUNS = 20, 2
+RUNS, QUICK_RUNS = 20, 3
 SOURCES, DESTINATIONS = 64, 1000  # of DFR's packets in each run
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
 NETWORKS = {"n = 4": "dcell,4,3", "n = 5": "dcell,5,3"}
@@ -97,10 +109,10 @@ def lost(runs: Runs, x: float, label: str) -> list[Point]:
     return [runs.point(f"{name.upper()}, {label}", x, f"{name}_lost") for name in ("dfr", "spf")]
 
 
-def notes(settings: Settings, runs: list[Runs]) -> tuple[str, ...]:
+def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
     """Return how it was measured."""
     return (
-        f"{drawn_note(settings, len(runs[0].found))} In each, "
+        f"{drawn_note(settings, len(next(iter(runs)).found))} In each, "
         f"{SOURCES} random servers that work send: shortest paths to all servers, DFR's packets to "
         f"{DESTINATIONS} random ones each. A failed destination is a path failure.",
         f"DFR with link states inside DCell_1 and a retry count of {MOST_RETRIES}, the most of the "
@@ -112,35 +124,37 @@ def notes(settings: Settings, runs: list[Runs]) -> tuple[str, ...]:
 # -- Fig. 7 and 8: against the share that fails ----------------------------------------------------
 
 
-def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[list[Runs], list[Point]]:
+ByShare = dict[tuple[str, int], Runs]  # by network and percentage that fails
+
+
+def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShare, list[Point]]:
     """Return the runs, and path failure ratios in percent against the percentage that fails."""
     networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
     labels = {spec: label for label, spec in networks.items()}
     percents = QUICK_PERCENT if settings.quick else PERCENT
     runs = runs_of(settings, [(spec, kind, p / 100) for spec in labels for p in percents])
-    points = []
+    points, by_share = [], {}
     for one in runs:
         spec, _, share = one.case
         x, label = round(share * 100), labels[spec]
+        by_share[label, x] = one
         points += lost(one, x, label)
         if label == next(iter(networks)):
             points.append(one.point(f"DFR, {label}, retries {RETRY}", x, "few_lost"))
-    return runs, with_paper(by_series(points), papers)
+    return by_share, with_paper(by_series(points), papers)
 
 
-def _above(
-    points: list[Point], first: str, second: str, percent: float, what: str, near: float
-) -> Claim:
-    """Claim that one curve is above another by no more than that, or not at all for 0."""
-    difference = ours(points, first, percent) - ours(points, second, percent)
-    return Claim(Point(what, percent, difference, 0.0), near, at_most=not near)
+def _above_spf(runs: ByShare, percent: int, near: float) -> Claim:
+    """Claim that DFR loses no more than that above shortest paths."""
+    one = runs["n = 4", percent]
+    above = paired(sub, (one, "dfr_lost"), (one, "spf_lost"))
+    return Claim(point("DFR above SPF, n = 4", percent, above, 0.0), near)
 
 
 # Section 6.1, in percent: DFR's ratio at 20 % for n = 4, and that of any routing.
 FIG7: Papers = {("DFR, n = 4", 20): 22.3, ("SPF, n = 4", 20): 20.0}
 NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # of all packets, in percent
 ALMOST_THE_SAME = 0.5  # below 10 %
-DFR_ABOVE = ("DFR, n = 4", "SPF, n = 4")
 
 
 @figure(
@@ -154,11 +168,12 @@ def fig7(settings: Settings) -> Made:
     """Fail servers of both networks; with a larger n DFR does better."""
     runs, points = lost_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
-    claims.append(_above(points, *DFR_ABOVE, 8, "DFR above SPF, n = 4", ALMOST_THE_SAME))
-    if any(one.series == "DFR, n = 5" for one in points):
-        larger = "DFR, n = 5", "DFR, n = 4"
-        claims.append(_above(points, *larger, 20, "DFR, n = 5 above n = 4", 0.0))
-    return Made(points, claims, notes=notes(settings, runs))
+    claims.append(_above_spf(runs, 8, ALMOST_THE_SAME))
+    if ("n = 5", 20) in runs:
+        larger, smaller = ((runs[label, 20], "dfr_lost") for label in ("n = 5", "n = 4"))
+        row = point("DFR, n = 5 above n = 4", 20, paired(sub, larger, smaller), 0.0)
+        claims.append(Claim(row, 0.0, at_most=True))
+    return Made(points, claims, notes=notes(settings, runs.values()))
 
 
 FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: almost never
@@ -176,9 +191,9 @@ def fig8(settings: Settings) -> Made:
     """Fail cables of both networks, those to switches included."""
     runs, points = lost_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
-    claims.append(_above(points, *DFR_ABOVE, 4, "DFR above SPF, n = 4", VERY_CLOSE))
+    claims.append(_above_spf(runs, 4, VERY_CLOSE))
     all_links = "The link of a server to its switch may fail too."
-    return Made(points, claims, notes=(*notes(settings, runs), all_links))
+    return Made(points, claims, notes=(*notes(settings, runs.values()), all_links))
 
 
 # -- Fig. 9: in a DCell_3 of n = 6 that AddDCell has built up to some share ------------------------
@@ -232,13 +247,13 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
     """Return what the paper says of one kind of failure, whatever the share deployed."""
     most, least = FIG9[name]
     dfr, spf = (
-        [point.ours or 0.0 for point in points if point.series == f"{routing}, {name}"]
+        [point for point in points if point.series == f"{routing}, {name}"]
         for routing in ("DFR", "SPF")
     )
     return [
-        Claim(Point(f"DFR, {name}", "most", max(dfr), most), FIG9_NEAR, at_most=True),
-        Claim(Point(f"SPF, {name}", "most", max(spf), least), FIG9_NEAR),
-        Claim(Point(f"SPF, {name}", "least", min(spf), least), FIG9_NEAR),
+        Claim(replace(largest(dfr), x="most", paper=most), FIG9_NEAR, at_most=True),
+        Claim(replace(largest(spf), x="most", paper=least), FIG9_NEAR),
+        Claim(replace(smallest(spf), x="least", paper=least), FIG9_NEAR),
     ]
 
 

@@ -127,9 +127,12 @@ def _points(
     for paths in SOURCES:
         table = numpy.array(list(zip_longest(*counts[spec, paths], fillvalue=0))).T
         mean, deviation = mean_and_deviation(table)
-        found = Point(spec, next(names), mean)
-        if sampled:  # an interval for what all sources would give
-            each = table @ numpy.arange(table.shape[1]) / (table.sum(axis=1) - 1)
-            found = point(spec, found.x, each.tolist())
-        yield found
-        yield Point(spec, next(names), deviation)
+        if not sampled:
+            yield Point(spec, next(names), mean)
+            yield Point(spec, next(names), deviation)
+            continue
+        # An interval for what all sources would give; the deviation's by its first-order change.
+        hops, others = numpy.arange(table.shape[1]), table.sum(axis=1) - 1
+        squares = ((hops[1:] - mean) ** 2 * table[:, 1:]).sum(axis=1) / others
+        yield point(spec, next(names), (table @ hops / others).tolist())
+        yield point(spec, next(names), (deviation / 2 + squares / (2 * deviation)).tolist())

@@ -15,7 +15,7 @@ from experiments.analysis.simulator.paths import choose
 from experiments.analysis.simulator.walks import flows_forwarded
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.dpillar import paths
-from experiments.reproductions.shared.draws import Runs, drawn, drawn_note, draws, repeats
+from experiments.reproductions.shared.draws import Runs, drawn, drawn_note, draws, paired, repeats
 from experiments.reproductions.shared.figure import Claim, Made, figure, find, point
 
 ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
@@ -121,10 +121,9 @@ def _claims(runs: dict[Case, Runs]) -> list[Claim]:
         ("one-to-one", large, small, "load of (24, 3) over (16, 3)", ALIKE),
         ("all-to-all", small, large, "load of (16, 3) over (24, 3)", 0.0),
     ):
-        above, below = (
-            numpy.mean(runs[spec, pattern, "MP"].values(mean)) for spec in (first, second)
-        )
-        row = Point(f"{pattern}, MP", what, float(above / below), 1.0)
+        above, below = (runs[spec, pattern, "MP"] for spec in (first, second))
+        ratios = paired(lambda a, b: mean(a) / mean(b), above, below)
+        row = point(f"{pattern}, MP", what, ratios, 1.0)
         claims.append(Claim(row, near, at_most=not near))
     return claims
 

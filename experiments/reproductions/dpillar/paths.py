@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import truediv
 
 import numpy
 
@@ -26,6 +27,7 @@ from experiments.reproductions.shared.draws import (
     drawn,
     drawn_note,
     draws,
+    paired,
     repeats,
 )
 from experiments.reproductions.shared.figure import (
@@ -35,7 +37,7 @@ from experiments.reproductions.shared.figure import (
     by_series,
     figure,
     find,
-    ours,
+    point,
     verdict,
     with_paper,
 )
@@ -44,7 +46,7 @@ from topos.dpillar import DPillar
 
 SPEC = "dpillar,16,3"
 PAIRS = 10_000  # section 5.3
-RUNS, QUICK_RUNS = 20, 2
+RUNS, QUICK_RUNS = 20, 3
 SP, CLOCKWISE, BOTH, CUT_OFF = "SP", "MP, clockwise", "MP, both ways", "cut off from all"
 # What a measure calls the share of pairs without a working path, in percent.
 SERIES = {SP: "sp_lost", CLOCKWISE: "mp_lost", BOTH: "both_lost", CUT_OFF: "cut_off"}
@@ -155,19 +157,22 @@ def fig9(settings: Settings) -> Made:
     percents = FIG9_QUICK_PERCENT if settings.quick else FIG9_PERCENT
     drawn_at = [(spec, percent) for spec in networks for percent in percents]
     cases = [(spec, round(network(spec).servers * percent / 100), 0) for spec, percent in drawn_at]
+    runs = runs_of(settings, cases, FIG9_RUNS)
     points = [
         one.point(label(spec), percent, "mp_hops")
-        for one, (spec, percent) in zip(runs_of(settings, cases, FIG9_RUNS), drawn_at, strict=True)
+        for one, (spec, percent) in zip(runs, drawn_at, strict=True)
     ]
     none, most = percents[0], percents[-1]
+    lengths = {at: (one, "mp_hops") for at, one in zip(drawn_at, runs, strict=True)}
     claims = []
-    for name in map(label, networks):
-        ratio = ours(points, name, most) / ours(points, name, none)
-        row = Point(name, f"length at {most} % over that at none", ratio, 1.0)
+    for spec in networks:
+        ratios = paired(truediv, lengths[spec, most], lengths[spec, none])
+        row = point(label(spec), f"length at {most} % over that at none", ratios, 1.0)
         claims.append(Claim(row, 0.0, at_most=True))
     for percent in (none, most):  # four columns have paths 4/3 as long as three columns
-        ratio = ours(points, "(16, 4)", percent) / ours(points, "(16, 3)", percent)
-        row = Point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratio * 3 / 4, 1.0)
+        four, three = lengths["dpillar,16,4", percent], lengths["dpillar,16,3", percent]
+        ratios = paired(lambda a, b: a / b * 3 / 4, four, three)
+        row = point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratios, 1.0)
         claims.append(Claim(row, SAME))
     what = (
         "A random one of a pair's clockwise paths that work; pairs without any do not count. "
@@ -200,16 +205,20 @@ def fig10(settings: Settings) -> Made:
     counts = QUICK_COUNTS if settings.quick else COUNTS
     drawn_at = [(name, many) for name in counts for many in counts[name]]
     cases = [(SPEC, *((many, 0) if name == SERVERS else (0, many))) for name, many in drawn_at]
+    runs = runs_of(settings, cases)
     points = [
         one.point(name, many, "mp_available", None if many else PAPERS_PATHS)
-        for one, (name, many) in zip(runs_of(settings, cases), drawn_at, strict=True)
+        for one, (name, many) in zip(runs, drawn_at, strict=True)
     ]
-    lost = {
-        name: ours(points, name, 0) - ours(points, name, EQUAL_FAILURES)
-        for name in (SERVERS, SWITCHES)
-    }
+    available = {at: (one, "mp_available") for at, one in zip(drawn_at, runs, strict=True)}
+    shares = paired(
+        lambda whole, servers, switches: (whole - servers) / (whole - switches),
+        available[SERVERS, 0],
+        available[SERVERS, EQUAL_FAILURES],
+        available[SWITCHES, EQUAL_FAILURES],
+    )
     what = f"paths lost by {EQUAL_FAILURES} failures, of those by as many switches"
-    impact = Point(SERVERS, what, lost[SERVERS] / lost[SWITCHES], 1 / MUCH_LARGER)
+    impact = point(SERVERS, what, shares, 1 / MUCH_LARGER)
     claims = [Claim(find(points, name, 0), ALL) for name in counts]
     claims.append(Claim(impact, 0.0, at_most=True))
     much = f'For "much larger" a server may cost at most 1/{MUCH_LARGER:g} of what a switch does.'

@@ -11,12 +11,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared import live, relaying
-from experiments.reproductions.shared.figure import Made, figure
+from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -151,24 +152,31 @@ def made(found: list[Measured], rate_mbit: float) -> Made:
     for load in sorted({one.load for one in found}):
         own = [o.share for o in found if o.load == load and o.packet_bytes == PACKET_BYTES]
         paper = PAPERS_SHARE if load == full else None
-        points.append(Point(series, load, mean(own), paper, min(own), max(own)))
-    long, short = (_cost_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
+        points.append(point(series, load, own, paper))
+    long, short = (_costs_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
     papers_us = PAPERS_SHARE / (2 * live.PAPERS_MBIT * 125_000 / PACKET_BYTES) * 1e6
+    cost = point("processor by packet, µs", f"{PACKET_BYTES} bytes", long, papers_us)
+    arrived = Point("arrived, of what was sent", "least", min(one.arrived for one in found))
+    claims = [
+        Claim(cost, 0.0, at_most=True),
+        *_straight(found, full),
+        Claim(arrived, 0.0, at_least=True, wanted=ARRIVED),
+    ]
     rows = [
         *points,
-        Point("processor by packet, µs", f"{PACKET_BYTES} bytes", long, papers_us),
-        Point("processor by packet, µs", f"{SHORT_BYTES} bytes", short),
-        Point("arrived, of what was sent", "least", min(one.arrived for one in found), ideal=1.0),
+        cost,
+        point("processor by packet, µs", f"{SHORT_BYTES} bytes", short),
+        *(claim.row for claim in claims[1:]),
     ]
-    differences = _differences(found, points, long, papers_us)
+    word, reasons = verdict(claims)
     length = (
-        f"A packet of {SHORT_BYTES} bytes costs {short / long:.2f} times one of "
+        f"A packet of {SHORT_BYTES} bytes costs {mean(short) / mean(long):.2f} times one of "
         f"{PACKET_BYTES}; the paper: its length does not matter."
     )
     return Made(
         points,
         rows=rows,
-        judged=(DIFFERS if differences else AGREES, [*differences, length]),
+        judged=(word, [*reasons, *_interpreter(cost), length]),
         notes=(
             f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
             f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The relay is a process in Python. "
@@ -177,34 +185,32 @@ def made(found: list[Measured], rate_mbit: float) -> Made:
     )
 
 
-def _cost_us(found: list[Measured], packet_bytes: int) -> float:
-    """Return what a packet takes of a processor, the mean over the turns at full load."""
+def _costs_us(found: list[Measured], packet_bytes: int) -> list[float]:
+    """Return what a packet takes of a processor at full load, turn by turn."""
     full = max(one.load for one in found)
     own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]
-    return mean(one.share / one.packets_s for one in own) * 1e6
+    return [one.share / one.packets_s * 1e6 for one in own]
 
 
-def _differences(
-    found: list[Measured], points: list[Point], cost_us: float, papers_us: float
-) -> list[str]:
-    """Return what is not as in the paper."""
-    differences = []
-    last = points[-1]
-    assert last.ours is not None
-    for point in points:
-        off = (point.ours or 0.0) - last.ours * float(point.x) / float(last.x)
-        if abs(off) > STRAIGHT * last.ours:
-            differences.append(
-                f"At a load of {point.x:g} the share is {off:+.2f} off the line to full load."
-            )
-    if cost_us > papers_us:
-        differences.append(
-            f"A packet costs {cost_us:.1f} µs, {cost_us / papers_us:.0f} times the paper's bound "
-            f"of {papers_us:.2f}: an interpreter forwards here, compiled code in the kernel there."
-        )
-    lost = min(found, key=lambda one: one.arrived)
-    if lost.arrived < ARRIVED:
-        differences.append(
-            f"At a load of {lost.load:g} only {lost.arrived:.1%} arrived: it is too high."
-        )
-    return differences
+def _straight(found: list[Measured], full: float) -> Iterator[Claim]:
+    """Yield that each load takes its part of what full load does, turn by turn."""
+    own = [one for one in found if one.packet_bytes == PACKET_BYTES]
+    most = [one.share for one in own if one.load == full]
+    for load in sorted({one.load for one in own} - {full}):
+        shares = [one.share for one in own if one.load == load]
+        parts = [share / whole for share, whole in zip(shares, most, strict=True)]
+        row = point("share, of that at full load", load, parts)
+        yield Claim(row, STRAIGHT, wanted=load / full)
+
+
+def _interpreter(cost: Point) -> list[str]:
+    """Return why a packet costs more than the paper's bound, if it does."""
+    ours, papers = cost.ours, cost.paper
+    assert ours is not None
+    assert papers is not None
+    if ours <= papers:
+        return []
+    return [
+        f"A packet costs {ours:.1f} µs, {ours / papers:.0f} times the paper's bound of "
+        f"{papers:.2f}: an interpreter forwards here, compiled code in the kernel there."
+    ]

@@ -7,10 +7,10 @@ worst of its misses, as a share of the paper's value. The routers take the one t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Settings
+from experiments.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED, Settings
 from experiments.reproductions.ficonn.flows import (
     TAKEN,
     ahead,
@@ -19,7 +19,7 @@ from experiments.reproductions.ficonn.flows import (
     notes,
     simulated,
 )
-from experiments.reproductions.shared.figure import Claim, Made, figure
+from experiments.reproductions.shared.figure import Claim, Made, figure, interval
 from hosts.ficonn.tar import READINGS
 
 
@@ -34,10 +34,10 @@ from hosts.ficonn.tar import READINGS
 def readings(settings: Settings) -> Made:
     """Let flows look for paths by each reading."""
     held = {reading: list(_claims(settings, reading)) for reading in READINGS}
-    misses = {reading: max(map(missed, claims)) for reading, claims in held.items()}
+    misses = {reading: max(missed(claim) for claim in held[reading]) for reading in held}
     nearest = min(misses, key=misses.__getitem__)
     reasons = [
-        f"{reading}: {sum(claim.holds for claim in claims)} of {len(claims)} claims hold, and the "
+        f"{reading}: {_holding(claims)} of {len(claims)} claims hold, and the "
         f"worst is missed by {misses[reading]:.0%} of the paper's value."
         for reading, claims in held.items()
     ]
@@ -45,7 +45,7 @@ def readings(settings: Settings) -> Made:
     return Made(
         [claim.row for claims in held.values() for claim in claims],
         rows=(),
-        judged=(AGREES if nearest == TAKEN else DIFFERS, reasons),
+        judged=(judged(held), reasons),
         notes=notes(simulated(settings, "random"), settings)[:2],
     )
 
@@ -65,7 +65,40 @@ def _claims(settings: Settings, reading: str) -> Iterator[Claim]:
             yield claim._replace(row=replace(row, series=series, x=reading))
 
 
+def judged(held: Mapping[str, Sequence[Claim]]) -> str:
+    """Tell whether the reading taken comes nearest, whatever other draws would bring."""
+    ends = {
+        reading: [max(end) for end in zip(*map(_between, claims), strict=True)]
+        for reading, claims in held.items()
+    }
+    least, most = ends.pop(TAKEN)
+    if all(most <= other for other, _ in ends.values()):
+        return AGREES
+    return DIFFERS if any(other < least for _, other in ends.values()) else UNDECIDED
+
+
 def missed(claim: Claim) -> float:
     """Return by what share of the paper's value a claim is missed, 0 where it holds."""
-    assert claim.row.ours is not None and claim.row.paper is not None
-    return 0.0 if claim.holds else abs(claim.row.ours / claim.row.paper - 1)
+    ours = claim.row.ours
+    assert ours is not None
+    return _missed(claim, ours)
+
+
+def _missed(claim: Claim, ours: float) -> float:
+    paper = claim.row.paper
+    assert paper is not None
+    own = claim._replace(row=replace(claim.row, ours=ours, draws=0))
+    return 0.0 if own.holds else abs(ours / paper - 1)
+
+
+def _between(claim: Claim) -> tuple[float, float]:
+    """Return by how much a claim is missed at least, and at most."""
+    low, high = interval(claim.row)
+    ends = sorted(_missed(claim, end) for end in (low, high))
+    assert claim.row.paper is not None
+    beyond = low <= claim.row.paper <= high  # so that it may be met as well
+    return (0.0 if beyond else ends[0]), ends[1]
+
+
+def _holding(claims: Sequence[Claim]) -> int:
+    return sum(claim.holds is True for claim in claims)

@@ -6,11 +6,12 @@ have the same number of servers: what each server sends, as a share of a cable's
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
+from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared import all_to_all, live
-from experiments.reproductions.shared.figure import Made, figure
+from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.trials.plans.experiment import System
 from topos.base.spec import parse
 
@@ -51,7 +52,8 @@ def six(settings: Settings) -> Made:
 def made(done: Run, scale: live.Scale) -> Made:
     """Return what a run's records say."""
     points = [_point(done, system, scale) for system in done.systems]
-    short = [p for p in points if not p.ours or (p.ideal and p.ours < GOAL * p.ideal)]
+    claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]
+    word, short = verdict(claims)
     rows = list(points)
     for system in done.systems:
         trials = done.of(system).trials
@@ -61,7 +63,7 @@ def made(done: Run, scale: live.Scale) -> Made:
     return Made(
         points,
         rows=rows,
-        judged=(DIFFERS if short else AGREES, _reasons(points)),
+        judged=(word, [*short, *_reasons(points)]),
         notes=(
             f"There is no paper to compare with: agreement is with the ideal, {GOAL:g} of it.",
             ", ".join(f"{name}: {found.spec}" for name, found in NETWORKS.items()) + ".",

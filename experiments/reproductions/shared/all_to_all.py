@@ -56,9 +56,9 @@ def completion(done: Run, system: str, scale: live.Scale, paper: float | None = 
 
 def maximum(done: Run, system: str, scale: live.Scale, paper: float) -> Point:
     """Return the largest total throughput, of a twentieth of the time."""
-    curve = live.curves(done.of(system), scale, [system], points=20)
-    most = max((point.ours or 0.0 for point in curve), default=None)
-    return Point(system, "maximum, Gbit/s", most, paper)
+    found = live.over_time(done.of(system).intervals, points=20)
+    most = found.groupby("trial").goodput_bps.max()
+    return live.spread(system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper)
 
 
 def ended(

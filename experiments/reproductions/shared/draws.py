@@ -66,6 +66,19 @@ class Runs(NamedTuple):
         return point(series, x, self.values(what), paper, **bounds)
 
 
+def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
+    """Return what a function makes of several cases, run by run.
+
+    Runs of one number have the same random source, so that what chance does to all of them alike
+    does not count. A case may come with the name of the one number that the function gets of it.
+    """
+    found = [
+        case.found if isinstance(case, Runs) else [run[case[1]] for run in case[0].found]
+        for case in cases
+    ]
+    return [of(*runs) for runs in zip(*found, strict=True) if None not in runs]
+
+
 def repeats(settings: Settings, runs: int, quick: int) -> int:
     """Return how many runs each case has."""
     return settings.repeats or (quick if settings.quick else runs)

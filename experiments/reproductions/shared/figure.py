@@ -19,6 +19,7 @@ import numpy
 from experiments.reporting.reproduced.result import (
     AGREES,
     DIFFERS,
+    UNDECIDED,
     Point,
     Reproduction,
     Settings,
@@ -35,38 +36,74 @@ class Claim(NamedTuple):
     row: Point
     tolerance: float  # in the row's own unit
     at_most: bool = False  # the paper's value is a bound from above
+    at_least: bool = False  # and from below
+    wanted: float | None = None  # what no paper says; the row's value of the paper by default
 
     @property
-    def holds(self) -> bool:
-        """Tell whether ours is as near, or at most as large, as claimed."""
-        ours, paper = self.row.ours, self.row.paper
-        if ours is None or paper is None:
+    def value(self) -> float | None:
+        """What ours has to be near."""
+        return self.row.paper if self.wanted is None else self.wanted
+
+    @property
+    def holds(self) -> bool | None:
+        """Tell whether ours is as near as claimed; None where other draws could say otherwise.
+
+        What is drawn or measured is as near if its whole confidence interval is, and is not if
+        no part of it is.
+
+        >>> of_draws = Point("BCube", 20, ours=990.0, paper=765.0, low=930.0, high=1050.0, draws=5)
+        >>> [Claim(of_draws, tolerance).holds for tolerance in (100.0, 200.0, 300.0)]
+        [False, None, True]
+        """
+        if self.row.ours is None or self.value is None:
             return False
-        off = ours - paper
-        return (off if self.at_most else abs(off)) <= self.tolerance
+        low, high = interval(self.row)
+        least = -math.inf if self.at_most else self.value - self.tolerance
+        most = math.inf if self.at_least else self.value + self.tolerance
+        if least <= low and high <= most:
+            return True
+        return False if high < least or most < low else None
 
     def __str__(self) -> str:
-        words = "at most " if self.at_most else ""
-        ours = "missing" if self.row.ours is None else f"{self.row.ours:.4g}"
+        row = self.row
+        words = "at most " if self.at_most else "at least " if self.at_least else ""
+        ours = "missing" if row.ours is None else f"{row.ours:.4g}"
+        if row.low is not None and row.high is not None and row.low != row.high:
+            ours += f" ({row.low:.4g} to {row.high:.4g})"
+        whose = "the paper's" if self.wanted is None else "wanted is"
+        repeats = f"{row.draws} repeat{'s' * (row.draws != 1)}"
+        open_end = f", not decided by {repeats}" if self.holds is None else ""
         return (
-            f"{self.row.series}, {self.row.x}: ours is {ours}, the paper's {words}"
-            f"{self.row.paper:g} (tolerance {self.tolerance:g})."
+            f"{row.series}, {row.x}: ours is {ours}, {whose} {words}{self.value:g} "
+            f"(tolerance {self.tolerance:g}){open_end}."
         )
+
+
+def interval(row: Point) -> tuple[float, float]:
+    """Return between what ours lies for sure, which one draw alone does not tell."""
+    if row.ours is None or row.draws == 1:
+        return -math.inf, math.inf
+    if row.draws == 0 or row.low is None or row.high is None:
+        return row.ours, row.ours
+    return row.low, row.high
 
 
 Judged = tuple[str, Sequence[str]]  # a verdict and its reasons
 
 
 def verdict(claims: Iterable[Claim]) -> Judged:
-    """Return whether all claims hold, and a sentence for each that does not.
+    """Return whether all claims hold, and a sentence for each that does not, or may not.
 
     >>> verdict([Claim(Point("DFR", 0.2, ours=22.9, paper=22.3), 1.0)])
     ('agrees', ())
     >>> verdict([Claim(Point("DFR", 0.2, ours=28.0, paper=6.0), 0.5, at_most=True)])[1]
     ("DFR, 0.2: ours is 28, the paper's at most 6 (tolerance 0.5).",)
     """
-    failed = tuple(str(claim) for claim in claims if not claim.holds)
-    return (DIFFERS if failed else AGREES), failed
+    claims = list(claims)
+    failed = [str(claim) for claim in claims if claim.holds is False]
+    undecided = [str(claim) for claim in claims if claim.holds is None]
+    word = DIFFERS if failed else UNDECIDED if undecided else AGREES
+    return word, (*failed, *undecided)
 
 
 class Made(NamedTuple):
@@ -101,7 +138,7 @@ class Figure:
     def of(self, made: Made) -> Reproduction:
         """Return what was made, with a verdict."""
         word, reasons = made.judged or verdict(made.claims)
-        if made.why and word != AGREES:
+        if made.why and word == DIFFERS:
             reasons = (*reasons, made.why)
         rows = (claim.row for claim in made.claims) if made.rows is None else made.rows
         return Reproduction(
@@ -149,24 +186,28 @@ def point(
     `least` is what the true value cannot be below.
 
     >>> point("SPF", 0.02, [10.0, 10.0], paper=10.0)
-    Point(series='SPF', x=0.02, ours=10.0, paper=10.0, low=10.0, high=10.0, ideal=None)
+    Point(series='SPF', x=0.02, ours=10.0, paper=10.0, low=10.0, high=10.0, ideal=None, draws=2)
     """
     found = estimate(values, least=least)
     known = numpy.isfinite(found.low)
     low, high = (found.low, found.high) if known else (None, None)
-    return Point(series, x, found.value if found.repeats else None, paper, low, high)
+    value = found.value if found.repeats else None
+    return Point(series, x, value, paper, low, high, draws=found.repeats)
+
+
+def largest(points: Iterable[Point]) -> Point:
+    """Return the point with the largest value."""
+    return max(points, key=lambda one: -math.inf if one.ours is None else one.ours)
+
+
+def smallest(points: Iterable[Point]) -> Point:
+    """Return the point with the smallest value."""
+    return min(points, key=lambda one: math.inf if one.ours is None else one.ours)
 
 
 def find(points: Iterable[Point], series: str, x: float | str) -> Point:
     """Return the point of a series at x."""
     return next(one for one in points if (one.series, one.x) == (series, x))
-
-
-def ours(points: Iterable[Point], series: str, x: float | str) -> float:
-    """Return our value of a series at x, which there must be."""
-    found = find(points, series, x).ours
-    assert found is not None
-    return found
 
 
 def by_series(points: Iterable[Point]) -> list[Point]:

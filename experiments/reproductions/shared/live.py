@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
-from experiments.reproductions.shared.figure import Made
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.figure import Claim, Judged, Made, point, verdict
 from experiments.trials.plans.experiment import Experiment, System
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _faithful_mbit(settings: Settings, system: System) -> float:
 
 def repeats(settings: Settings) -> int:
     """Return how often each system is measured."""
-    return settings.repeats or (1 if settings.quick else 2)
+    return settings.repeats or (1 if settings.quick else 3)
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
@@ -80,17 +80,19 @@ def curves(
     done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
 ) -> Iterable[Point]:
     """Yield each system's total throughput over time, the mean of its trials, in Gbit/s."""
-    from experiments.reporting.series import goodput_over_time
-
     for system in systems or done.systems:
-        intervals = done.of(system).intervals
-        if intervals.empty:
-            continue
-        bin_s = max(float(intervals.end_s.max()) / points, 1e-3)
-        found = goodput_over_time(intervals, bin_s)
+        found = over_time(done.of(system).intervals, points)
         trials = found.trial.nunique()
         for at_s, bps in (found.groupby("at_s").goodput_bps.sum() / trials).items():
             yield Point(system, float(at_s) * scale.time, float(bps) * scale.rate / 1e9)
+
+
+def over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
+    """Return each trial's throughput in so many equal parts of the time."""
+    from experiments.reporting.series import goodput_over_time
+
+    longest_s = 0.0 if intervals.empty else float(intervals.end_s.max())
+    return goodput_over_time(intervals, max(longest_s / points, 1e-3))
 
 
 def spread(
@@ -102,13 +104,10 @@ def spread(
     paper: float | None = None,
     ideal: float | None = None,
 ) -> Point:
-    """Return the mean of several trials as a point, and their least and largest."""
+    """Return the mean of several trials as a point, and its confidence interval."""
     known = values.dropna().astype(float) * factor
-    ideal = None if ideal is None else ideal * factor
-    if known.empty:
-        return Point(series, x, None, paper, ideal=ideal)
-    low, high = (float(known.min()), float(known.max())) if len(known) > 1 else (None, None)
-    return Point(series, x, float(known.mean()), paper, low, high, ideal)
+    found = point(series, x, known.tolist(), paper)
+    return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
 def ideal_of(values: pandas.Series) -> float | None:
@@ -131,20 +130,22 @@ def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
 # -- what to think of it -------------------------------------------------------------------------
 
 
-def verdict_of(rows: Iterable[Point], near: float = NEAR) -> str:
-    """Tell whether ours is near the paper wherever it gives a number.
+def claims(rows: Iterable[Point]) -> list[Claim]:
+    """Return that ours is near the paper wherever it gives a number."""
+    return [Claim(row, NEAR * row.paper) for row in rows if row.paper]
 
-    >>> verdict_of([Point("a", 1, ours=95.0, paper=100.0)])
-    'agrees'
-    >>> verdict_of([Point("a", 1, ours=50.0, paper=100.0)])
-    'differs'
+
+def judged(rows: Sequence[Point]) -> Judged:
+    """Return what follows, and how near to the ideal both are where ours differs.
+
+    >>> judged([Point("a", 1, ours=95.0, paper=100.0)])
+    ('agrees', [])
+    >>> judged([Point("a", 1, ours=50.0, paper=100.0)])
+    ('differs', ["a, 1: ours is 0.50 times the paper's"])
     """
-    return AGREES if all(_is_near(row, near) for row in rows if row.paper) else DIFFERS
-
-
-def _is_near(row: Point, near: float) -> bool:
-    assert row.paper
-    return row.ours is not None and abs(row.ours / row.paper - 1) <= near
+    made = claims(rows)
+    undecided = [str(claim) for claim in made if claim.holds is None]
+    return verdict(made)[0], [*against_ideal(rows), *undecided]
 
 
 def against_ideal(rows: Iterable[Point]) -> list[str]:
@@ -155,8 +156,8 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
     reaches 0.96, the paper's 0.48"]
     """
     sentences = []
-    for row in rows:
-        if row.paper and row.ours and not _is_near(row, NEAR):
+    for row in (claim.row for claim in claims(rows) if claim.holds is False):
+        if row.paper and row.ours:
             sentence = (
                 f"{row.series}, {row.x}: ours is {row.ours / row.paper:.2f} times the paper's"
             )
@@ -177,8 +178,7 @@ def _reached(value: float, ideal: float) -> float:
 
 def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
     """Return the points, and a verdict on the rows: how near to the paper's they are."""
-    judged = verdict_of(rows), against_ideal(rows)
-    return Made(points, rows=rows, judged=judged, notes=notes(done, scale))
+    return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale))
 
 
 def notes(done: Run, scale: Scale) -> list[str]:
