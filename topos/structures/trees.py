@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from topos.base.errors import require
 from topos.base.polymorphic import NOTHING, Number, select
@@ -20,7 +21,7 @@ class Tree(Structure):
     """
 
     title = "tree"
-    parameters = ("leaves", "d")
+    parameters: ClassVar[tuple[str, ...]] = ("leaves", "d")
     example = "tree,64,5"
     slots = 1
 
@@ -108,7 +109,7 @@ class FatTree(Tree):
 
     def parallel(self, height: int) -> int:
         """Return how many edges lead up from a node of that height."""
-        return 2**height
+        return 1 << height
 
     def degree_claim(self) -> Claim:
         """Not given."""
