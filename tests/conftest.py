@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import os
 import signal
 import sys
@@ -50,14 +52,29 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     return compare
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked `long`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `root` where there is no root to run them."""
-    if os.geteuid() == 0:
-        return
-    skip = pytest.mark.skip(reason="needs root: sudo ./pillarbox test")
-    for item in items:
-        if item.get_closest_marker("root"):
-            item.add_marker(skip)
+    """Leave most cases of a test marked `few` to --all; skip the tests marked `root` without root.
+
+    Of a test marked `few` each value of each parameter stays in one case at least.
+    """
+    seen: dict[str, set[tuple[str, str]]] = {}
+    for item in sorted(items, key=lambda item: hashlib.sha256(item.nodeid.encode()).digest()):
+        if item.get_closest_marker("few"):
+            known = seen.setdefault(item.nodeid.partition("[")[0], set())
+            values = {(name, repr(value)) for name, value in item.callspec.params.items()}
+            if values <= known:
+                item.add_marker(pytest.mark.long)
+            known |= values
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root: sudo ./pillarbox test"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was loaded for all tests out of garbage collection: a sixth of their time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)

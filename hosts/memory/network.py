@@ -73,7 +73,8 @@ class MemoryNetwork:
         self.trips: list[Trip] = []
         self.losses: Counter[str] = Counter()  # frames that the network itself lost, by reason
         self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}  # (server, port): in, out
-        self._bytes: dict[tuple[int, int, str], float] = defaultdict(float)
+        self._received: dict[tuple[int, int], float] = defaultdict(float)  # bytes, by plug
+        self._sent: dict[tuple[int, int], float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._polls = [math.inf] * topology.servers
@@ -81,6 +82,12 @@ class MemoryNetwork:
         # Every frame asks the same again; a topology computes it anew each time.
         self._peers = cache(topology.peers)
         self._arrival_port = cache(partial(arrival_port, topology))
+        self._cabled = [
+            (server, port)
+            for server in range(topology.servers)
+            for port in range(topology.ports)
+            if topology.server_plug(server, port).node != NOTHING
+        ]
         for server in range(topology.servers):
             self._schedule_poll(server)
         self.at(0.0, self._observe)
@@ -232,20 +239,24 @@ class MemoryNetwork:
 
     def _transmit(self, server: int, send: Send) -> None:
         peers = self._peers(server, send.port) if send.peer == EVERYONE else [send.peer]
-        self._bytes[server, send.port, "out"] += ETHERNET_BYTES + len(send.frame.data)
+        data = send.frame.data
+        self._sent[server, send.port] += ETHERNET_BYTES + len(data)
+        trip = self._trip(data)
         for peer in peers:
             step = Step(send.port, peer)
-            trip = self._trip(send.frame.data)
             if trip:
                 trip.steps.append((server, step))
             reason = self._stops(server, step)
             if reason:
-                self._lose(send.frame.data, reason)
+                self._lose(data, reason)
                 continue
             hop = Hop(server, send.port, peer, send.frame)
+            if not self.devices:
+                self._arrive_later(hop, self.hop_delay_s)
+                continue
             copies = list(through(self.devices, hop, self.now))
             if not copies:
-                self._lose(send.frame.data, "lost by a device")
+                self._lose(data, "lost by a device")
             for delay, frame in copies:
                 self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
 
@@ -257,7 +268,7 @@ class MemoryNetwork:
             self._lose(hop.frame.data, FAILED)
             return
         port = self._arrival_port(hop.server, hop.step)
-        self._bytes[hop.peer, port, "in"] += ETHERNET_BYTES + len(hop.frame.data)
+        self._received[hop.peer, port] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
         self._act(hop.peer, actions)
 
@@ -284,12 +295,11 @@ class MemoryNetwork:
     def _observe(self) -> None:
         """Show every router its ports' byte counters, the load of `load_bps` included."""
         self.at(self.now + OBSERVE_S, self._observe)
-        for server, router in enumerate(self.routers):
-            for port in range(self.topology.ports):
-                if self.topology.server_plug(server, port).node == NOTHING:
-                    continue
-                loads = self.load_bps.get((server, port), (0.0, 0.0))
-                for way, bps in zip(("in", "out"), loads, strict=True):
-                    self._bytes[server, port, way] += bps * OBSERVE_S / 8
-                received, sent = (int(self._bytes[server, port, way]) for way in ("in", "out"))
-                router.bandwidth.observe(port, received, sent, self.now)
+        for plug in self._cabled:
+            if plug in self.load_bps:
+                in_bps, out_bps = self.load_bps[plug]
+                self._received[plug] += in_bps * OBSERVE_S / 8
+                self._sent[plug] += out_bps * OBSERVE_S / 8
+            server, port = plug
+            received, sent = int(self._received[plug]), int(self._sent[plug])
+            self.routers[server].bandwidth.observe(port, received, sent, self.now)

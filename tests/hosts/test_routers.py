@@ -54,6 +54,7 @@ def end(trips: list[Trip]) -> None:
         assert trip.arrived_s or trip.lost, trip
 
 
+@pytest.mark.few
 @every_router
 def test_packets_arrive_once_along_cables_and_without_loops(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -111,6 +112,7 @@ def test_bad_cables_lose_packets_but_never_count_twice_what_they_lost(spec: str,
     assert sum(bool(trip.arrived_s) for trip in net.trips) > 0.5 * len(net.trips)
 
 
+@pytest.mark.few
 @every_router
 def test_silence_of_a_server_is_noticed_and_others_go_on(spec: str, name: str) -> None:
     net = network(spec, name)

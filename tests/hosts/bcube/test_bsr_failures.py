@@ -1,6 +1,8 @@
 """BSR around failures: its sets of paths against an independent search, its flows in memory."""
 
 import random
+from dataclasses import replace
+from functools import partial
 
 import networkx
 import pytest
@@ -226,8 +228,10 @@ def mend_it(network: MemoryNetwork, fault: str, relay: int, switch: int) -> None
 
 EVERY_S = 0.005
 NOTICE_S = FAST.neighbour_timeout_s + FAST.heart_beat_s
+# Rounds of probes that follow one another sooner, to spare virtual time.
+EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.2)
 # A failed link is forgotten, the next round begins, and its probes are answered.
-RETURN_S = FAST.failed_link_timeout_s + FAST.probe_interval_s + FAST.probe_jitter_s + 0.2
+RETURN_S = EAGER.failed_link_timeout_s + EAGER.probe_interval_s + EAGER.probe_jitter_s + 0.2
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -236,7 +240,7 @@ def test_stream_leaves_what_fails_and_returns(fault: str) -> None:
     a, b = bcube.server("0.0.0"), bcube.server("0.1.1")
     first, second = parallel_paths(bcube, a, b)[:2]
     assert (len(first), len(second)) == (2, 2)
-    network = MemoryNetwork(bcube, BSR)
+    network = MemoryNetwork(bcube, partial(BSR, timers=EAGER))
     trips = network.stream(a, b, EVERY_S, 1.0 + RETURN_S + 1.0, source_port=4000)
     network.run(0.5)
     assert {trip.path for trip in trips if trip.arrived_s} == {first}
@@ -326,7 +330,7 @@ def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
 def test_dead_destination_and_its_return() -> None:
     bcube = topos.parse("bcube,4,1")
     a, b = bcube.server("0.0"), bcube.server("1.3")
-    network = MemoryNetwork(bcube, BSR)
+    network = MemoryNetwork(bcube, partial(BSR, timers=EAGER))
     trips = network.stream(a, b, EVERY_S, 1.0 + RETURN_S + 0.5, source_port=4000)
     network.run(0.5)
     network.kill(b)

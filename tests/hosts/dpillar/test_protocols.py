@@ -54,6 +54,8 @@ BRISK = replace(
     probe_jitter_s=0.05,
     probe_timeout_s=0.01,
 )
+# Draws of what fails: the first always, all of them with --all.
+MANY = [*range(40), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40, 200))]
 SYN = 0x02
 ACK = 0x10
 
@@ -122,6 +124,7 @@ def strike(net: MemoryNetwork, path: Path, fault: str) -> object:
     return lambda: net.start_switch(switch - net.topology.servers)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", PROBED)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("spec", "a", "b"), [("dpillar,4,2", 0, 7), ("dpillar,4,3", 0, 7)])
@@ -270,7 +273,7 @@ def test_answers_lost_or_twice_do_no_harm() -> None:
     assert all(trip.arrived_s or trip.lost for trip in trips)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", MANY)
 def test_a_packet_arrives_whenever_a_disjoint_path_works(seed: int) -> None:
     chance = random.Random(seed)
     name = chance.choice(sorted(ROUTERS))

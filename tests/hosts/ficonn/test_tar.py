@@ -139,7 +139,7 @@ def test_alone_in_the_network_tar_is_tor(spec: str) -> None:
         assert tar_path(ficonn, a, b) == tor_path(ficonn, a, b)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 2**32), levels=st.integers(1, 5))
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_pair_under_any_bandwidths(spec: str, seed: int, levels: int) -> None:
@@ -366,7 +366,9 @@ def test_where_tor_enters_the_ficonn_of_such_a_destination_the_probe_goes_back()
         assert len(path) <= 2 * 3**FICONN.k - 1
 
 
-@pytest.mark.parametrize("switch", range(12))
+@pytest.mark.parametrize(
+    "switch", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 12))]
+)
 def test_departs_probes_may_come_by_the_far_side_of_the_destinations_backup_link(
     switch: int,
 ) -> None:

@@ -30,8 +30,10 @@ SMALL = FiConn(4, 1)
 A, B, BUSY = SMALL.server("2.1"), SMALL.server("0.1"), SMALL.server("2.0")  # of Fig. 5
 TOR_WAY, OTHER_WAY = "2.1 2.0 0.2 0.1", "2.1 2.2 1.2 1.0 0.0 0.1"
 # Where nothing fails, heart-beats need not cost the test's time.
-CALM = replace(FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0)
-EVERY_S = FAST.probe_interval_s + FAST.probe_jitter_s
+CALM = replace(
+    FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0, probe_interval_s=3.0, probe_jitter_s=0.6
+)
+EVERY_S = CALM.probe_interval_s + CALM.probe_jitter_s
 SETTLE_S = 2 * FAST.probe_timeout_s
 
 
