@@ -13,17 +13,18 @@ import click
 
 from experiments.arguments import FOLDER, json_option
 from experiments.files import output_folder
-from topos.base.errors import require
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.reporting.reproduced.result import Point, Reproduction
 
-ALL = "all"
 DIGITS = 4
+FAILED = 1
 
 
 @click.command()
 @click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every figure and table that there is.")
 @click.option("--list", "listed", is_flag=True, help="Show what there is.")
 @json_option("A JSON list instead of text.")
 @click.option(
@@ -32,6 +33,9 @@ DIGITS = 4
     default=Path("pillarbox-reproduced"),
     show_default=True,
     help="Folder for the page, figures, points and records.",
+)
+@click.option(
+    "--again", is_flag=True, help="Also what the folder has of the same code and options."
 )
 @click.option("--quick", is_flag=True, help="Smaller and coarser, for a look.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
@@ -45,45 +49,64 @@ DIGITS = 4
     type=click.FloatRange(min=0, min_open=True),
     help="Of each cable of a live lab; what this machine can do by default.",
 )
-def command(names: tuple[str, ...], listed: bool, as_json: bool, out: Path, **how: Any) -> None:
+def command(
+    names: tuple[str, ...],
+    every: bool,
+    listed: bool,
+    as_json: bool,
+    out: Path,
+    again: bool,
+    **how: Any,
+) -> None:
     """Make figures of the papers again: their numbers beside ours, and why they differ.
 
-    NAME is one of --list, or all. The page report.html in the folder shows all figures that were
-    made there, now or before.
+    NAME is one of --list. What the folder has already of the same code and options is not made
+    again, and what was stopped goes on. The page report.html in the folder shows all figures that
+    were made there, now or before, and results.md their numbers.
 
     \b
     pillarbox reproduce --list
     sudo ./pillarbox reproduce dcell-fig11 bcube-fig10
+    sudo ./pillarbox reproduce --all --out results
     """
     from experiments import reproductions
 
-    if listed or not names:
+    if listed or not (names or every):
         click.echo(_listing())
         return
-    wanted = reproductions.names() if ALL in names else list(dict.fromkeys(names))
+    wanted = reproductions.names() if every else list(dict.fromkeys(names))
     figures = {name: reproductions.figure(name) for name in wanted}
     live = [name for name, figure in figures.items() if figure.live]
     require(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
     )
-    from experiments.reporting.reproduced.page import keep, write_page
+    from experiments.reporting.reproduced.page import write_page
     from experiments.reporting.reproduced.result import Settings
+    from experiments.reproductions.shared import making
 
-    made = []
+    made, failed = [], []
     for name, figure in figures.items():
         settings = Settings(out / name, say=partial(click.echo, err=True), **how)
         output_folder(settings.folder)
-        made.append(figure.reproduce(settings))
-        keep(made[-1], out)
-        page, missing = write_page(out)  # each time: one that is stopped leaves a page
+        try:
+            made.append(making.made(figure, settings, out, again=again))
+        except PillarboxError as error:
+            if len(figures) == 1:
+                raise
+            failed.append(f"{name} could not be made: {error}")
+            continue
+        write_page(out)  # each time: one that is stopped leaves a page
         if not as_json:
             click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
-    for sentence in missing:
+    page, missing = write_page(out)
+    for sentence in (*missing, *failed):
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)
     if as_json:
         click.echo(json.dumps([found.as_json() for found in made], indent=2))
+    if failed:
+        raise SystemExit(FAILED)
 
 
 def _listing() -> str:

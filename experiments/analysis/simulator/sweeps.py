@@ -56,6 +56,7 @@ def sweep(
     workers: int = 0,
     scheduler: str = "",
     say: Callable[[str], Any] = print,
+    took: Callable[[float], Any] = lambda _: None,
 ) -> list[Any]:
     """Return what `measure` makes of each task, in the tasks' order.
 
@@ -75,6 +76,8 @@ def sweep(
         They must have the same code.
     say : callable
         Takes sentences about the progress.
+    took : callable
+        Takes the seconds of each task, whenever it was done.
     """
     code = code_of(measure.__module__)
     files = [folder / f"{_key(measure, task, code)}.json" for task in tasks]
@@ -99,6 +102,8 @@ def sweep(
     if done:
         most = max(done, key=lambda i: done[i].peak_mib)
         say(f"peak memory of a task: {done[most].peak_mib:.0f} MiB, of {_told(tasks[most])}")
+    for i in range(len(tasks)):
+        took(done[i].seconds)
     return [done[i].found for i in range(len(tasks))]
 
 
@@ -121,13 +126,18 @@ def measured_alike(measure: Measure, task: Any, code: str) -> Done:
     return measured(measure, task)
 
 
-@cache
 def code_of(module: str) -> str:
     """Return a hash of all that a measure's numbers depend on but its task."""
+    return hash_of(*CODE, module)
+
+
+@cache
+def hash_of(*modules: str) -> str:
+    """Return a hash of the code of modules and packages, and of the version of numpy."""
     import numpy
 
     found = hashlib.sha256(numpy.__version__.encode())
-    for name in (*CODE, module):
+    for name in modules:
         file = Path(str(importlib.import_module(name).__file__))
         files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
         for one in files:

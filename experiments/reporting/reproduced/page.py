@@ -1,7 +1,8 @@
 """The page of the papers' figures that were made again: all of a folder, whenever each was made.
 
 FOLDER/
-    report.html
+    report.html   in any browser, with all figures
+    results.md    the numbers that verdicts are about, and no figures: for a guide
     NAME/
         NAME.json NAME.svg NAME.png
         ...         records and whatever else the figure kept
@@ -17,11 +18,12 @@ from experiments.files import output_folder
 from experiments.reporting import tables
 from experiments.reporting.embedding import embedded
 from experiments.reporting.page import PAGE, rendered
-from experiments.reporting.reproduced import drawing
+from experiments.reporting.reproduced import drawing, markdown
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Reproduction
 from experiments.trials.runs import store
 from topos.base.errors import PillarboxError
 
+RESULTS = "results.md"
 MOODS = {AGREES: "", DIFFERS: "bad"}
 MANY = (
     12  # points, beyond which the page shows the numbers the verdict is about, and folds the rest
@@ -42,8 +44,16 @@ def keep(made: Reproduction, folder: Path) -> list[Path]:
     return [*drawing.draw_reproduction(made, own), points]
 
 
+def kept(folder: Path, name: str) -> Reproduction | None:
+    """Return a figure that the folder keeps, None where it has none that can be read."""
+    try:
+        return Reproduction.from_json(store.read_json(folder / name / f"{name}.json"))
+    except (PillarboxError, KeyError, TypeError, ValueError):
+        return None
+
+
 def write_page(folder: Path) -> tuple[Path, list[str]]:
-    """Make one page of all figures that the folder keeps.
+    """Make one page of all figures that the folder keeps, and a smaller one without drawings.
 
     Returns
     -------
@@ -52,10 +62,11 @@ def write_page(folder: Path) -> tuple[Path, list[str]]:
     list of str
         Sentences about what could not be read.
     """
-    shown, missing = [], []
+    shown, missing, found = [], [], []
     for name in _kept(folder):
         try:
-            shown.append(_contents(folder / name, name))
+            found.append(Reproduction.from_json(store.read_json(folder / name / f"{name}.json")))
+            shown.append(_contents(folder / name, found[-1]))
         except (PillarboxError, OSError) as error:
             missing.append(f"{name} is left out: {error}")
         except (KeyError, TypeError, ValueError) as error:
@@ -64,6 +75,7 @@ def write_page(folder: Path) -> tuple[Path, list[str]]:
                 "make it again"
             )
     page = folder / PAGE
+    store.write_text(folder / RESULTS, markdown.page(found))
     store.write_text(page, rendered("reproductions.html", reproductions=shown, missing=missing))
     return page, missing
 
@@ -74,14 +86,14 @@ def _kept(folder: Path) -> Iterator[str]:
             yield own.name
 
 
-def _contents(own: Path, name: str) -> dict[str, Any]:
+def _contents(own: Path, made: Reproduction) -> dict[str, Any]:
     """Return what the page shows of one figure."""
-    made = Reproduction.from_json(store.read_json(own / f"{name}.json"))
     caption = f"{made.title}: {made.y_label} over {made.x_label}."
-    svg = (own / f"{name}.svg").read_text(encoding="utf-8")
+    svg = (own / f"{made.name}.svg").read_text(encoding="utf-8")
     every = _table(made, made.points)
     return {
         **{word: getattr(made, word) for word in ("name", "title", "verdict", "reasons", "notes")},
+        "record": markdown.record(made),
         "mood": MOODS.get(made.verdict, "careful"),
         "drawn": None if made.kind == "table" else embedded(svg, made.name, caption),
         "numbers": _table(made, made.rows) if made.rows else None,

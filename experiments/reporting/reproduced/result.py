@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ class Settings:
     repeats: int | None = None
     quick: bool = False  # smaller and coarser: for a look, and for tests
     say: Callable[[str], Any] = print  # of progress
+    # Of what the figure is made (see `reproductions.inputs_of`): runs of the same go on.
+    inputs: str = ""
+    tasks_s: list[float] = field(default_factory=list)  # of all tasks, whenever they were done
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Reproduction:
     rows: tuple[Point, ...] = ()
     log_x: bool = False
     log_y: bool = False
+    # Of what, when, where and in what time it was made.
+    made: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data; what is no number as None."""

@@ -29,6 +29,7 @@ def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any
         workers=settings.workers,
         scheduler=settings.scheduler,
         say=settings.say,
+        took=settings.tasks_s.append,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.reporting.reproduced.result import Point, Settings
@@ -60,17 +61,29 @@ def repeats(settings: Settings) -> int:
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
-    """Run an experiment into a new folder of records; return what it measured."""
+    """Run an experiment, or what is left of it; return what it measured."""
     from rich.console import Console
 
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
-    from experiments.trials.runs.run import new_name
     from experiments.trials.runs.run import run as run_all
 
     trials = sum(len(block) for block in blocks(experiment))
     with Live(trials, experiment.name, Console(stderr=True)) as live:
-        return run_all(experiment, settings.folder / new_name(experiment), live=live)
+        return run_all(experiment, _folder(settings, experiment), live=live)
+
+
+def _folder(settings: Settings, experiment: Experiment) -> Path:
+    """Return a folder for the records: that of the same run, which was stopped, or a new one."""
+    from experiments.trials.plans.values import differences, plain
+    from experiments.trials.runs.records import MANIFEST
+    from experiments.trials.runs.run import new_name
+    from experiments.trials.runs.store import read_json
+
+    same = settings.folder / f"{experiment.name}-{settings.inputs[:12]}"
+    told = same / MANIFEST
+    other = told.exists() and any(differences(read_json(told)["plan"], plain(experiment)))
+    return same if settings.inputs and not other else settings.folder / new_name(experiment)
 
 
 # -- from records to points ----------------------------------------------------------------------
@@ -189,7 +202,7 @@ def notes(done: Run, scale: Scale) -> list[str]:
     scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
     told = [
         f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.told)} trials{scaled}. "
-        f"Records: {done.folder}"
+        f"Records: {done.folder.name}"
     ]
     for one in done.told:
         if not one["valid"]:

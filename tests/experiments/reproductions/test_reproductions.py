@@ -12,7 +12,14 @@ from click.testing import CliRunner
 import experiments.commands.reproduce as command_module
 from experiments import reproductions
 from experiments.cli import cli
-from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Reproduction, Settings
+from experiments.reporting.reproduced.result import (
+    AGREES,
+    DIFFERS,
+    UNDECIDED,
+    Point,
+    Reproduction,
+    Settings,
+)
 from experiments.reproductions.bcube import all_to_all as bcube_all
 from experiments.reproductions.bcube import patterns as bcube_fig10
 from experiments.reproductions.bcube import relay as bcube_fig9
@@ -21,7 +28,7 @@ from experiments.reproductions.dcell import failover as dcell_fig11
 from experiments.reproductions.dpillar import relay as dpillar_fig7
 from experiments.reproductions.ours import failover as four_failover
 from experiments.reproductions.shared import all_to_all, live
-from experiments.reproductions.shared.figure import Made, figure
+from experiments.reproductions.shared.figure import Figure, Made, figure
 from topos.base.errors import PillarboxError
 
 LIVE = {
@@ -109,21 +116,19 @@ def test_a_live_one_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
         CliRunner().invoke(cli, ["reproduce", "dcell-fig11"], catch_exceptions=False)
 
 
-class Simulated:
-    """A figure that takes no lab."""
+def simulated(settings: Settings) -> Made:
+    settings.say("on its way")
+    points = (Point("a", 1.0, 2.0, 2.1), Point("a", 2.0, float("nan"), 4.0))
+    return Made(points, rows=(), judged=(DIFFERS, ("a reason",)))
 
-    live = False
 
-    @staticmethod
-    def reproduce(settings: Settings) -> Reproduction:
-        settings.say("on its way")
-        points = (Point("a", 1.0, 2.0, 2.1), Point("a", 2.0, float("nan"), 4.0))
-        return Reproduction("made-up", "Made up", "x", "y", points, DIFFERS, ("a reason",))
+simulated.__module__ = live.__name__  # whose code is there to be hashed
+SIMULATED = Figure("made-up", "about", "Made up", "x", "y", simulated)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> None:
-    monkeypatch.setattr(reproductions, "figure", lambda _: Simulated)
+    monkeypatch.setattr(reproductions, "figure", lambda _: SIMULATED)
     options = ["reproduce", "made-up", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     done = CliRunner().invoke(cli, options, catch_exceptions=False)
     points = json.loads((tmp_path / "made-up" / "made-up.json").read_text())
@@ -273,26 +278,39 @@ def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
         bcube_fig9.Measured(1500, 36e6, 0.36),
         bcube_fig9.Measured(9000, 40e6, 0.2),
     ] * 2
-    found = bcube_fig9.fig9.of(bcube_fig9.made(measured, rate_mbit=10.0))
+    found = bcube_fig9.fig9.of(bcube_fig9.made(measured, 10.0, []))
     assert of(found, bcube_fig9.THROUGHPUT, 9000).ours == pytest.approx(4.0)
     assert of(found, bcube_fig9.COST, 9000).ours == pytest.approx(0.5)
     assert of(found, bcube_fig9.COST, 9000).paper == pytest.approx(0.076 / 0.36)
-    assert "10.00 processors for each Gbit/s" in found.reasons[-1]
+    assert "a process in Python 10;" in found.reasons[-1]
+    assert found.verdict == DIFFERS
+    # A kernel that needs 2 µs for a packet of 1500 bytes, and a quarter more for one of 9000.
+    ebpf = bcube_fig9.fig9.of(bcube_fig9.made(measured, 10.0, [[2.0, 2.53]] * 2))
+    assert of(ebpf, bcube_fig9.COST_EBPF, 9000).ours == pytest.approx(2.53 / 12)
+    assert "eBPF in the kernel 0.167;" in ebpf.reasons[-1]
+    assert not any(reason.startswith(bcube_fig9.COST) for reason in ebpf.reasons)
 
 
 def test_fig_7_of_dpillar_has_a_bound() -> None:
-    def found(cost_us: float) -> Reproduction:
+    def found(cost_us: float, *kernel: list[float]) -> Reproduction:
         cases = ((0.5, 1024), (1.0, 1024), (1.0, 256))
         measured = [
             dpillar_fig7.Measured(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
             for load, size in cases
         ] * 2
-        return dpillar_fig7.fig7.of(dpillar_fig7.made(measured, rate_mbit=20.0))
+        return dpillar_fig7.fig7.of(dpillar_fig7.made(measured, 20.0, [*kernel]))
 
     assert found(2.0).verdict == AGREES
     slow = found(41.0)
     assert slow.verdict == DIFFERS
     assert "20 times the paper's bound" in slow.reasons[1]
+    # The paper's relay is in the kernel, and the verdict is about ours there.
+    assert found(41.0, [1.9, 1.9], [2.0, 2.0]).verdict == UNDECIDED  # of two turns
+    assert found(41.0, *[[1.9, 1.9]] * 3).verdict == AGREES
+    assert found(41.0, *[[1.9, 1.4]] * 3).verdict == DIFFERS  # a packet's length would matter
+    slower = found(41.0, *[[2.4, 2.4]] * 3)
+    assert slower.verdict == DIFFERS
+    assert of(slower, "eBPF", 1.0).ours == pytest.approx(2.4 / 2.048 / 2)
 
 
 def test_fig_10_of_bcube_counts_when_both_connections_have_looked_for_a_path() -> None:
@@ -367,7 +385,7 @@ def far_off(found: Reproduction) -> list[str]:
 def test_a_miscount_is_far_off() -> None:
     counted = dpillar_fig7.Measured(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
     short = counted._replace(packet_bytes=dpillar_fig7.SHORT_BYTES)
-    assert far_off(dpillar_fig7.fig7.of(dpillar_fig7.made([counted, short], 20.0)))
+    assert far_off(dpillar_fig7.fig7.of(dpillar_fig7.made([counted, short], 20.0, [])))
 
 
 @pytest.mark.root

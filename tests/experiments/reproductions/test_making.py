@@ -1,0 +1,122 @@
+"""Figures that are made once, and go on where they were stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from experiments import reproductions
+from experiments.cli import cli
+from experiments.reporting.reproduced.page import kept
+from experiments.reporting.reproduced.result import AGREES, Point, Settings
+from experiments.reproductions.shared import live, making
+from experiments.reproductions.shared.figure import Claim, Figure, Made
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.values import plain
+from experiments.trials.runs.records import MANIFEST
+from experiments.trials.runs.store import write_json
+from topos.base.errors import PillarboxError
+
+
+class Counted:
+    """Figures that count how often each was made; one may be stopped, or fail."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, int] = {}
+        self.error: dict[str, BaseException] = {}
+
+    def figure(self, name: str) -> Figure:
+        def make(_: Settings) -> Made:
+            self.times[name] = self.times.get(name, 0) + 1
+            if name in self.error:
+                raise self.error.pop(name)
+            row = Point("a <b>", "x|y", 2.0, 2.0, draws=3)
+            return Made([row], [Claim(row, 0.1)], notes=("a note",))
+
+        make.__module__ = making.__name__  # whose code is there to be hashed
+        return Figure(name, "about", f"Title of {name}", "x", "y", make)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    found = Counted()
+    monkeypatch.setattr(reproductions, "names", lambda: ["first", "second", "third"])
+    monkeypatch.setattr(reproductions, "figure", found.figure)
+    return found
+
+
+def reproduce(out: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["reproduce", "--all", "--out", str(out), *options])
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path, counted: Counted) -> None:
+    assert reproduce(tmp_path).exit_code == 0
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 1, "third": 1}
+    reproduce(tmp_path, "--again")
+    assert set(counted.times.values()) == {2}
+    reproduce(tmp_path, "--seed", "2")
+    assert set(counted.times.values()) == {3}
+
+
+def test_other_code_makes_it_again(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce(tmp_path)
+    monkeypatch.setattr(making, "hash_of", lambda *_: "another")
+    reproduce(tmp_path)
+    assert set(counted.times.values()) == {2}
+
+
+def test_what_was_stopped_goes_on(tmp_path: Path, counted: Counted) -> None:
+    counted.error["second"] = KeyboardInterrupt()
+    assert reproduce(tmp_path).exit_code != 0
+    assert counted.times == {"first": 1, "second": 1}
+    assert "## first" in (tmp_path / "results.md").read_text()
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 2, "third": 1}
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, counted: Counted) -> None:
+    counted.error["second"] = PillarboxError("there is no lab")
+    done = reproduce(tmp_path)
+    assert done.exit_code == 1
+    assert "second could not be made: there is no lab" in done.output
+    assert counted.times == {"first": 1, "second": 1, "third": 1}
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 2, "third": 1}
+
+
+def test_the_page_says_what_when_and_where(tmp_path: Path, counted: Counted) -> None:
+    reproduce(tmp_path, "--quick")
+    found = kept(tmp_path, "first")
+    assert found is not None
+    assert found.verdict == AGREES
+    assert found.made["quick"] and found.made["seed"] == 1
+    page = (tmp_path / "results.md").read_text()
+    assert "Of 3 figures and tables, agrees: 3." in page
+    assert f"{found.made['machine']['processors']} processors" in page
+    (line,) = (line for line in page.splitlines() if line.startswith("| [first]"))
+    assert "agrees | --quick, 0.0 s, " in line
+    assert "| a \\<b\\> | x\\|y | 2 | 2 |" in page
+    assert "a note" in page
+    assert "--quick, 0.0 s" in (tmp_path / "report.html").read_text()
+
+
+def test_a_live_run_goes_on_in_its_folder(tmp_path: Path) -> None:
+    systems = (System("tree,2,2", rate_mbit=10.0),)
+    experiment = Experiment("some", "about", systems, Workload("all-to-all", 1000))
+    settings = Settings(tmp_path, inputs="0123456789abcdef")
+    same = live._folder(settings, experiment)
+    assert same == tmp_path / "some-0123456789ab"
+    same.mkdir()
+    write_json(same / MANIFEST, {"plan": plain(experiment)})
+    assert live._folder(settings, experiment) == same
+    # The machine's rate is another one by now: trials of both are not compared.
+    other = replace(experiment, systems=(replace(systems[0], rate_mbit=20.0),))
+    assert live._folder(settings, other) != same
+    assert live._folder(replace(settings, inputs=""), experiment) != same
