@@ -222,7 +222,7 @@ def bcube_1(_: float = 0.0) -> Table:
         words, *held = to_all
         several = speedups.of_a_file(own, near_servers(own, speedups.SOURCE, SEVERAL))
         if isinstance(own, DCell):  # its paper sends each server something else
-            several = speedups.to_groups(own)
+            several = speedups.to_groups(own, "dcell")
         everybody = [server for server in range(own.servers) if server != speedups.SOURCE]
         return formulas(
             own.spec,

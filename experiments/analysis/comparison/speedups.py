@@ -16,9 +16,7 @@ from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.traffic.distribution_plan import plan_of
 from hosts.base.path import Path
-from hosts.dcell.paths import group
 from topos.base.topology import Topology
-from topos.dcell import DCell
 
 SOURCE = 0
 
@@ -55,18 +53,34 @@ def of_a_file(topology: Topology, receivers: Sequence[int]) -> float:
     return float(len(trees) / loads.max())
 
 
-def to_groups(dcell: DCell) -> float:
-    """Return what a server sends to one other of each group (Guo 2008, section 4.1.2).
+def groups(topology: Topology, routing: str) -> dict[int, list[int]]:
+    """Return all others by the port that the routing reaches them with.
 
-    A group's servers are reached by the same link of the source; here it is the last of each.
+    By DCellRouting these are the groups of Guo 2008, Theorem 6.
 
     >>> import topos
-    >>> to_groups(topos.parse("dcell,4,1"))
+    >>> [len(group) for group in groups(topos.parse("dcell,4,1"), "dcell").values()]
+    [15, 4]
+    """
+    found: dict[int, list[int]] = {}
+    others = [server for server in range(topology.servers) if server != SOURCE]
+    pairs = [(SOURCE, other) for other in others]
+    for other, path in zip(others, static_paths(topology, routing, pairs), strict=True):
+        if path:
+            found.setdefault(path.steps[0].port, []).append(other)
+    return dict(sorted(found.items()))
+
+
+def to_groups(topology: Topology, routing: str) -> float:
+    """Return what a server sends to one other of each group, the last of each.
+
+    >>> import topos
+    >>> to_groups(topos.parse("dcell,4,1"), "dcell")
     2.0
     """
-    last = {group(dcell, SOURCE, other): other for other in range(SOURCE + 1, dcell.servers)}
-    paths = _paths(dcell, [(SOURCE, other) for other in last.values()])
-    return float(numpy.sum(max_min(routes_of(dcell, paths), 1.0, link_count(dcell))))
+    pairs = [(SOURCE, members[-1]) for members in groups(topology, routing).values()]
+    paths = static_paths(topology, routing, pairs)
+    return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
 
 
 def _paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import experiments.commands.reproduce as command_module
+import topos
 from experiments import reproductions
+from experiments.analysis.comparison import speedups
 from experiments.cli import cli
 from experiments.reporting.reproduced.result import (
     AGREES,
@@ -27,13 +29,15 @@ from experiments.reproductions.dcell import all_to_all as dcell_all
 from experiments.reproductions.dcell import failover as dcell_fig11
 from experiments.reproductions.dpillar import relay as dpillar_fig7
 from experiments.reproductions.ours import failover as four_failover
+from experiments.reproductions.ours import one_to_many
 from experiments.reproductions.shared import all_to_all, live
 from experiments.reproductions.shared.figure import Figure, Made, figure
+from hosts.dcell.paths import group, group_sizes
 from topos.base.errors import PillarboxError
 
 LIVE = {
     *("dcell-fig11", "dcell-fig12", "bcube-fig9", "bcube-fig10", "bcube-fig11", "dpillar-fig7"),
-    *("six-all-to-all", "four-failover"),
+    *("six-all-to-all", "four-failover", "one-to-many"),
 }
 
 
@@ -350,6 +354,42 @@ def test_failover_names_what_did_not_go_on() -> None:
     assert of(found, "DCell", "server: all moved after, s").ours == pytest.approx(0.4)
     assert of(found, "DCell", "switch: all moved after, s").ours is None
     assert of(found, "DCell", "cut: flows that stopped").ours == 2
+
+
+def many(share: float) -> Reproduction:
+    """Return what comes of sources that reach so much of all their ports with one of each group."""
+    from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
+
+    runs: dict[tuple[str, str], Any] = {}
+    for system in one_to_many.SYSTEMS:
+        network = topos.parse(system.network)
+        link_bps = 100e6 * header_efficiency(header_bytes(network, system.routing))
+        for what, links in ((one_to_many.EACH, share * network.ports), (one_to_many.ONE, 1.0)):
+            trials = [row(system.name, goodput_bps=links * link_bps)]
+            runs[system.name, what] = MadeUp([system.name], {"trials": twice(trials)})
+    return one_to_many.one_to_many.of(one_to_many.made(runs))
+
+
+def test_one_to_many_asks_for_a_link_of_each_group() -> None:
+    found = many(0.95)
+    assert found.verdict == AGREES
+    dcell = of(found, one_to_many.EACH, "DCell")
+    assert (dcell.ours, dcell.paper, dcell.ideal) == (pytest.approx(1.9), 2.0, 2.0)
+    assert of(found, one_to_many.ONE, "DCell").ideal is None
+    assert of(found, f"{one_to_many.EACH}, by paths alone", "bcube,4,3").ours == 4
+    assert many(0.5).verdict == DIFFERS
+
+
+def test_groups_are_those_of_theorem_6() -> None:
+    for spec in ("dcell,4,1", "dcell,2,2"):
+        dcell = topos.parse(spec)
+        found = speedups.groups(dcell, "dcell")
+        assert [len(members) for members in found.values()] == group_sizes(dcell)
+        assert all(
+            group(dcell, 0, server) == number
+            for number, members in found.items()
+            for server in members
+        )
 
 
 # -- the real thing ------------------------------------------------------------------------------

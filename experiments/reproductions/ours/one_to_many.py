@@ -1,0 +1,147 @@
+"""No paper's figure, but what the papers say: one server sends to many by all of its ports at once.
+
+- Guo 2008, section 4.1.2 and Theorem 6: the others fall into groups, by the link that the source
+  reaches them with. With one of each group, m servers get min(m, k + 1) times a link's rate.
+- Guo 2009, section 3.4: k + 1 in BCube, to a server at each level.
+- Liao 2012, section 4: two ports, of which one leads to the clockwise proxies and one to the
+  counter-clockwise ones.
+- Li 2009, section IV: the level-0 link and the backup link.
+
+In every network the groups are those of the first link of the routing's path, and the receiver is
+the last server of each. Beside it all receivers are of one group, and have one link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from experiments.analysis.comparison import speedups
+from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared import live
+from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+ABOUT = "one server sends to many by all of its ports, in four networks (no paper's)"
+SYSTEMS = (
+    System("dpillar,4,3", routing="mp-both", label="DPillar"),
+    System("dcell,4,1", routing="dcell", label="DCell"),
+    System("bcube,4,1", routing="bcube", label="BCube"),
+    System("ficonn,6,1", routing="tor", label="FiConn"),
+)
+LARGE = (
+    System("dpillar,8,3", routing="mp-both", label="DPillar"),
+    System("dcell,4,2", routing="dcell", label="DCell"),
+    System("bcube,4,3", routing="bcube", label="BCube"),
+    System("ficonn,8,2", routing="tor", label="FiConn"),
+)
+PAPERS = {"DCell", "BCube"}  # which give a number: as many links as a server has ports
+EACH, ONE = "one of each group", "all of one group"
+SECONDS, QUICK_SECONDS = 6.0, 2.0
+GOAL = 0.9  # of the bound
+
+
+def receivers(system: System, what: str) -> list[int]:
+    """Return whom the first server sends to.
+
+    >>> receivers(SYSTEMS[1], EACH), receivers(SYSTEMS[1], ONE)
+    ([19, 7], [19, 18])
+    """
+    network = parse(system.network)
+    groups = speedups.groups(network, system.routing)
+    if what == EACH:
+        return [members[-1] for members in groups.values()]
+    return max(groups.values(), key=len)[: -len(groups) - 1 : -1]
+
+
+@figure(
+    "one-to-many",
+    ABOUT,
+    "One server sends to many",
+    "network",
+    "what it sends, in links",
+    live=True,
+    kind="bars",
+)
+def one_to_many(settings: Settings) -> Made:
+    """Send from one server, in each network to two choices of receivers."""
+    systems = live.with_rate(settings, SYSTEMS)
+    runs = {
+        (system.name, what): live.run(settings, _experiment(settings, system, what))
+        for system in systems
+        for what in (EACH, ONE)
+    }
+    return made(runs)
+
+
+def _experiment(settings: Settings, system: System, what: str) -> Experiment:
+    network = parse(system.network)
+    named = ",".join(network.address(server) for server in receivers(system, what))
+    seconds = QUICK_SECONDS if settings.quick else SECONDS
+    return Experiment(
+        name=f"one-to-many-{system.name}-{what.replace(' ', '-')}",
+        about=ABOUT,
+        systems=(system,),
+        workload=Workload(
+            "one-to-several",
+            duration_s=seconds,
+            tool="generator",
+            timeout_s=seconds + 20.0,
+            options={"source": network.address(speedups.SOURCE), "receivers": named},
+        ),
+        repeats=live.repeats(settings),
+        seed=settings.seed,
+    )
+
+
+def made(runs: dict[tuple[str, str], Run]) -> Made:
+    """Return what the runs' records say, and what the paths of larger networks carry."""
+    points, notes = [], []
+    for (name, what), done in runs.items():
+        points.append(_point(name, what, done))
+        notes += live.notes(done, live.Scale(1.0))
+    claims = [
+        Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)
+        for point in points
+        if point.series == EACH and point.ideal
+    ]
+    larger = [_by_paths(system) for system in LARGE]
+    claims += [Claim(point, 1e-9, wanted=point.ideal) for point in larger]
+    return Made(
+        points,
+        rows=(*points, *larger),
+        judged=verdict(claims),
+        notes=(
+            "In links: of what TCP can carry over one at its rate, below the routing's header. The "
+            f"bound is one link for each group; agreement is {GOAL:g} of it, and in the larger "
+            "networks, whose paths alone are looked at, all of it.",
+            *notes,
+        ),
+    )
+
+
+def _point(name: str, what: str, done: Run) -> Point:
+    """Return what the source sent, in links."""
+    system = next(one for one in SYSTEMS if one.name == name)
+    network = parse(system.network)
+    rate_bps = done.manifest["plan"]["systems"][0]["rate_mbit"] * 1e6
+    link_bps = rate_bps * header_efficiency(header_bytes(network, system.routing))
+    bound = float(network.ports) if what == EACH else None
+    paper = bound if name in PAPERS else None
+    goodput = done.of(name).trials.goodput_bps
+    return replace(live.spread(what, name, goodput, factor=1 / link_bps, paper=paper), ideal=bound)
+
+
+def _by_paths(system: System) -> Point:
+    """Return what the paths to one of each group carry in a larger network."""
+    network = parse(system.network)
+    bound = float(network.ports)
+    paper = bound if system.name in PAPERS else None
+    ours = speedups.to_groups(network, system.routing)
+    return Point(f"{EACH}, by paths alone", system.network, ours, paper, ideal=bound)
