@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from experiments.reporting.reproduced.result import Point, Reproduction
 
 DIGITS = 4
+TASKS = "tasks"  # of all figures: some ask for the same
 FAILED = 1
 
 
@@ -87,7 +88,7 @@ def command(
 
     made, failed = [], []
     for name, figure in figures.items():
-        settings = Settings(out / name, say=partial(click.echo, err=True), **how)
+        settings = Settings(out / name, out / TASKS, say=partial(click.echo, err=True), **how)
         output_folder(settings.folder)
         try:
             made.append(making.made(figure, settings, out, again=again))

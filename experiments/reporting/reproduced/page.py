@@ -3,6 +3,7 @@
 FOLDER/
     report.html   in any browser, with all figures
     results.md    the numbers that verdicts are about, and no figures: for a guide
+    tasks/        of simulated figures, what is finished
     NAME/
         NAME.json NAME.svg NAME.png
         ...         records and whatever else the figure kept

@@ -17,6 +17,7 @@ class Settings:
     """How a figure is made again."""
 
     folder: Path  # for whatever is kept
+    tasks: Path | None = None  # for finished tasks, which several figures share; else the folder's
     seed: int = 1
     workers: int = 0  # processes of the simulator; 0 for one a processor
     scheduler: str = ""  # of Dask, instead of processes

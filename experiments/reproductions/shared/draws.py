@@ -25,7 +25,7 @@ def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any
     return sweep(
         measure,
         tasks,
-        settings.folder / FOLDER,
+        settings.tasks or settings.folder / FOLDER,
         workers=settings.workers,
         scheduler=settings.scheduler,
         say=settings.say,

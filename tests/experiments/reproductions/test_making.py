@@ -12,7 +12,7 @@ from experiments import reproductions
 from experiments.cli import cli
 from experiments.reporting.reproduced.page import kept
 from experiments.reporting.reproduced.result import AGREES, Point, Settings
-from experiments.reproductions.shared import live, making
+from experiments.reproductions.shared import degradation, live, making
 from experiments.reproductions.shared.figure import Claim, Figure, Made
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
@@ -105,6 +105,24 @@ def test_the_page_says_what_when_and_where(tmp_path: Path, counted: Counted) -> 
     assert "| a \\<b\\> | x\\|y | 2 | 2 |" in page
     assert "a note" in page
     assert "--quick, 0.0 s" in (tmp_path / "report.html").read_text()
+
+
+def test_figures_share_their_tasks(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figure(name: str) -> Figure:
+        def make(settings: Settings) -> Made:
+            small = {"B": ("bcube,2,1", "bsr")}
+            runs = degradation.runs_of(settings, small, (0.0,), 2)
+            return Made([one.throughput() for one in runs])
+
+        make.__module__ = making.__name__
+        return replace(counted.figure(name), make=make)
+
+    monkeypatch.setattr(reproductions, "figure", figure)
+    assert "tasks were done before" in reproduce(tmp_path, "--workers", "1").output
+    assert len(list((tmp_path / "tasks").iterdir())) == 2
+    assert not (tmp_path / "second" / "tasks").exists()
 
 
 def test_a_live_run_goes_on_in_its_folder(tmp_path: Path) -> None:
