@@ -49,6 +49,12 @@ def inline(page: str) -> list[str]:
 
 FIRST, LIVE, OTHER_TERMINAL, LONG, CAPTURE, LABS = blocks(README)
 ASKED = dict.fromkeys([*inline(README), *(line for block in blocks(NETWORKS) for line in block)])
+# Seconds of computing, which test_gap.py, test_compare.py and test_reproductions.py do in part.
+COMPUTED_LONG = {
+    "./pillarbox gap dcell,4,1",
+    "./pillarbox compare --papers",
+    "./pillarbox reproduce dpillar-table1",
+}
 ALONE = [command for command in ASKED if re.match(r"\./pillarbox \S+ \S", command)]
 
 
@@ -95,7 +101,10 @@ def said(checkout: Path, *lines: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ALONE)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=[pytest.mark.long] if one in COMPUTED_LONG else []) for one in ALONE],
+)
 def test_question_is_answered(checkout: Path, command: str) -> None:
     printed = said(checkout, command).strip()
     drawing = re.search(r"--draw (\S+)", command)
@@ -111,6 +120,7 @@ def test_python_of_the_page_runs(checkout: Path) -> None:
 
 def test_every_command_of_the_readme_is_tried_or_its_absence_explained() -> None:
     assert FIRST[0] in LEFT_OUT
+    assert set(ALONE) >= COMPUTED_LONG
     assert LIVE == ["sudo ./pillarbox up dcell,4,1"]
     assert set(LONG) <= set(LEFT_OUT)
     tried = {*FIRST, *LIVE, *OTHER_TERMINAL, *CAPTURE, *LABS, *ALONE}
@@ -137,6 +147,7 @@ def test_machine_and_experiments_are_told(checkout: Path) -> None:
     assert "\nquick " in said(checkout, listing)
 
 
+@pytest.mark.long  # test_demo.py runs and reports something smaller
 @pytest.mark.root
 def test_first_report(checkout: Path) -> None:
     *_, run, report = FIRST

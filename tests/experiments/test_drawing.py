@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -17,6 +18,7 @@ import topos
 from experiments.reporting.drawing import draw_topology
 from experiments.reporting.drawing.curves import Obstacles, control_points
 from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
+from experiments.reporting.drawing.files import rendered
 from topos.base.errors import PillarboxError
 from topos.base.layout import grid_layout
 from topos.tree import Tree
@@ -31,23 +33,34 @@ def svg(topology, directory, **options):
     return path.read_text()
 
 
+@cache
+def drawn(spec):
+    """Return the drawing as SVG: made once, and looked at by several tests."""
+    return rendered(figure_of(spec), "svg").decode()
+
+
+@cache
+def figure_of(spec):
+    return topology_figure(topos.parse(spec))
+
+
 def cable_id(topology, cable):
     ends = topology.interface(cable.a, cable.a_port), topology.interface(cable.b, cable.b_port)
     return "cable-" + "-".join(ends)
 
 
 @pytest.mark.parametrize("spec", SMALL)
-def test_every_cable_is_one_path(spec, tmp_path):
+def test_every_cable_is_one_path(spec):
     topology = topos.parse(spec)
-    drawn = re.findall(r'<g id="(cable-[^"]*)">\s*<path ', svg(topology, tmp_path))
-    assert sorted(drawn) == sorted(cable_id(topology, cable) for cable in topology.links())
-    assert len(drawn) == topology.cables
+    paths = re.findall(r'<g id="(cable-[^"]*)">\s*<path ', drawn(spec))
+    assert sorted(paths) == sorted(cable_id(topology, cable) for cable in topology.links())
+    assert len(paths) == topology.cables
 
 
 @pytest.mark.parametrize("spec", SMALL)
-def test_every_server_and_its_label_are_there_once(spec, tmp_path):
+def test_every_server_and_its_label_are_there_once(spec):
     topology = topos.parse(spec)
-    text = svg(topology, tmp_path)
+    text = drawn(spec)
     labels = topology.layout().labels
     for server in range(topology.servers):
         assert text.count(f'<g id="h{server}">') == 1
@@ -67,7 +80,7 @@ def test_servers_and_switches_do_not_touch(spec):
 
 @pytest.mark.parametrize("spec", SMALL)
 def test_texts_do_not_overlap_and_none_is_cut_off(spec):
-    figure = topology_figure(topos.parse(spec))
+    figure = figure_of(spec)
     canvas = FigureCanvasAgg(figure)
     boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in figure.axes[0].texts]
     for (one, first), (other, second) in combinations(boxes, 2):
@@ -88,7 +101,7 @@ def test_texts_do_not_overlap_and_none_is_cut_off(spec):
 def test_no_cable_passes_under_another_node(spec):
     topology = topos.parse(spec)
     cables = {cable_id(topology, cable): cable for cable in topology.links()}
-    patches = {patch.get_gid(): patch for patch in topology_figure(topology).axes[0].patches}
+    patches = {patch.get_gid(): patch for patch in figure_of(spec).axes[0].patches}
     shapes = {node: patches[topology.node_name(node)] for node in range(topology.nodes)}
     boxes = {
         node: shape.get_path().get_extents(shape.get_patch_transform())

@@ -110,7 +110,10 @@ def test_servers_of_a_partial_dcell_join_as_add_dcell_says() -> None:
         assert partial.digits(unit * 6)[:2] == cell
 
 
-@pytest.mark.parametrize("servers", range(6, 1806, 6))
+@pytest.mark.parametrize(
+    "servers",
+    [pytest.param(s, marks=[pytest.mark.long] if s % 54 else []) for s in range(6, 1806, 6)],
+)
 def test_theorem_7_interim_dcell_is_complete_but_for_its_last_member(servers: int) -> None:
     partial = topos.parse(f"dcell,2,3,servers={servers}")
     members = [partial.digits(server)[0] for server in range(servers)]
