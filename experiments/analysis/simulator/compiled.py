@@ -7,7 +7,8 @@ own; `native` is given the rule that the name stands for.
 
 What was compiled is kept on disk. numba would keep it until the file of the function changes, no
 matter what happens in other files; here it is kept until a function changes that is called, or a
-constant.
+constant. It is kept in the user's own cache folder: compiling takes a minute in all, and a new
+checkout of the same code need not do it again.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import os
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,7 +74,32 @@ class _Kept(FunctionCache):
 
     def __init__(self, function: Any, text: str) -> None:
         super().__init__(function)
-        self._cache_file._source_stamp = text
+        folder = kept_in()
+        if folder:
+            self._cache_path = str(folder / function.__module__)
+            Path(self._cache_path).mkdir(exist_ok=True)
+        base = self._impl.filename_base
+        self._cache_file = IndexDataCacheFile(self._cache_path, base, text)
+
+
+def kept_in() -> Path | None:
+    """Return where what was compiled is kept for all checkouts; None where numba is to choose.
+
+    numba chooses where it was told to by NUMBA_CACHE_DIR, and where there is no home of one's own:
+    root, who may have a user's home by `sudo`, leaves nothing in there.
+    """
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return None
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home())
+        if home.stat().st_uid != os.geteuid():
+            return None
+        above = home if os.environ.get("XDG_CACHE_HOME") else home / ".cache"
+        folder = above / "pillarbox" / "compiled"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder
 
 
 def digest(function: Any, rules: tuple[tuple[str, Any], ...] = ()) -> str:

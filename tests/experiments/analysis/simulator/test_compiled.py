@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from experiments.analysis.simulator.compiled import _compiled, digest, native
+from experiments.analysis.simulator.compiled import _compiled, digest, kept_in, native
 
 CALLED = """
 STEP = 1
@@ -42,6 +42,8 @@ def total(here):
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
     """Return what writes a module, and imports it as it is now."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
 
     def write(name: str, text: str) -> ModuleType:
         (tmp_path / f"{name}.py").write_text(text)
@@ -53,6 +55,32 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         return found
 
     return write
+
+
+def test_another_checkout_of_the_same_code_has_it_compiled(
+    module: Callable[[str, str], ModuleType], tmp_path: Path
+) -> None:
+    module("called", CALLED)
+    one = module("calling", CALLING).last
+    assert native(one)(0) == 3
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "calling.py").write_text(CALLING)
+    code = compile(CALLING, str(elsewhere / "calling.py"), "exec")
+    exec(code, other := {"__name__": "calling"})
+    assert native(other["last"])(0) == 3
+    assert sum(_compiled(other["last"], (), kept=True).stats.cache_hits.values()) == 1
+
+
+def test_it_is_kept_in_a_home_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert kept_in() == tmp_path / ".cache" / "pillarbox" / "compiled"
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert kept_in() is None
+    monkeypatch.undo()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kept_in() is None
 
 
 def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleType]) -> None:
