@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hosts.base.actions import Action, Deliver, Drop
@@ -46,6 +47,10 @@ MOST_ROUND = 2**32 - 1  # what a probe has room for
 # Departs from the paper: a longer path must offer so much more for each hop, as a share of a port's
 # rate. By available bandwidth alone, flows of a full network run to detours and fill it even more.
 HOP_COST = 0.1
+# Departs from the paper: another path must offer so much more than the one in use, as a share of a
+# port's rate, and by a hop's cost besides: less is the same. Many flows see the same free port at
+# once, and all that move there fill it.
+MOVE_GAIN = 0.25
 GATHER_S = 0.002  # short beside any timeout by which failures are noticed
 
 
@@ -143,7 +148,7 @@ class BSR(Forwarding):
     def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> Flow:
         if len(targets) > 1:
             targets = tuple(ranked(key, targets))
-        flow = Flow(self._select(targets, now), targets, now)
+        flow = Flow(self._select(key, targets, now), targets, now)
         forgotten = self.flows.put(key, flow, now)
         if forgotten is not None:
             self.agenda.cancel(_timer(forgotten))
@@ -151,8 +156,9 @@ class BSR(Forwarding):
             self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
         return flow
 
-    def _select(self, targets: Sequence[int], now: float) -> Selection:
+    def _select(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
         """Return the choice of paths to the first target to which one may be left."""
+        self.flow_answers_change(key)
         failures = self.failures(now)
         for target in targets:
             selection = Selection(
@@ -160,8 +166,9 @@ class BSR(Forwarding):
                 self.server,
                 target,
                 failures,
-                self.own_answers_change,
+                partial(self.flow_answers_change, key),
                 HOP_COST * self.bandwidth.rate_bps,
+                MOVE_GAIN * self.bandwidth.rate_bps,
             )
             if selection.path:
                 break
@@ -191,7 +198,7 @@ class BSR(Forwarding):
         if flow is None:
             return []
         if flow.selection.hopeless and len(flow.targets) > 1:
-            flow.selection = self._select(flow.targets, now)
+            flow.selection = self._select(key, flow.targets, now)
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
         flow.since_s, flow.sent_bytes = now, 0
@@ -233,7 +240,7 @@ class BSR(Forwarding):
             # A gateway that cannot be reached: on to those that the flow likes less.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
-                flow.selection = self._select(others, now)
+                flow.selection = self._select(key, others, now)
                 self.counters["gateway changes"] += 1
                 return self._begin_round(key, flow, now)
         pause = self.timers.probe_interval_s + self.random.random() * self.timers.probe_jitter_s

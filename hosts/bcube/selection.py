@@ -215,13 +215,14 @@ class Selection(Probing):
         failures: Failures,
         changed: Callable[[], None] = lambda: None,
         slack_bps: float = 0.0,  # see `best`
+        gain_bps: float = 0.0,  # another path is to have so much more than the one in use
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when another path comes into use, or none is left
         super().__init__(parallel_paths(bcube, source, destination, failures))
         self.path = self.current_path  # the one in use; None when none is left
         self.rate_bps = 0.0  # what the flow itself sends
-        self.slack_bps = slack_bps
+        self.slack_bps, self.gain_bps = slack_bps, gain_bps
         self.changes = 0  # of the path in use
         self._wanted = len(path_set(bcube, source, destination))
         self._suspects: frozenset[Pair] = frozenset()
@@ -334,7 +335,8 @@ class Selection(Probing):
         # uses. Otherwise a flow that fills its path would find any other path better, for ever.
         """
         before = self.path
-        working = best(self.candidates, self.current, self.rate_bps, self.slack_bps)
+        own_bps = self.rate_bps + self.gain_bps
+        working = best(self.candidates, self.current, own_bps, self.slack_bps)
         if working is None:
             self.choose()
         else:

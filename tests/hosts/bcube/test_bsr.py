@@ -267,6 +267,20 @@ def test_departs_from_the_paper_own_traffic_counts_as_available() -> None:
     assert told[tuple(flow["path"])] < 0.4e6 < 0.9e6 < max(told.values())
 
 
+@pytest.mark.parametrize(("load", "moves"), [(0.3e8, False), (0.4e8, True)])
+def test_departs_from_the_paper_a_flow_moves_for_a_third_of_a_port(
+    load: float, moves: bool
+) -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, lambda t, s: BSR(t, s, timers=FAST, rate_bps=1e8))
+    network.load_bps = {(bcube.server("1.0"), 0): (0.0, load)}
+    network.run(0.3)
+    network.send_udp(a, b)
+    network.run(0.01)
+    assert (path_told(network, a) == [["0.0", "0.3", "1.3"]]) == moves
+
+
 def test_rounds_of_one_flow_come_at_random_moments() -> None:
     bcube = topos.parse("bcube,4,1")
     network = MemoryNetwork(bcube, eager)

@@ -1,8 +1,8 @@
 """BSR over time (hosts/bcube/selection.py and bsr.py): every flow is probed for itself.
 
 A flow begins on its default path, a shortest one. When the answers are in, it takes the path with
-the most bandwidth left, where a longer one has to have more; what the flow itself sends counts as
-left on its own.
+the most bandwidth left, where a longer one, and one that is not in use, has to have more; what the
+flow itself sends counts as left on its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.probing import PathSets, Probed
 from hosts.base.probing import best_of
 from hosts.base.rules import NONE
-from hosts.bcube.bsr import HOP_COST
+from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
 from topos.bcube import BCube
 
 
@@ -36,7 +36,7 @@ class Bsr(Probed):
         begin = numpy.flatnonzero((self.path == NONE) & (self.starts_s <= self.now_s))
         self.move(begin, self.default[begin])
         flows, free = self.answers
-        ways = self.hops[flows], self.path[flows], self._rate[flows]
+        ways = self.hops[flows], self.path[flows], self._rate[flows] + MOVE_GAIN
         self.move(flows, _best_of_each(free, *ways, HOP_COST))
         self.answers = flows[:0], free[:0]
 
