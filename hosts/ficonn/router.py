@@ -79,14 +79,14 @@ class Tar(Router):
         super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
         # A probe that was not answered for so long is given up; only then may its way be used.
-        self.settle_s = 2 * self.timers.probe_timeout_s
+        self.settle_s = 2 * self.timers.search_timeout_s
         self.ways: Bounded[FlowKey, Entry] = Bounded(MOST_ENTRIES, idle_s)
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
         self.level_0 = virtual_flows.level_0
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
-        self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.probe_timeout_s)
+        self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queued = 0
         self.moves = Moves(self.settle_s, self._next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
@@ -211,7 +211,7 @@ class Tar(Router):
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting = True
-        deadline = now + self.timers.probe_timeout_s
+        deadline = now + self.timers.search_timeout_s
         self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         actions = self._start(

@@ -46,7 +46,7 @@ BATCH = 64
 MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
 # How often a router learns its ports' load, and how often where they carry less than this share of
 # their rate, which heart-beats take as well: hundreds of servers at rest are to cost nothing.
-OBSERVE_S, OBSERVE_AT_REST_S = 0.1, 10.0
+OBSERVE_S, OBSERVE_AT_REST_S = 0.25, 10.0
 AT_REST = 0.02
 # Before the silence of one who was never heard counts, it has time to start: a server's share of
 # the start of all, and at least so much.

@@ -16,9 +16,9 @@ from topos.base.topology import Topology
 
 MOST_SERVERS = 2048  # beyond, heart-beats alone would take minutes of a real processor
 # After a failure: heart-beats time out, the news is flooded, probes are answered or given up.
-SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.probe_timeout_s
+SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.search_timeout_s
 # After the first packet of a flow: its paths are probed, failed ones replaced and probed in turn.
-PROBE_S = 6 * FAST.probe_timeout_s
+PROBE_S = 6 * FAST.search_timeout_s
 ARRIVAL_S = 1.0
 
 

@@ -313,7 +313,7 @@ def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
     bcube = topos.parse("bcube,4,1")
     a, b = bcube.server("0.0"), bcube.server("1.3")
     network = MemoryNetwork(bcube, BSR)
-    trips = network.stream(a, b, EVERY_S, 0.8, source_port=4000)
+    trips = network.stream(a, b, EVERY_S, 0.9, source_port=4000)
     network.run(0.2)
     cables = [(a, bcube.server_plug(a, port).node) for port in range(bcube.ports)]
     for cable in cables:
@@ -321,7 +321,7 @@ def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
     network.run(0.2)
     assert told_lost(trips)[-1].lost == "no path is left"
     network.heal(*cables[0])
-    network.run(0.4)
+    network.run(0.5)
     # Not only with the next round, which is a second away.
     arrived = [t for t in trips if t.sent_s > 0.4 + 2 * FAST.heart_beat_s and t.arrived_s]
     assert len(arrived) > 50
@@ -408,13 +408,14 @@ def test_silent_path_fails_when_its_probe_is_not_answered() -> None:
     """Nobody tells of a link that is dead for a moment: the timeout does."""
     bcube = topos.parse("bcube,4,1")
     a, b = bcube.server("0.0"), bcube.server("1.3")
-    network = MemoryNetwork(bcube, BSR)
+    impatient = replace(FAST, probe_timeout_s=FAST.neighbour_timeout_s / 2)
+    network = MemoryNetwork(bcube, partial(BSR, timers=impatient))
     relay, switch = default_relay(bcube, a, b)
     network.cut(relay, bcube.servers + switch, silent=True)
     network.send_udp(a, b)
-    network.run(FAST.probe_timeout_s / 2)
+    network.run(impatient.probe_timeout_s / 2)
     assert network.routers[a].state()["flows"][0]["path"] == ["0.0", "1.0", "1.3"]
-    network.run(FAST.probe_timeout_s)
+    network.run(impatient.probe_timeout_s)
     flow = network.routers[a].state()["flows"][0]
     assert flow["path"] == ["0.0", "0.3", "1.3"]
     states = {tuple(one["path"]): one["state"] for one in flow["candidates"]}

@@ -34,7 +34,7 @@ CALM = replace(
     FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0, probe_interval_s=3.0, probe_jitter_s=0.6
 )
 EVERY_S = CALM.probe_interval_s + CALM.probe_jitter_s
-SETTLE_S = 2 * FAST.probe_timeout_s
+SETTLE_S = 2 * FAST.search_timeout_s
 
 
 def network(
@@ -188,13 +188,13 @@ def test_a_flow_that_moves_or_ends_takes_nothing_back_of_others() -> None:
 
 def test_a_late_answer_is_as_good_as_one_in_time() -> None:
     """Where servers are so busy that none comes in time, probing again would never end."""
-    net = network(timers=CALM, hop_delay_s=CALM.probe_timeout_s / 4)  # there and back: six hops
+    net = network(timers=CALM, hop_delay_s=CALM.search_timeout_s / 4)  # there and back: six hops
     trip = net.send_udp(A, B)
-    net.run(3 * CALM.probe_timeout_s)
+    net.run(3 * CALM.search_timeout_s)
     assert way(trip) == TOR_WAY
     source = tar_router(net, A)
     assert source.counters["probes"] == 2
-    net.run(CALM.probe_timeout_s)
+    net.run(CALM.search_timeout_s)
     assert source.drops == {"answer to no probe": 1}  # the second one's
     # Nor does a refresh that is not answered in time lose the way in use, or ask again at once.
     for _ in range(3):
@@ -365,7 +365,7 @@ def test_a_packet_without_entry_is_dropped_and_its_source_told_once_in_a_while()
     assert header.destination == SMALL.uid(1)
     assert PathFailure.parse(body).flow == flow_key(packet)
     assert relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 0.01) == [drop]
-    again = relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 2 * FAST.probe_timeout_s)
+    again = relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 2 * FAST.search_timeout_s)
     assert len(again) == 2
 
 
