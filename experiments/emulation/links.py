@@ -219,7 +219,7 @@ class LabLink(Link):
             intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
         )
         if messages and _is_application_side(intf):
-            bound = shaping.super_packet_bytes(bw)
+            bound = shaping.super_packet_bytes(bw, self.mtu)
             messages.append(shaping.bound_super_packets(intf.ifindex, bound))
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
         self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)

@@ -156,8 +156,8 @@ class LabNet(Mininet):
             super().staticArp()
 
     def bound_super_packets(self) -> None:
-        """Bound what TCP hands to dcn0 at once to 1 ms of the rate; forwarders have to be there."""
-        size = super_packet_bytes(self.rate_mbit)
+        """Bound what TCP hands to dcn0 at once; forwarders have to be there."""
+        size = super_packet_bytes(self.rate_mbit, self.cable["mtu"])
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:

@@ -3,8 +3,9 @@
 Rate is the kernel's HTB at both ends, behind a drop-tail queue. HTB it has to be: TBF cuts the
 super-packets of modern TCP apart and drops those of headers it does not know. The queue holds 100
 packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
-10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, and so
-is the burst; where that is much (from 150 Mbit/s on), the queue holds eight super-packets.
+10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
+segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. A burst is one, or
+3 ms of the rate: what a port whose timer fired late on a busy machine may catch up.
 
 Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
@@ -38,11 +39,14 @@ HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDL
 CONTROL_SHARE = 0.1  # of the rate is theirs before they have to borrow; what they leave, data has
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
-FRAME_BYTES = 1514
+ETHERNET_BYTES = 14
+FRAME_BYTES = 1500 + ETHERNET_BYTES
 LEAST_SUPER_PACKETS = 8  # that a queue has room for
 MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
-LEAST_SUPER_PACKET, MOST_SUPER_PACKET = 3000, 65536  # bytes: two segments, the kernel's limit
+LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # as TCP has it by itself; bytes, the kernel's limit
+MOST_HEADERS = 512  # bytes of a super-packet that TCP keeps for headers of all kinds
+LATE_S = 0.003  # that a port's timer may be, on a busy machine, before its rate suffers
 DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -83,15 +87,17 @@ def checked_delay(delay: str | float | None, jitter: str | float | None) -> Dela
     return both
 
 
-def super_packet_bytes(rate_mbit: float | None) -> int:
+def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
     """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
 
-    >>> super_packet_bytes(10), super_packet_bytes(100), super_packet_bytes(None)
-    (3000, 12500, 65536)
+    >>> super_packet_bytes(10, 1500), super_packet_bytes(100, 1500), super_packet_bytes(100, 9000)
+    (3512, 12500, 18512)
+    >>> super_packet_bytes(None, 1500)
+    65536
     """
     if rate_mbit is None:
         return MOST_SUPER_PACKET
-    return min(MOST_SUPER_PACKET, max(LEAST_SUPER_PACKET, int(rate_mbit * 125)))
+    return min(MOST_SUPER_PACKET, max(LEAST_SEGMENTS * mtu + MOST_HEADERS, int(rate_mbit * 125)))
 
 
 def bound_super_packets(index: int, size: int) -> Message:
@@ -129,7 +135,7 @@ def limited(
     )
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     bytes_s = int(rate_mbit * 125_000)
-    size = max(super_packet_bytes(rate_mbit), frame_bytes)
+    size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
     rate = _one_class(index, usual, bytes_s, size, deed)
     if delay:
@@ -248,12 +254,12 @@ def _class(
 ) -> Message:
     """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
 
-    Bursts and turns are of one super-packet.
+    Turns are of one super-packet of that size.
     """
     rate, most = rates_bytes_s
-    burst = _ticks(size / most)
+    bursts = (_ticks(max(size / each, LATE_S)) for each in rates_bytes_s)
     limits = _rate_spec(rate) + _rate_spec(most)
-    limits += struct.pack("=IIIII", _ticks(size / rate), burst, size, 0, priority)
+    limits += struct.pack("=IIIII", *bursts, size, 0, priority)
     options = attribute(TCA_HTB_PARMS, limits)
     options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
     options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", most))

@@ -105,6 +105,7 @@ class Watch:
             duration_s=seen.duration_s,
             rate_bps=rate_bps,
             base_rtt_s=base_rtt_s(self._lab),
+            packet_s=packet_s(self._lab),
             links=self._rows(seen.ports, rate_bps, seen.duration_s),
             samples=seen.samples,
             interval_s=seen.interval_s,
@@ -191,7 +192,7 @@ def enough_bytes(lab: Lab) -> int:
     More than two super-packets; netem's queue also holds what is only under way.
     """
     settings = lab.settings
-    waiting = 2 * shaping.super_packet_bytes(settings.rate_mbit)
+    waiting = 2 * shaping.super_packet_bytes(settings.rate_mbit, settings.mtu)
     if settings.delay and settings.rate_mbit and shaping.kernel_has_netem():
         delay_s = shaping.seconds(settings.delay, "delay")
         waiting += int(delay_s * settings.rate_mbit * 125_000)
@@ -203,8 +204,13 @@ def base_rtt_s(lab: Lab) -> float:
     settings, topology = lab.settings, lab.topology
     direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
     delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
-    sending_s = (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
-    return 2 * (1 if direct else 2) * (delay_s + sending_s)
+    return 2 * (1 if direct else 2) * (delay_s + packet_s(lab))
+
+
+def packet_s(lab: Lab) -> float:
+    """Return how long a port takes to send a full packet."""
+    settings = lab.settings
+    return (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
 
 
 def _directions(lab: Lab) -> Iterator[_Direction]:

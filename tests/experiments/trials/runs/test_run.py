@@ -51,6 +51,7 @@ def readings(order: Order, late_s: float = 1e-4) -> Readings:
         duration_s=END_S[order.trial.system.network],
         rate_bps=20e6,
         base_rtt_s=1e-3,
+        packet_s=1e-4,
         links=[link, {**link, "from": "s0", "to": "0.0"}],
         samples=100,
         interval_s=0.1,
