@@ -44,6 +44,7 @@ class BCube(Topology):
         require(0 <= k <= 32, f"BCube's level k goes from 0 to 32 (32-bit addresses), not {k}")
         self.n, self.k = n, k
         self.block: int = n**k  # servers of a BCube_{k-1}, and switches of the top level
+        self.growth = self.block
         full = n * self.block
         self.servers = full if servers is None else servers
         require(

@@ -73,6 +73,7 @@ class DCell(Topology):
         # In a full DCell, and in one of a single DCell_2, joining order is the order of uids.
         self._in_uid_order = k <= 2 or self.servers == full
         self.unit = self.sizes[min(1, k)]  # servers of a DCell_1: what AddDCell adds
+        self.growth = self.unit if k > 1 else n  # below, a DCell_0 at a time
         self.switches = -(-self.servers // n)
         self.ports = k + 1
         self.switch_ports = n

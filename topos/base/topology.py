@@ -78,6 +78,8 @@ class Topology(UidAddresses, ABC):
     paper: ClassVar[str] = ""
     # True where a cable may join two switches.
     switches_interconnect: ClassVar[bool] = False
+    # How many servers a partial network grows by; 0 where a paper has no partial ones.
+    growth: int = 0
 
     parameters: dict[str, int]  # of the spec, by name; optional ones only where given
     servers: int
@@ -123,6 +125,36 @@ class Topology(UidAddresses, ABC):
     @abstractmethod
     def disjoint_paths(self) -> Bound:
         """Return how many node-disjoint paths the paper finds between two servers."""
+
+    # -- larger and smaller --------------------------------------------------------------------
+
+    @cached_property
+    def whole(self) -> Topology:
+        """The network that this one is a part of; itself, unless it is partial."""
+        return type(self)(**{n: v for n, v in self.parameters.items() if n != "servers"})
+
+    def resized(self, servers: int) -> Topology:
+        """Return the network with so many servers, or raise PillarboxError.
+
+        Those in both keep their numbers, addresses and ports: nothing is addressed or cabled anew
+        (Guo 2008, section 5).
+
+        >>> import topos
+        >>> topos.parse("dcell,4,1,servers=16").resized(20)
+        <dcell,4,1: 20 servers, 5 switches>
+        """
+        require(
+            self.growth > 0,
+            f"{self.spec} neither grows nor shrinks: its paper has no partial networks",
+        )
+        other = type(self)(**self.parameters | {"servers": servers})
+        stay = range(min(servers, self.servers))
+        require(
+            all(self.uid(server) == other.uid(server) for server in stay),
+            f"{self.spec} cannot become {other.spec} while it runs: there its servers are numbered "
+            "by their addresses, and no more in the order in which they joined",
+        )
+        return other
 
     # -- what follows for every network --------------------------------------------------------
 
