@@ -29,6 +29,7 @@ from hosts.wire.messages import LinkState
 if TYPE_CHECKING:
     from hosts.base.router import Router
 
+RESIZED_S = 1.0  # until all servers know how large the network is now
 JITTER = 0.25  # a refresh comes earlier by up to this share of its interval
 
 
@@ -76,6 +77,17 @@ class Flooding:
         first = now + router.random.random() * router.timers.link_state_refresh_s
         router.agenda.set("link state", first, self._flood)
         router.agenda.set("link-state ageing", self.states.next_expiry, self._age)
+
+    def resize(self, members: Iterable[int], now: float) -> None:
+        """Take in who the members are in the router's network, which is larger or smaller now.
+
+        Who hears of it later has believed those who knew it already, and the other way round: so
+        this server says once more how its links are.
+        """
+        self.states.resize(self.router.topology, members, now)
+        self._told = self.router.neighbours.up
+        self.states.say(self._sequence, self._told, now)
+        self.router.agenda.set("link state", now + RESIZED_S, self._flood)
 
     def changed(self, now: float) -> list[Action]:
         """Tell of a change of this server's own links."""

@@ -83,7 +83,8 @@ class LinkStates:
         order: Callable[[Step], Any] = tuple,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.topology, self.server = topology, server
+        self.topology: Any = topology  # a user knows which network it is
+        self.server = server
         self.timeout_s = timeout_s
         self.order = order
         self.on_change = on_change
@@ -92,6 +93,17 @@ class LinkStates:
         self._states = {member: State(None, links, now) for member, links in self._possible.items()}
         self._next_steps: dict[int, Step] = {}
         self._computed = -1  # the generation of the next steps
+
+    def resize(self, topology: Topology, members: Iterable[int], now: float) -> None:
+        """Take in who the members are in a network of another size; new links count as working."""
+        self.topology = topology
+        before, self._possible = self._possible, {one: _links(topology, one) for one in members}
+        for member, links in self._possible.items():
+            known = self._states.get(member, State(None, links, now))
+            new = links - before.get(member, frozenset())
+            self._states[member] = known._replace(links=known.links & links | new)
+        self._states = {member: self._states[member] for member in self._possible}
+        self.generation += 1
 
     def __contains__(self, server: int) -> bool:
         return server in self._states

@@ -20,6 +20,8 @@ own cable is::
 At first every neighbour counts as heard, so that a network works from its first moment; what is
 not there is noticed one timeout later.
 
+A network can grow and shrink while it runs (`resize`): a new neighbour counts as heard as well.
+
 Time is judged here, or by somebody who is never late (`leave_silence_to_others`): a data plane
 whose kernel sees every heart-beat. Then nothing times out here, and silence is news (`silence`)
 like any other. Whoever sends heart-beats on this server's behalf sends them anew when `revision`
@@ -29,7 +31,7 @@ has changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from hosts.base.path import Step
 from hosts.base.timers import Timers
@@ -53,10 +55,10 @@ class Neighbours:
         self.watched = watched  # by heart-beats; without them the carrier alone tells
         self.timeout_s = timers.neighbour_timeout_s if watched else math.inf
         self.heart_beat_s = timers.heart_beat_s
-        self.peers = [topology.peers(server, port) for port in range(topology.ports)]
+        self.peers = peers_of(topology, server)
         self._uid_of = topology.uid
         self._carrier = [True] * topology.ports
-        steps = [Step(port, peer) for port, peers in enumerate(self.peers) for peer in peers]
+        steps = _steps(self.peers)
         self._silent_from = dict.fromkeys(steps, now + self.timeout_s)
         self._heard = set(steps)
         self._deaf: set[Step] = set()  # those who do not hear me
@@ -68,6 +70,17 @@ class Neighbours:
         """Judge no time any more: who is silent will be told by `silence`."""
         self.timeout_s = math.inf
         self._silent_from = dict.fromkeys(self._silent_from, math.inf)
+
+    def resize(self, topology: Topology, now: float) -> None:
+        """Take in who the neighbours are in a larger or smaller network."""
+        self.peers, self._uid_of = peers_of(topology, self.server), topology.uid
+        before, silent_from = self._silent_from, now + self.timeout_s
+        self._silent_from = {step: before.get(step, silent_from) for step in _steps(self.peers)}
+        for those in (self._heard, self._deaf, self._up):
+            those.intersection_update(self._silent_from)
+        for those in (self._heard, self._up):
+            those.update(self._silent_from.keys() - before.keys())
+        self.revision += 1
 
     def works(self, step: Step) -> bool:
         """Tell whether packets can go that way, as far as is known."""
@@ -85,7 +98,7 @@ class Neighbours:
         return frozenset(self._up)
 
     @property
-    def links(self) -> Iterable[Step]:
+    def links(self) -> Collection[Step]:
         """Every link there is, whether it works or not."""
         return self._silent_from.keys()
 
@@ -160,3 +173,12 @@ class Neighbours:
             return None
         self._up ^= {step}
         return step
+
+
+def peers_of(topology: Topology, server: int) -> list[list[int]]:
+    """Return a server's neighbours, port by port."""
+    return [topology.peers(server, port) for port in range(topology.ports)]
+
+
+def _steps(peers: list[list[int]]) -> list[Step]:
+    return [Step(port, peer) for port, behind in enumerate(peers) for peer in behind]

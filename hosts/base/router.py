@@ -114,6 +114,18 @@ class Router:
             self.agenda.set("heart-beat", now, self._beat)
         return self._counted(self._links_changed(changed, now))
 
+    def resize(self, topology: Topology, now: float) -> list[Action]:
+        """Take the news that the network has become larger or smaller (see `Topology.resized`).
+
+        Servers that join are told first, so that all others can use them at once.
+        """
+        self.topology = topology
+        self.neighbours.resize(topology, now)
+        self._servers.clear()
+        actions = self.resized(now)
+        self.answers_change()
+        return self._counted(actions)
+
     def poll(self, now: float) -> list[Action]:
         """Do what is due by now."""
         return self._counted([action for deed in self.agenda.due(now) for action in deed(now)])
@@ -202,6 +214,10 @@ class Router:
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Answer for a link of this server that went up or down."""
+        return []
+
+    def resized(self, now: float) -> list[Action]:
+        """Answer to another size of the network: what was made from the topology is made anew."""
         return []
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:

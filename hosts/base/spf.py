@@ -47,6 +47,11 @@ class ShortestPath(HopByHop):
         """Tell everybody."""
         return self.flooding.changed(now)
 
+    def resized(self, now: float) -> list[Action]:
+        """Everybody is a member."""
+        self.flooding.resize(range(self.topology.servers), now)
+        return []
+
     def down(self) -> list[tuple[int, Step]]:
         """Add what the others say."""
         return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))

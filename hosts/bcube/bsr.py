@@ -314,6 +314,19 @@ class BSR(Forwarding):
                     actions += self._begin_round(key, flow, now)
         return actions
 
+    def resized(self, now: float) -> list[Action]:
+        """Let flows keep their paths, but for those that led over servers that have left."""
+        super().resized(now)
+        for key, flow in list(self.flows.items()):
+            flow.selection.bcube = self.topology
+            if max(flow.targets) >= self.topology.servers:
+                self.flows.pop(key)
+                self.agenda.cancel(_timer(key))
+            else:
+                hops = flow.selection.links
+                self._lost.update(link for link in hops if max(link) >= self.topology.servers)
+        return self._leave_lost(now) if self._lost else []
+
     # -- for the eye -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:

@@ -120,6 +120,13 @@ class Forwarding(Router):
         self.failed_links.pop(link)
         return []
 
+    def resized(self, now: float) -> list[Action]:
+        """Look up hops in the network as it is now."""
+        self.table = NeighbourTable(self.topology, self.server)
+        for step in self.neighbours.links:
+            self.table.set_status(step, self.neighbours.works(step))
+        return []
+
     def state(self) -> dict[str, Any]:
         """Return what is known of failures."""
         address = self.topology.address

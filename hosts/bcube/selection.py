@@ -240,6 +240,12 @@ class Selection(Probing):
         return probes
 
     @property
+    def links(self) -> set[Pair]:
+        """The links of all paths that may be used."""
+        paths = [self.path, *(one.path for one in self.candidates)]
+        return {link for path in paths if path for link in links(path)}
+
+    @property
     def hopeless(self) -> bool:
         """Whether there is no path, or only one from which no answer came."""
         return self.current is None or self.candidates[self.current].silent

@@ -11,8 +11,6 @@ know duplicates by their sequence numbers (`hosts.base.flood`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from hosts.base.actions import Action, Drop
 from hosts.base.bounded import Bounded
 from hosts.base.flood import spread
@@ -29,7 +27,6 @@ class Broadcasts:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.dcell: Any = router.topology
         self.seen: Bounded[tuple[int, int], None] = Bounded(
             REMEMBERED, router.timers.link_state_refresh_s
         )
@@ -48,7 +45,7 @@ class Broadcasts:
             return [Drop("unknown multicast group", packet)]
         if header.protocol != Protocol.IPV4:
             return [Drop("unknown protocol", packet)]
-        if scope > self.dcell.k or not self._concerns(header.source, scope):
+        if scope > self.router.topology.k or not self._concerns(header.source, scope):
             return [Drop("broadcast out of its scope", packet)]
         if not self._is_new(header, now):
             self.router.counters["broadcasts repeated"] += 1
@@ -57,7 +54,7 @@ class Broadcasts:
         return [*self.router.delivered(packet), *relayed]
 
     def _concerns(self, source: int, scope: int) -> bool:
-        size = self.dcell.sizes[scope]
+        size = self.router.topology.sizes[scope]
         return bool(source // size == self.router.uid // size)
 
     def _is_new(self, header: DcnHeader, now: float) -> bool:

@@ -44,7 +44,6 @@ from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import Unreachable, Unreached
-from topos.dcell import DCell
 
 CACHED = 8192  # decisions
 REMEMBERED = 4096  # destinations that cannot be reached, and sources that were told so
@@ -83,7 +82,7 @@ class Dfr(Router):
         own = members(self.topology, self.b, self.server)
         ports = range(self.b + 1)
         self.flooding = Flooding(self, own, ports, broadcast(self.b), now, upper_first)
-        self.view = Known(self.topology, self.b, self.flooding.states)
+        self.view = Known(self.b, self.flooding.states)
         self.broadcasts = Broadcasts(self)
         self.cache: Bounded[tuple[int, int | None, int | None], Choice] = Bounded(CACHED)
         hold_s = self.timers.unreachable_hold_s
@@ -128,6 +127,11 @@ class Dfr(Router):
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Tell the own DCell_b."""
         return self.flooding.changed(now)
+
+    def resized(self, now: float) -> list[Action]:
+        """See who has joined the own DCell_b, or left it."""
+        self.flooding.resize(members(self.topology, self.b, self.server), now)
+        return []
 
     def answers_change(self) -> None:
         """Forget what follows from the links."""
@@ -235,19 +239,20 @@ class Dfr(Router):
 class Known:
     """The view of a live server: what its link states say."""
 
-    def __init__(self, dcell: DCell, b: int, states: LinkStates) -> None:
-        self.dcell, self.b, self.states = dcell, b, states
+    def __init__(self, b: int, states: LinkStates) -> None:
+        self.b, self.states = b, states
 
     def __getitem__(self, link: tuple[int, int]) -> bool:
         """Tell whether a server's link of a level works, of the servers of this DCell_b."""
         uid, level = link
-        server = self.dcell.server_of_uid(uid)
+        dcell = self.states.topology
+        server = dcell.server_of_uid(uid)
         if server not in self.states:
             return False
-        peer = self.dcell.server_plug(server, level).node
+        peer = dcell.server_plug(server, level).node
         return self.states.works(server, Step(level, peer))
 
     @property
     def inside(self) -> Inside:
         """The ways to the other servers of this DCell_b in reach."""
-        return inside(self.dcell, self.b, self.states.next_steps)
+        return inside(self.states.topology, self.b, self.states.next_steps)

@@ -111,6 +111,11 @@ class Port:
         self.sockets = [data, ip]
         self._out = data
 
+    def close(self) -> None:
+        """Let go of the port."""
+        for each in (*self.sockets, self.heart_beats):
+            each.close()
+
     def take(self, which: socket.socket) -> bytes | None:
         """Return the socket's next frame as it comes, None when there is none."""
         try:

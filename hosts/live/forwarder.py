@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Send
+from hosts.base.neighbours import peers_of
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
@@ -36,10 +37,12 @@ from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame
 from hosts.wire.marks import serial_of
+from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from hosts.live.kernel_table import KernelTable
+    from hosts.live.kernel_table import Port as KernelPort
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
@@ -67,31 +70,32 @@ class Forwarder:
         self._interfaces = Interfaces()
         self.tun = Tun()
         self.plane = settings.plane
-        self.ports = self._open_ports()
+        self.ports: dict[int, Port] = {}
+        self._open_ports()
         self.carriers = Carriers()
         self.repeated = None if self.plane == "ebpf" else self._python_table()
-        table = self.repeated or self._kernel_table()
+        self.kernel = None if self.repeated else self._kernel_table()
+        table = self.repeated or self.kernel
+        assert table is not None
         self.decisions = Decisions(router, table, self._mac)
         # Only now: to attach programs to an interface that is up, the kernel holds up all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
-        self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
         self._live = dict.fromkeys(self.ports, True)
-        self._links = sum(map(len, router.neighbours.peers))
         self._awaits_heart_beats = False
         self._next_look = 0.0  # at the ports' counters
         self._said = -1  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
         self._watch_devices()
-        senders = {number: sender(port.name) for number, port in self.ports.items()}
-        self.heart_beats = HeartBeats(pacer, senders, router.timers.heart_beat_s)
+        self._pacer = pacer
+        self.heart_beats = self._paced_heart_beats()
         router.leave_heart_beats_to_others()
-        programs: Object | None = getattr(table, "programs", None)
+        self._programs: Object | None = self.kernel.programs if self.kernel else None
         # A router that hands its frames on, as to a student's, leaves neighbours to that one.
-        watched = router.watches_neighbours and (programs is not None or liveness.available())
-        self.liveness = self._watched_by_kernel(programs) if watched else None
+        watched = router.watches_neighbours and (self._programs or liveness.available())
+        self.liveness = self._watched_by_kernel() if watched else None
 
     # -- setting up ------------------------------------------------------------------------------
 
@@ -103,28 +107,39 @@ class Forwarder:
         # Also what is no server's address: a gateway may know the way (Guo 2009, section 5.3).
         self._interfaces.route_everything_to(APPLICATION_INTERFACE)
 
-    def _open_ports(self) -> dict[int, Port]:
-        ports = {}
-        for number, _ in self.topology.neighbours(self.server):
+    def _open_ports(self) -> list[int]:
+        """Open the ports that have a cable and are not open yet; return their numbers."""
+        opened = [n for n, _ in self.topology.neighbours(self.server) if n not in self.ports]
+        for number in opened:
             name = self.topology.interface(self.server, number)
             # The server's address is on another interface: so the kernel's own IP stack refuses
             # every packet that comes in here, and leaves it to the forwarder.
             Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("1")
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
-            ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
-        return ports
+            self.ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
+        self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
+        return opened
 
     def _kernel_table(self) -> KernelTable:
         from hosts.live.kernel_table import KernelTable
+
+        ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
+        application = socket.if_nametoindex(APPLICATION_INTERFACE)
+        return KernelTable(ports, application, links=self._most_links(), **self._wanted())
+
+    @staticmethod
+    def _kernel_port(port: Port) -> KernelPort:
         from hosts.live.kernel_table import Port as KernelPort
 
-        ports = {
-            number: KernelPort(socket.if_nametoindex(port.name), port.mac)
-            for number, port in self.ports.items()
-        }
-        application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        links = sum(map(len, self.router.neighbours.peers))
-        return KernelTable(ports, application, links=links, **self._wanted())
+        return KernelPort(socket.if_nametoindex(port.name), port.mac)
+
+    def _most_links(self) -> int:
+        """Return how many neighbours this server can come to have: tables do not grow."""
+        return sum(map(len, peers_of(self.topology.whole, self.server)))
+
+    def _paced_heart_beats(self) -> HeartBeats:
+        senders = {number: sender(port.name) for number, port in self.ports.items()}
+        return HeartBeats(self._pacer, senders, self.router.timers.heart_beat_s)
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count, **self._wanted())
@@ -133,32 +148,46 @@ class Forwarder:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
-    def _watched_by_kernel(self, programs: Object | None) -> Liveness:
+    def _watched_links(self) -> list[Link]:
+        index = {port.number: number for number, port in self._by_index.items()}
+        return [
+            Link(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
+            for step in self.router.neighbours.links
+        ]
+
+    def _watched_by_kernel(self) -> Liveness:
         """Leave it to the kernel to note heart-beats and to find silence."""
         router = self.router
-        index = {port.number: number for number, port in self._by_index.items()}
-        links = [
-            Link(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
-            for step in router.neighbours.links
-        ]
-        programs = programs or liveness.load(list(self._by_index), len(links))
+        if self._programs is None:
+            self._programs = liveness.load(list(self._by_index), self._most_links())
         timeout_s = router.timers.neighbour_timeout_s
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
-        watch = Liveness(programs, links, router.uid, timeout_s, from_s)
+        links = self._watched_links()
+        watch = Liveness(self._programs, links, router.uid, timeout_s, from_s)
         for port in self.ports.values():  # those that came before the kernel's tables were filled
             self._heart_beats_from(port)
+        for step in router.neighbours.links:
+            if not router.neighbours.works(step):  # they said that they do not hear this server
+                watch.forget(step, 0.0)
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._from_kernel, watch))
-        for port in self.ports.values():  # those that the kernel would not take
-            self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
+        for port in self.ports.values():
+            self._watch_heart_beats(port)
         return watch
 
     def _watch_devices(self) -> None:
         self.watch(self.tun.fd, self._from_applications)
         self.watch(self.carriers.socket.fileno(), self._from_cables)
         for port in self.ports.values():
-            for which in port.sockets:
-                self.watch(which.fileno(), partial(self._from_port, port, which))
+            self._watch_port(port)
+
+    def _watch_port(self, port: Port) -> None:
+        for which in port.sockets:
+            self.watch(which.fileno(), partial(self._from_port, port, which))
+
+    def _watch_heart_beats(self, port: Port) -> None:
+        """Take each heart-beat as it comes: of those that the kernel notes, what it refuses."""
+        self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
 
     def watch(self, fd: int, waker: Callable[[], None]) -> None:
         """Call that whenever the descriptor can be read."""
@@ -169,6 +198,50 @@ class Forwarder:
         """Undo `watch`."""
         self._epoll.unregister(fd)
         del self._wakers[fd]
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def resize(self, network: str) -> None:
+        """Take the news that the network has become larger or smaller."""
+        self.topology = parse(network)
+        self._act(self.router.resize(self.topology, time.monotonic()))
+        self.decisions.keep_up()
+        cabled = {number for number, _ in self.topology.neighbours(self.server)}
+        closed = [number for number in self.ports if number not in cabled]
+        for number in closed:
+            self._close_port(number)
+        opened = self._open_ports()
+        for number in opened:
+            self._take_port(self.ports[number])
+        self._peers.clear()
+        if self.liveness:
+            self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
+        if opened or closed:
+            self.heart_beats.close()
+            self.heart_beats = self._paced_heart_beats()
+
+    def _close_port(self, number: int) -> None:
+        port = self.ports.pop(number)
+        for which in (*port.sockets, port.heart_beats):
+            if which.fileno() in self._wakers:
+                self.forget(which.fileno())
+        port.close()
+        del self._live[number]
+        if self.kernel:
+            self.kernel.close_port(number)
+
+    def _take_port(self, port: Port) -> None:
+        """Use a port that was opened while the server runs."""
+        self._live[port.number] = True
+        if self.kernel:
+            self.kernel.open_port(port.number, self._kernel_port(port))
+        elif self._programs:
+            self._programs.attach("port_in", socket.if_nametoindex(port.name), egress=False)
+        self._watch_port(port)
+        if self.liveness or self._awaits_heart_beats:
+            self._watch_heart_beats(port)
+        if not self._interfaces.has_carrier(port.name):
+            self._set_carrier(port.number, False)
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -247,15 +320,15 @@ class Forwarder:
             return
         for port in self.ports.values():
             self._heart_beats_from(port)
-        awaits = len(self.router.neighbours.up) < self._links
+        neighbours = self.router.neighbours
+        awaits = len(neighbours.up) < len(neighbours.links)
         if awaits != self._awaits_heart_beats:
             self._awaits_heart_beats = awaits
             for port in self.ports.values():
-                which = port.heart_beats
                 if awaits:
-                    self.watch(which.fileno(), partial(self._heart_beats_from, port))
+                    self._watch_heart_beats(port)
                 else:
-                    self.forget(which.fileno())
+                    self.forget(port.heart_beats.fileno())
 
     def _heart_beats_from(self, port: Port) -> None:
         for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
@@ -387,6 +460,9 @@ class Forwarder:
             return self.state()
         if request.get("ask") == "trace":
             return list(self.traces)
+        if request.get("ask") == "resize":
+            self.resize(request["network"])
+            return {"network": self.topology.spec}
         return None
 
     def state(self) -> dict[str, Any]:

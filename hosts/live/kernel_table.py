@@ -113,8 +113,8 @@ class KernelTable:
             0 < relays <= FLOW_ENTRIES,
             f"the kernel remembers 1 to {FLOW_ENTRIES} decisions, not {relays}",
         )
-        self._ports = dict(ports)
-        self._numbers = {port.ifindex: number for number, port in self._ports.items()}
+        self._ports: dict[int, Port] = {}
+        self._numbers: dict[int, int] = {}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
         self._forms = forms_of(headers())
@@ -126,8 +126,18 @@ class KernelTable:
         self._names = [name.lower().replace("_", " ") for name in self.programs.enums["counter"]]
         self.flush()
         self.programs.attach("app_out", application, egress=True)
-        for port in self._ports.values():
-            self.programs.attach("port_in", port.ifindex, egress=False)
+        for number, port in ports.items():
+            self.open_port(number, port)
+
+    def open_port(self, number: int, port: Port) -> None:
+        """Forward what comes in by a port, and out of it."""
+        self._ports[number] = port
+        self._numbers[port.ifindex] = number
+        self.programs.attach("port_in", port.ifindex, egress=False)
+
+    def close_port(self, number: int) -> None:
+        """Forget a port, whose interface goes; no decision may be left that leads there."""
+        del self._numbers[self._ports.pop(number).ifindex]
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
         """Carry out that decision for the packets of a flow of this server's applications."""

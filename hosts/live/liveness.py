@@ -80,7 +80,7 @@ class Liveness:
     Parameters
     ----------
     programs : Object
-        They have the tables of liveness.h, with room for all links.
+        They have the tables of liveness.h, with room for all links that there may ever be.
     links : sequence of Link
         All neighbours: each counts as heard from now on, and as hearing this server.
     uid : int
@@ -94,17 +94,15 @@ class Liveness:
     def __init__(
         self, programs: Object, links: Sequence[Link], uid: int, timeout_s: float, from_s: float
     ) -> None:
-        self._steps = [link.step for link in links]
-        self._numbers = {step: number for number, step in enumerate(self._steps)}
         maps = programs.maps
-        pages = -(-_LINK.size * len(links) // mmap.PAGESIZE)
+        self._link_of, self._room = maps["link_of"], maps["links"].entries
+        self._free = list(reversed(range(self._room)))
+        self._numbers: dict[Step, int] = {}
+        self._links: dict[Step, Link] = {}
+        pages = -(-_LINK.size * self._room // mmap.PAGESIZE)
         self._table = mmap.mmap(maps["links"].fd, pages * mmap.PAGESIZE)
-        well = State.HEARD | State.HEARS_ME
-        for number, link in enumerate(links):
-            entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
-            _LINK.pack_into(self._table, number * _LINK.size, *entry)
-            key = _KEY.pack(link.mac, 0, link.ifindex)
-            maps["link_of"][key] = _INDEX.pack(number)
+        for link in links:
+            self._add(link, from_s)
         watch = _WATCH.pack(int(timeout_s * NS), uid.to_bytes(4, "big"), 0)
         maps["watches"][_INDEX.pack(0)] = watch
         self.bell = maps["bell"].fd
@@ -114,10 +112,30 @@ class Liveness:
         )
         programs.run("begin")
 
+    def resize(self, links: Sequence[Link], from_s: float) -> None:
+        """Watch these links from now on; new ones count as those at first."""
+        kept = {link.step for link in links}
+        for step in [step for step in self._links if step not in kept]:
+            self._link_of.discard(_key(self._links.pop(step)))
+            self._free.append(self._numbers[step])
+            self.forget(step, 0.0)
+            del self._numbers[step]
+        for link in links:
+            if link.step not in self._links:
+                self._add(link, from_s)
+
+    def _add(self, link: Link, from_s: float) -> None:
+        well = State.HEARD | State.HEARS_ME
+        number = self._numbers[link.step] = self._free.pop()
+        self._links[link.step] = link
+        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
+        _LINK.pack_into(self._table, number * _LINK.size, *entry)
+        self._link_of[_key(link)] = _INDEX.pack(number)
+
     def news(self) -> Iterator[tuple[Step, State]]:
         """Yield the links whose state is another than this process knew."""
         self.quiet()
-        for number, step in enumerate(self._steps):
+        for step, number in self._numbers.items():
             state, told = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
             if state != told:
                 _INDEX.pack_into(self._table, number * _LINK.size + _TOLD_AT, state)
@@ -141,5 +159,10 @@ class Liveness:
     @property
     def heart_beats(self) -> int:
         """How many came."""
-        counts = range(_COUNT_AT, len(self._steps) * _LINK.size, _LINK.size)
+        counts = range(_COUNT_AT, self._room * _LINK.size, _LINK.size)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)
+
+
+def _key(link: Link) -> bytes:
+    """Return what the kernel finds a link by."""
+    return _KEY.pack(link.mac, 0, link.ifindex)

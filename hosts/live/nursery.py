@@ -138,9 +138,10 @@ def _become(
 def _forwarder(
     request: dict[str, Any], settings: LabSettings, network: Any, pacer: socket.socket
 ) -> Forwarder:
-    timers = timers_for(network, settings.timers, CPUS)
+    # All servers have the same timers, those too that join the network later.
+    timers = timers_for(network.whole, settings.timers, CPUS)
     if not (settings.plane == "ebpf" or liveness.available()):
-        timers = where_processes_watch(timers, network, CPUS)
+        timers = where_processes_watch(timers, network.whole, CPUS)
     router = router_for(network, settings.routing)(
         network,
         request["server"],

@@ -79,7 +79,13 @@ class MemoryNetwork:
         self._order = count()
         self._polls = [math.inf] * topology.servers
         self._stopped: dict[tuple[int, Step], str] = {}
-        # Every frame asks the same again; a topology computes it anew each time.
+        self._look_up_in(topology)
+        for server in range(topology.servers):
+            self._schedule_poll(server)
+        self.at(0.0, self._observe)
+
+    def _look_up_in(self, topology: Topology) -> None:
+        """Every frame asks the same again; a topology computes it anew each time."""
         self._peers = cache(topology.peers)
         self._arrival_port = cache(partial(arrival_port, topology))
         self._cabled = [
@@ -88,9 +94,19 @@ class MemoryNetwork:
             for port in range(topology.ports)
             if topology.server_plug(server, port).node != NOTHING
         ]
-        for server in range(topology.servers):
+
+    def resize(self, topology: Topology) -> None:
+        """Let servers join or leave (see `Topology.resized`); no switch may have failed."""
+        before, self.topology = self.topology.servers, topology
+        self._look_up_in(topology)
+        self._stopped.clear()
+        self._polls = [*self._polls, *[math.inf] * topology.servers][: topology.servers]
+        for server in range(before, topology.servers):
+            self.routers.append(self.make_router(topology, server))
             self._schedule_poll(server)
-        self.at(0.0, self._observe)
+        del self.routers[topology.servers :]
+        for server in range(min(before, topology.servers)):
+            self._act(server, self.routers[server].resize(topology, self.now))
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -215,8 +231,8 @@ class MemoryNetwork:
             self.at(when, lambda: self._poll(server, when))
 
     def _poll(self, server: int, when: float) -> None:
-        if self._polls[server] != when:
-            return  # there was a reason to come earlier
+        if server >= len(self.routers) or self._polls[server] != when:
+            return  # it has left, or there was a reason to come earlier
         self._polls[server] = math.inf
         if server not in self.failures.nodes:
             self._act(server, self.routers[server].poll(self.now))
@@ -264,7 +280,7 @@ class MemoryNetwork:
         self.at(self.now + delay, lambda: self._arrive(hop))
 
     def _arrive(self, hop: Hop) -> None:
-        if hop.peer in self.failures.nodes:
+        if hop.peer in self.failures.nodes or hop.peer >= len(self.routers):
             self._lose(hop.frame.data, FAILED)
             return
         port = self._arrival_port(hop.server, hop.step)
