@@ -51,7 +51,8 @@ def command(
     """Bring a network up, with a forwarder on every server, and give its prompt.
 
     The prompt is Mininet's; a server is written as its address or as its host name. Added are
-    path, why, load, status, cut, stop, rack, heal, kill, revive (help NAME tells more).
+    path, why, load, status, cut, stop, rack, heal, kill, revive, grow, shrink (help NAME tells
+    more).
 
     \b
     sudo ./pillarbox up dcell,4,1

@@ -137,14 +137,25 @@ class Forwarders:
         """Tell whether a server's forwarder runs."""
         return bool(self.pids.get(server))
 
-    def ask(self, server: int, what: str) -> Any:
+    def ask(self, server: int, what: str, **details: str) -> Any:
         """Ask a forwarder for its ``state`` or its ``trace``; None if it is dead."""
         if not self.alive(server):
             return None
         try:
-            return ask(self.control(server), {"ask": what})
+            return ask(self.control(server), {"ask": what, **details})
         except OSError:
             return None
+
+    def resize(self, topology: Topology, servers: list[int]) -> None:
+        """Tell these servers, and all that start from now on, how large the network is."""
+        self.topology = topology
+        for server in servers:
+            answer = self.ask(server, "resize", network=topology.spec)
+            require(
+                answer == {"network": topology.spec},
+                f"server {topology.address(server)} did not take the news that the network is "
+                f"{topology.spec} now: its log is {self.log(server)}",
+            )
 
     def close(self) -> None:
         """End all forwarders."""

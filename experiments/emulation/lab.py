@@ -27,6 +27,7 @@ from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
+from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
 from experiments.linux.queueing import Queue
@@ -273,6 +274,59 @@ class Lab:
                 use_gateway(self.net, self.topology, server)
             self.dead.remove(server)
             self.log("revive", server=name)
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def grow(self, servers: int | None = None) -> None:
+        """Let so many servers more join, as many as join at once if it is not said: `resize`."""
+        self.resize(self.topology.servers + (servers or self.topology.growth))
+
+    def shrink(self, servers: int | None = None) -> None:
+        """Let so many servers leave, those that joined last: `resize`."""
+        self.resize(self.topology.servers - (servers or self.topology.growth))
+
+    def resize(self, servers: int) -> None:
+        """Let servers join or leave until there are so many, while the others go on.
+
+        They join by AddDCell (Guo 2008, section 5) or as whole BCubes of the level below (Guo 2009,
+        section 5.1). Nothing goes their way before they are ready: the others are told last. Those
+        that leave are left by all paths first.
+        """
+        with self._lock:
+            before, after = self.topology, self.topology.resized(servers)
+            require(self.forwarders is not None, f"the servers of {before.spec} do not relay")
+            assert self.forwarders
+            require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
+            staying = range(min(before.servers, after.servers))
+            told = [server for server in staying if server not in self.dead]
+            if after.servers > before.servers:
+                self._add(after, told)
+            else:
+                self._remove(after, told)
+            self.log("resized", network=after.spec, before=before.spec)
+        self.wait_converged()
+
+    def _add(self, after: Topology, told: list[int]) -> None:
+        assert self.forwarders
+        new = range(self.topology.servers, after.servers)
+        resize(self.net, after)
+        self.topology = self._tracer.topology = after
+        self.dead.update(new)
+        self.forwarders.topology = after
+        self.forwarders.start(list(new))
+        self.net.bound_super_packets()
+        self.dead.difference_update(new)
+        self.forwarders.resize(after, told)
+
+    def _remove(self, after: Topology, told: list[int]) -> None:
+        assert self.forwarders
+        leaving = set(range(after.servers, self.topology.servers))
+        self.forwarders.resize(after, told)
+        for server in leaving - self.dead:
+            self.kill(server)
+        resize(self.net, after)
+        self.topology = self._tracer.topology = after
+        self.dead -= leaving
 
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each port of each server has sent."""

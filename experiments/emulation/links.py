@@ -167,7 +167,7 @@ class LabLink(Link):
         home = fabric()
         sides = []
         for port, other in zip(ports, reversed(ports), strict=True):
-            name = port.name[: LONGEST_NAME - 1] + PANEL_MARK
+            name = _panel_name(port.name)
             # With the MAC address of the port it stands for: frames for that one are its own.
             side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
@@ -184,6 +184,16 @@ class LabLink(Link):
             for tap, target in zip(self._taps, reversed(sides), strict=True):
                 program = bpf.hand_to_peer(target.ifindex)
                 self._run_at(tap, bpf.PATCH, program, f"patch {target.name}")
+
+    def rename(self, intf: LabIntf, name: str, mac: str) -> None:
+        """Give one end another name and MAC address, while the cable is in use."""
+        deed = f"rename {intf.name}"
+        fresh = name if name != intf.name else None
+        fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
+        if self._panel and fresh:
+            side = self.cuts[self._side(intf)]
+            fabric().send(netlink.change(side, name=_panel_name(name), deed=deed))
+        intf.name, intf.mac = name, mac
 
     def _plug(self, node: Any, index: int) -> None:
         bridge = getattr(node, "bridge", 0)
@@ -269,6 +279,11 @@ class LabLink(Link):
         side = self._side(intf)
         source, target = self.cuts[side], self.cuts[1 - side]
         fabric().afterwards(partial(delay_line.join, source, target, *delay))
+
+
+def _panel_name(port: str) -> str:
+    """Return the name of the panel's end of a port's cable."""
+    return port[: LONGEST_NAME - 1] + PANEL_MARK
 
 
 @functools.cache

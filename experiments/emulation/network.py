@@ -115,12 +115,13 @@ class LabNet(Mininet):
         try:
             with fabric().batch():
                 super().build()
-                self._tell_bridges()
+                self.tell_bridges()
         except BaseException:
             self.stop()
             raise
 
-    def _tell_bridges(self) -> None:
+    def tell_bridges(self) -> None:
+        """Give every bridge an entry for each server's port; those that it has do no harm."""
         if self.topology is not None and not self.spanning_tree:
             for node, port, mac in fdb_entries(self.topology):
                 switch = self[self.topology.node_name(node)]

@@ -152,6 +152,26 @@ class Prompt(CLI):
         self.lab.revive(self.lab.server(words[0]))
         return ""
 
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    @_printing
+    def do_grow(self, words: list[str]) -> str:
+        """grow [SERVERS | all]: let servers join; as many as join at once, so many, or all."""
+        missing = self.lab.topology.whole.servers - self.lab.topology.servers
+        require(missing > 0, f"{self.lab.topology.spec} is whole: no server is missing")
+        self.lab.grow(missing if words == ["all"] else _number(words, "grow [SERVERS | all]"))
+        return self._size()
+
+    @_printing
+    def do_shrink(self, words: list[str]) -> str:
+        """shrink [SERVERS]: the last ones to join leave; as many as join at once, or so many."""
+        self.lab.shrink(_number(words, "shrink [SERVERS]"))
+        return self._size()
+
+    def _size(self) -> str:
+        topology = self.lab.topology
+        return f"{topology.spec}: {topology.servers} servers, {topology.switches} switches"
+
     # -- words -----------------------------------------------------------------------------------
 
     def _ends(self, words: list[str], form: str) -> tuple[int, int]:
@@ -165,3 +185,9 @@ class Prompt(CLI):
             with suppress(PillarboxError):  # no server: Mininet says what it thinks of the line
                 line = f"{self.lab.topology.node_name(self.lab.server(first))} {rest}"
         super().default(line)
+
+
+def _number(words: list[str], form: str) -> int | None:
+    """Return the one number among the words, None where there is no word."""
+    require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {form}")
+    return int(words[0]) if words else None

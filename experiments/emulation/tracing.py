@@ -40,7 +40,7 @@ class Tracer:
         forwarders: Forwarders | None,
         dead: Collection[int],
     ) -> None:
-        self._topology, self._net = topology, net
+        self.topology, self._net = topology, net
         self._forwarders, self._dead = forwarders, dead
         self._serials = count(1)
 
@@ -55,12 +55,12 @@ class Tracer:
             ``path``: the addresses passed; ``delivered``: whether it arrived; ``dropped``: the
             reason if a server dropped it.
         """
-        serial, target = next(self._serials), self._topology.ip(destination)
+        serial, target = next(self._serials), self.topology.ip(destination)
         if self._forwarders is None:
             return self._trace_switches(serial, source, destination, source_port)
         require(
             source not in self._dead,
-            f"server {self._topology.name(source)} is dead: it sends nothing",
+            f"server {self.topology.name(source)} is dead: it sends nothing",
         )
         with ExitStack() as listening:
             listeners = []
@@ -82,7 +82,7 @@ class Tracer:
     def _trace_switches(
         self, serial: int, source: int, destination: int, source_port: int
     ) -> dict[str, Any]:
-        name, target = self._topology.name(source), self._topology.ip(destination)
+        name, target = self.topology.name(source), self.topology.ip(destination)
         with (
             Follower(self._net, TRACE_PORT) as follower,
             self._udp_socket(destination, target, TRACE_PORT) as listener,
@@ -96,7 +96,7 @@ class Tracer:
             arrived = bool(select.select([listener], [], [], TRACE_S)[0])
             path = [name, *follower.passed(serial)]
         if arrived:
-            path.append(self._topology.name(destination))
+            path.append(self.topology.name(destination))
         return {
             "path": path,
             "delivered": arrived,
@@ -104,13 +104,13 @@ class Tracer:
         }
 
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
-        with self._net[self._topology.node_name(server)].live_namespace():
+        with self._net[self.topology.node_name(server)].live_namespace():
             made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.bind((address, port))
         return made
 
     def _followed(self, forwarders: Forwarders, serial: int, source: int) -> dict[str, Any]:
-        at, path = source, [self._topology.address(source)]
+        at, path = source, [self.topology.address(source)]
         seen: Counter[int] = Counter()
         found: dict[str, Any] = {"path": path, "delivered": False, "dropped": ""}
         while True:
@@ -125,7 +125,7 @@ class Tracer:
                 found["dropped"] = what.get("reason", "")
                 return found
             path.append(what["peer"])
-            at = self._topology.server(what["peer"])
+            at = self.topology.server(what["peer"])
 
 
 def computed(

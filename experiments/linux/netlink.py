@@ -177,6 +177,7 @@ def change(
     index: int,
     *,
     up: bool | None = None,
+    name: str | None = None,
     mac: str | None = None,
     bridge: int | None = None,
     no_ipv6_address: bool = False,
@@ -185,6 +186,8 @@ def change(
     """Return the request that changes a link; `bridge` 0 takes it out of its bridge."""
     flags = IFF_UP if up else 0
     body = interface(index, flags, 0 if up is None else IFF_UP)
+    if name is not None:
+        body += text(IFLA_IFNAME, name)
     if mac is not None:
         body += attribute(IFLA_ADDRESS, mac_bytes(mac))
     if bridge is not None:

@@ -29,12 +29,14 @@ import topos
 {begin}
 from mininet.log import setLogLevel
 from experiments.emulation.network import LabNet
+from experiments.emulation.resizing import resize
 setLogLevel("critical")
 sys.stdout.write("begun\\n")
 sys.stdout.flush()
 while True:
-    net = LabNet(topos.parse("dcell,2,1"), rate_mbit=10)
+    net = LabNet(topos.parse("dcell,2,1,servers=4"), rate_mbit=10)
     net.start()
+    resize(net, topos.parse("dcell,2,1"))
     net["h0"].cmd("setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     net["h1"].popen("sleep 1000")
     net.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import topos
-from experiments.benches import bcube16, failover
+from experiments.benches import bcube16, failover, growth
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import route
@@ -44,7 +44,21 @@ def test_bcube16_compares_both_planes_with_the_kernel() -> None:
     assert all(1 < us < 200 for us in cost.values())
 
 
-@pytest.mark.parametrize("bench", [bcube16, failover])
+@pytest.mark.long
+@pytest.mark.root
+@pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
+def test_growth_breaks_no_connection() -> None:
+    rows = list(growth.run(quick=True))
+    sizes = {growth.BEFORE: 16, growth.GROWN: 20, growth.JOINED: 20, growth.SHRUNK: 16}
+    assert [row["phase"] for row in rows] == list(sizes)
+    for row in rows:
+        assert row["outcome"] == "ok", row
+        assert row["servers"] == sizes[row["phase"]]
+        assert row["goodput_mbps"] > 0 and (row["new_mbps"] or 0) >= 0
+        assert (row["phase"] == growth.JOINED) == bool(row["new_mbps"])
+
+
+@pytest.mark.parametrize("bench", [bcube16, failover, growth])
 def test_without_root_they_skip(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     outcomes = {row["outcome"] for row in bench.run(quick=True)}

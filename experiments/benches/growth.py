@@ -1,0 +1,187 @@
+"""A network that grows and shrinks while all its servers send to all others."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.benches._frame import Row
+from experiments.linux.measure import in_child
+from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
+from hosts.live.bpf import available
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+    from experiments.traffic.generator import Generator
+
+NETWORKS = ("dcell,4,1,servers=16", "bcube,4,1,servers=8")
+PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # which two processors carry
+PHASE_S, QUICK_S = 6.0, 1.5
+SETTLED_S = 1.0  # of a phase, until TCP has found its rates
+INTERVAL_S = 0.5
+TIME_LIMIT_S = 200.0
+TRACED = 29  # of so many pairs of servers, the path of one is looked at
+BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
+NOTES = f"""
+All servers of the partial network send to all others, over connections that last from first to last
+(cables of {RATE_MBIT:.0f} Mbit/s, eBPF plane). Meanwhile it grows to the whole one; then the new
+servers join in, and leave. goodput_mbps: of the lasting connections, from {SETTLED_S:.0f} s after a
+change on; new_mbps: of the others. took_s: how long the change took; least_mbps: the least that the
+lasting connections delivered in any {INTERVAL_S} s of it, and of the second behind it. broken:
+connections that did not last. paths: of the packets that were traced, those that went as the
+routing of the network of that size computes.
+"""
+
+
+class Phase(NamedTuple):
+    """A stretch of time with one size of the network, in seconds after the barrier."""
+
+    name: str
+    topology: Topology
+    changed_s: float  # when the change before it began
+    begin_s: float
+    end_s: float
+    paths: str
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each phase of each network."""
+    why = "network namespaces need root" if os.geteuid() else available()
+    for spec in NETWORKS[:1] if quick else NETWORKS:
+        if why:
+            yield {"network": spec, "outcome": f"skipped: {why}"}
+            continue
+        phase_s = QUICK_S if quick else PHASE_S
+        result = in_child(phases_of, spec, phase_s, time_limit_s=TIME_LIMIT_S)
+        failed: list[Row] = [{"outcome": f"failed: {result.failure}"}]
+        yield from ({"network": spec, **each} for each in result.value or failed)
+
+
+def phases_of(spec: str, phase_s: float) -> list[Row]:
+    """Run a lab in a sandbox; return what is measured of each phase."""
+    from experiments.linux import sandbox
+
+    sandbox.enter()
+    from experiments.emulation.lab import running
+    from experiments.traffic.generator import Generator
+    from hosts.live.settings import LabSettings
+
+    small = parse(spec)
+    old, new = (
+        set(permutations(range(small.servers), 2)),
+        permutations(range(small.whole.servers), 2),
+    )
+    settings = LabSettings(plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU)
+    phases: list[Phase] = []
+    with tempfile.TemporaryDirectory() as folder, running(small, settings, Path(folder)) as lab:
+        lab.wait_converged()
+        with closing(Generator(lab, _flows(old, phase_s), _sending(phase_s))) as lasting:
+            barrier_s = _begun(lasting)
+            phases.append(_phase(lab, BEFORE, small, barrier_s, phase_s))
+            phases.append(_phase(lab, GROWN, small.whole, barrier_s, phase_s))
+            flows = _flows(set(new) - old, phase_s)
+            with closing(Generator(lab, flows, _sending(phase_s))) as joining:
+                joined_s = _begun(joining) - barrier_s
+                phases.append(_phase(lab, JOINED, small.whole, barrier_s, phase_s))
+                joined = _ended(joining)
+            phases.append(_phase(lab, SHRUNK, small, barrier_s, phase_s))
+            lasted = _ended(lasting)
+    rows = [_row(phase, lasted) for phase in phases]
+    sending = rows[2]
+    sending["new_mbps"] = _mbps(joined, *(at - joined_s for at in phases[2][3:5]))
+    sending["broken"] += _broken(joined)
+    return rows
+
+
+def _flows(pairs: set[tuple[int, int]], phase_s: float) -> list[Flow]:
+    """Return flows that last until they are ended."""
+    most_s = _sending(phase_s).timeout_s / 2
+    return [Flow(number, *pair, duration_s=most_s) for number, pair in enumerate(sorted(pairs))]
+
+
+def _sending(phase_s: float) -> Sending:
+    return Sending(interval_s=INTERVAL_S, timeout_s=TIME_LIMIT_S + phase_s)
+
+
+def _begun(tool: Generator) -> float:
+    """Begin to send; return when, by CLOCK_MONOTONIC."""
+    tool.prepare()
+    barrier_s = time.monotonic()
+    tool.start(barrier_s)
+    return barrier_s
+
+
+def _ended(tool: Generator) -> list[FlowResult]:
+    tool.finish()
+    while not tool.ended():
+        time.sleep(INTERVAL_S)
+    return tool.results()
+
+
+def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float) -> Phase:
+    """Let the network have that size for a while."""
+    changed_s = time.monotonic() - barrier_s
+    if size != lab.topology:
+        lab.resize(size.servers)
+    begin_s = time.monotonic() - barrier_s + SETTLED_S
+    time.sleep(SETTLED_S + phase_s)
+    end_s = time.monotonic() - barrier_s
+    pairs = list(permutations(range(size.servers), 2))[::TRACED]
+    right = sum(lab.trace(*pair)["path"] == lab.computed(*pair) for pair in pairs)
+    return Phase(name, size, changed_s, begin_s, end_s, f"{right} of {len(pairs)}")
+
+
+def _row(phase: Phase, lasted: list[FlowResult]) -> Row:
+    """Return what one phase was to the connections that lasted."""
+    row: Row = {"phase": phase.name, "servers": phase.topology.servers}
+    row["goodput_mbps"] = _mbps(lasted, phase.begin_s, phase.end_s)
+    row["new_mbps"] = None
+    changed = phase.name in (GROWN, SHRUNK)
+    row["took_s"] = phase.begin_s - SETTLED_S - phase.changed_s if changed else None
+    row["least_mbps"] = _least_mbps(lasted, phase.changed_s, phase.begin_s) if changed else None
+    row["broken"], row["paths"] = _broken(lasted), phase.paths
+    right, _, traced = phase.paths.split()
+    missed = row["broken"] or right != traced
+    return row | {"outcome": "missed: every connection and path wanted" if missed else "ok"}
+
+
+def _broken(results: list[FlowResult]) -> int:
+    return sum(result.status != COMPLETED for result in results)
+
+
+def _by_interval(results: list[FlowResult]) -> dict[tuple[float, float], int]:
+    """Return what all flows delivered together, by the begin and the end of each interval."""
+    delivered: dict[tuple[float, float], int] = {}
+    for result in results:
+        for one in result.intervals:
+            key = one.begin_s, one.end_s
+            delivered[key] = delivered.get(key, 0) + one.delivered_bytes
+    return delivered
+
+
+def _mbps(results: list[FlowResult], begin_s: float, end_s: float) -> float:
+    """Return the goodput of all flows in the intervals that lie in that time."""
+    found = {
+        (begin, end): size
+        for (begin, end), size in _by_interval(results).items()
+        if begin >= begin_s and end <= end_s
+    }
+    seconds = sum(end - begin for begin, end in found)
+    return sum(found.values()) * 8e-6 / seconds if seconds else 0.0
+
+
+def _least_mbps(results: list[FlowResult], begin_s: float, end_s: float) -> float:
+    """Return the goodput of the slowest interval that touches that time."""
+    return min(
+        size * 8e-6 / (end - begin)
+        for (begin, end), size in _by_interval(results).items()
+        if end > begin_s and begin < end_s
+    )
