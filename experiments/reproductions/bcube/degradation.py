@@ -6,8 +6,6 @@ of the fat-tree and one of BCube under switch failures, and the busiest links of
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy
 
 from experiments.analysis.fluid.links import link_count
@@ -24,7 +22,6 @@ from experiments.reproductions.shared.figure import (
     Made,
     Papers,
     figure,
-    point,
     verdict,
     with_paper,
 )
@@ -111,7 +108,7 @@ def _routed_dcell() -> list[Claim]:
     found = routes(dcell, "dcell", *all_to_all(numpy.arange(dcell.servers)))
     loads = link_loads(found, None, link_count(dcell))
     by_level = loads[: dcell.servers * dcell.ports].reshape(-1, dcell.ports).max(axis=0)
-    total = replace(point(DCELL, "no DFR", [found.flows / loads.max()]), paper=PAPERS_ROUTED)
+    total = Point(DCELL, "no DFR", float(found.flows / loads.max()), PAPERS_ROUTED)
     return [
         Claim(total, 1.0),
         *(

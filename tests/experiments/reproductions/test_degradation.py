@@ -80,6 +80,11 @@ def test_the_verdict_on_fig_8(found: list[Claim], word: str) -> None:
     assert (bcube_fig8.WHY in reasons) == (word == AMBIGUOUS)
 
 
+def test_what_is_not_drawn_is_decided_by_its_value() -> None:
+    # Guo 2009, section 6: 298 Gbit/s by DCellRouting, to the flow.
+    assert [claim.holds for claim in bcube_fig8._routed_dcell()] == [True] * 4
+
+
 def test_six_networks_side_by_side(tmp_path: Path) -> None:
     found = six.degradation.reproduce(replace(settings_in(tmp_path), repeats=2))
     assert len(found.points) == 6 * len(six.SHARES)
