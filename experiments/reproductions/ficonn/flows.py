@@ -43,7 +43,7 @@ from topos.ficonn import FiConn
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
 STEADY = 3  # rounds at the end
-RUNS = 3
+RUNS = 6
 TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import truediv
 from pathlib import Path
 
 import numpy
@@ -20,7 +21,7 @@ from experiments.reporting.reproduced.result import (
 )
 from experiments.reproductions.dpillar import lengths, loads, paths
 from experiments.reproductions.shared import printed
-from experiments.reproductions.shared.draws import Runs
+from experiments.reproductions.shared.draws import Runs, paired
 from experiments.reproductions.shared.figure import FIGURES
 from hosts.dpillar.paths import mp_paths, sp_path
 from topos.dpillar import CLOCKWISE, DPillar
@@ -107,6 +108,14 @@ def test_the_same_seed_gives_the_same_run() -> None:
     *case, run = "dpillar,6,2", 2, 1, 1, 0
     assert paths.measure((*case, run)) == paths.measure((*case, run))
     assert paths.measure((*case, run)) != paths.measure((*case, run + 1))
+
+
+def test_runs_are_compared_one_by_one() -> None:
+    first, second = (
+        Runs((), [{"hops": hops} for hops in found])
+        for found in ((3.0, None, 9.0), (2.0, 1.0, 4.0))
+    )
+    assert paired(truediv, (first, "hops"), (second, "hops")) == [1.5, 2.25]
 
 
 # -- loads ---------------------------------------------------------------------------------------
