@@ -124,8 +124,9 @@ def made(runs: list[Run]) -> Made:
     for case, done in zip(CASES, runs, strict=True):
         plan = done.manifest["plan"]
         scale = live.Scale(live.PAPERS_MBIT / plan["systems"][0]["rate_mbit"])
-        points += [_point(case, done, system, scale) for system in (BCUBE, TREE)]
-        speed_ups.append(_ratio(case, done, *points[-2:]))
+        valid = live.believed(done)
+        points += [_point(case, valid, system, scale) for system in (BCUBE, TREE)]
+        speed_ups.append(_ratio(case, valid, *points[-2:]))
         notes += live.notes(done, scale)
     rows = (*points, *speed_ups)
     return Made(points, rows=rows, judged=live.judged(rows), notes=notes)

@@ -51,13 +51,14 @@ def six(settings: Settings) -> Made:
 
 def made(done: Run, scale: live.Scale) -> Made:
     """Return what a run's records say."""
-    points = [_point(done, system, scale) for system in done.systems]
+    valid = live.believed(done)
+    points = [_point(valid, system, scale) for system in done.systems]
     claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]
     word, short = verdict(claims)
     rows = list(points)
     for system in done.systems:
-        trials = done.of(system).trials
-        rows.append(all_to_all.completion(done, system, scale))
+        trials = valid.of(system).trials
+        rows.append(all_to_all.completion(valid, system, scale))
         rows.append(live.spread(system, "fairness", trials.fairness))
         rows.append(live.spread(system, "spread of links, of mean", trials.link_spread))
     return Made(

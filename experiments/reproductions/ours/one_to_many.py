@@ -104,7 +104,7 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
     """Return what the runs' records say, and what the paths of larger networks carry."""
     points, notes = [], []
     for (name, what), done in runs.items():
-        points.append(_point(name, what, done))
+        points.append(_point(name, what, live.believed(done)))
         notes += live.notes(done, live.Scale(1.0))
     claims = [
         Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)

@@ -123,6 +123,13 @@ def spread(
     return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
+def believed(done: Run) -> Run:
+    """Return the run without the trials that are not valid, unless some system has no other."""
+    valid = done.valid()
+    there = {one["system"] for one in valid.told}
+    return valid if there == {one["system"] for one in done.told} else done
+
+
 def ideal_of(values: pandas.Series) -> float | None:
     """Return the ideal of a system's trials, which is the same for all of them; None for none."""
     known = values.dropna()

@@ -48,13 +48,22 @@ class MadeUp:
         self.systems, self._tables = systems, tables
         self.folder = Path("nowhere")
         self.manifest = {"plan": {"systems": [{"rate_mbit": 100.0}], "seed": 1}}
-        self.told = [{"valid": True} for _ in tables.get("trials", [])]
+        trials = tables.get("trials", [])
+        self.told = [{"system": one["system"], "valid": one["valid"]} for one in trials]
 
     def __getattr__(self, table: str) -> Any:
         from experiments.trials.runs.records import columns, frame
 
         whole = {name: 0 for name, kind in columns(table).items() if kind == "int64"}
         return frame(table, ({**whole, **row} for row in self._tables.get(table, [])))
+
+    def valid(self) -> MadeUp:
+        bad = {one["trial"] for one in self._tables.get("trials", []) if not one["valid"]}
+        tables = {
+            name: [one for one in rows if one["trial"] not in bad]
+            for name, rows in self._tables.items()
+        }
+        return MadeUp(self.systems, tables)
 
     def of(self, system: str) -> MadeUp:
         tables = {
@@ -209,6 +218,14 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
         "ours is 0.50 times the paper's; of what the routed paths can do ours reaches 0.95"
         in (faster.reasons[0])
     )
+
+
+def test_trials_that_are_not_valid_do_not_count() -> None:
+    good, bad = (row("tree", trial=trial, valid=not trial) for trial in (0, 1))
+    done: Any = MadeUp(["tree"], {"trials": [good, bad]})
+    assert list(live.believed(done).trials.trial) == [0]
+    other: Any = MadeUp(["tree", "DCell"], {"trials": [good, row("DCell", trial=2, valid=False)]})
+    assert live.believed(other) is other
 
 
 def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
