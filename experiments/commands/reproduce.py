@@ -97,10 +97,10 @@ def command(
                 raise
             failed.append(f"{name} could not be made: {error}")
             continue
-        write_page(out)  # each time: one that is stopped leaves a page
+        write_page(out, reproductions.names())  # each time: one that is stopped leaves a page
         if not as_json:
             click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
-    page, missing = write_page(out)
+    page, missing = write_page(out, reproductions.names())
     for sentence in (*missing, *failed):
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)

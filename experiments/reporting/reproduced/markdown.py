@@ -22,12 +22,15 @@ This page is what it wrote (`results/results.md`)."""
 MOST_ROWS = 40  # of a table here; the rest are in report.html
 
 
-def page(found: Iterable[Reproduction]) -> str:
-    """Return the page."""
+def page(found: Iterable[Reproduction], every: Iterable[str] = ()) -> str:
+    """Return the page; `every` names all figures, of which some may not have been made."""
     found = list(found)
+    names = {made.name for made in found}
+    left = [name for name in every if name not in names]
     counts = Counter(made.verdict for made in found)
     told = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
     parts = [f"{HEAD} Of {len(found)} figures and tables, {told}.", _machines(found)]
+    parts.append(f"Not made yet: {', '.join(left)}." if left else "")
     parts.append("\n".join(_overview(found)))
     parts += ["\n\n".join(_section(made)) for made in found]
     return "\n\n".join(part for part in parts if part) + "\n"

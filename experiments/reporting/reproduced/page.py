@@ -11,7 +11,7 @@ FOLDER/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,10 @@ def kept(folder: Path, name: str) -> Reproduction | None:
         return None
 
 
-def write_page(folder: Path) -> tuple[Path, list[str]]:
+def write_page(folder: Path, every: Iterable[str] = ()) -> tuple[Path, list[str]]:
     """Make one page of all figures that the folder keeps, and a smaller one without drawings.
+
+    `every` names all that there are: the smaller page says which are not there.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def write_page(folder: Path) -> tuple[Path, list[str]]:
                 "make it again"
             )
     page = folder / PAGE
-    store.write_text(folder / RESULTS, markdown.page(found))
+    store.write_text(folder / RESULTS, markdown.page(found, every))
     store.write_text(page, rendered("reproductions.html", reproductions=shown, missing=missing))
     return page, missing
 

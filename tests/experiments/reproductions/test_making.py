@@ -76,7 +76,9 @@ def test_what_was_stopped_goes_on(tmp_path: Path, counted: Counted) -> None:
     counted.error["second"] = KeyboardInterrupt()
     assert reproduce(tmp_path).exit_code != 0
     assert counted.times == {"first": 1, "second": 1}
-    assert "## first" in (tmp_path / "results.md").read_text()
+    page = (tmp_path / "results.md").read_text()
+    assert "## first" in page
+    assert "Not made yet: second, third." in page
     assert reproduce(tmp_path).exit_code == 0
     assert counted.times == {"first": 1, "second": 2, "third": 1}
 
