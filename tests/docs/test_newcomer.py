@@ -193,6 +193,7 @@ def answers(prompt: subprocess.Popen[str], lines: list[str]) -> str:
     raise AssertionError(f"the lab ended: {told}")
 
 
+@pytest.mark.long  # 20 s of waiting; test_commands.py and test_capture.py ask a smaller lab
 @pytest.mark.root
 def test_live_network_and_the_other_terminal(checkout: Path) -> None:
     lines = re.findall(r"^pillarbox> (.*)$", README, re.MULTILINE)
