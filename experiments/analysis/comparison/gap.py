@@ -28,6 +28,7 @@ from experiments.analysis.fluid.links import (
 from experiments.analysis.fluid.program import MOST_SECONDS
 from experiments.analysis.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
 from experiments.analysis.simulator import adapting, around
+from experiments.analysis.simulator.hops import Ints
 from hosts.base.algorithms import SHORTEST
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
@@ -124,10 +125,16 @@ def gap(
     return Gap(tuple(reached), len(joined), best_total, best_throughput, found)
 
 
+def _ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
+    """Return sources and destinations, no views: for these, code would be compiled anew."""
+    ends = numpy.array(pairs, numpy.int64).reshape(-1, 2)
+    return ends[:, 0].copy(), ends[:, 1].copy()
+
+
 def _routes(
     topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
 ) -> Routes:
-    sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
+    sources, destinations = _ends(pairs)
     works, random = working_links(topology, failures), numpy.random.default_rng(seed)
     return around.routes(topology, name, sources, destinations, works, random)
 
@@ -146,7 +153,7 @@ def _adapted(
         bool(known) or not rounds,
         f"none of these routings of {topology.spec} adapts to traffic: leave out the rounds",
     )
-    sources, destinations = numpy.array(pairs, numpy.int64).reshape(-1, 2).T
+    sources, destinations = _ends(pairs)
     works = working_links(topology, failures)
     for name in known:
         random = numpy.random.default_rng(seed)

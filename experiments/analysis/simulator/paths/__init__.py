@@ -70,7 +70,12 @@ def _compiled(rule: Rule | Fabric) -> Compiled:
 
 def _walk(rule: Rule, topology: Topology) -> Walk:
     fill = partial(native(_write, rule=rule.hops), rule.numbers(topology))
-    return Walk(lambda choice: partial(fill, choice), rule.most(topology), rule.arrivals(topology))
+    # A copy, like all others, of what may be a view: code is compiled for each kind of array.
+    return Walk(
+        lambda choice: partial(fill, numpy.array(choice)),
+        rule.most(topology),
+        rule.arrivals(topology),
+    )
 
 
 def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
@@ -101,7 +106,7 @@ def _links(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> 
     links = numpy.empty((len(s), rule.most(topology)), numpy.int64)
     counts = numpy.empty(len(s), numpy.int64)
     fill = native(_write_links, rule=rule.links)
-    fill(rule.numbers(topology), ports_of(topology), choice, s, d, links, counts)
+    fill(rule.numbers(topology), ports_of(topology), numpy.array(choice), s, d, links, counts)
     starts = numpy.concatenate([[0], numpy.cumsum(counts)])
     return Routes(starts, links[numpy.arange(links.shape[1]) < counts[:, None]])
 
