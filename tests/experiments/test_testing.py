@@ -7,6 +7,7 @@ import re
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -28,6 +29,30 @@ def test_every_test_is_in_one_section_and_long_ones_only_with_all(alone: bool, l
     for everything in (False, True):
         runs = [eval(marked, marks.copy()) for marked in sections(everything=everything)]
         assert runs.count(True) == (everything or not long)
+
+
+class Case:
+    """A case of a test marked `few`, as pytest collects it."""
+
+    def __init__(self, **params: object) -> None:
+        self.callspec, self.marks = SimpleNamespace(params=params), ["few"]
+        self.nodeid = f"test_it[{'-'.join(map(str, params.values()))}]"
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.name)
+
+
+def test_of_few_cases_each_value_of_each_parameter_stays(pytestconfig: pytest.Config) -> None:
+    ours = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    cases = [Case(spec=spec, plane=plane) for spec in range(5) for plane in range(3)]
+    ours.pytest_collection_modifyitems(cases)
+    kept = [case.callspec.params for case in cases if "long" not in case.marks]
+    assert {one["spec"] for one in kept} == set(range(5))
+    assert {one["plane"] for one in kept} == set(range(3))
+    assert len(kept) < 8
 
 
 def test_arguments_go_to_one_run_of_pytest() -> None:

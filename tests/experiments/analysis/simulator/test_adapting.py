@@ -202,6 +202,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", ""])
 @pytest.mark.parametrize("share", [0.0, 0.1])
 @pytest.mark.parametrize(("spec", "name", "plain"), CASES)

@@ -149,6 +149,7 @@ def same(ours: Tar, plain: Plain) -> None:
     assert plain.bypasses  # else nothing but TOR was compared
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("reading", rules.READINGS)
 @pytest.mark.parametrize("pattern", ["random", "burst"])
 @pytest.mark.parametrize(
