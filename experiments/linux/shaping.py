@@ -91,13 +91,13 @@ def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
     """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
 
     >>> super_packet_bytes(10, 1500), super_packet_bytes(100, 1500), super_packet_bytes(100, 9000)
-    (3512, 12500, 18512)
+    (3000, 12500, 18000)
     >>> super_packet_bytes(None, 1500)
     65536
     """
     if rate_mbit is None:
         return MOST_SUPER_PACKET
-    return min(MOST_SUPER_PACKET, max(LEAST_SEGMENTS * mtu + MOST_HEADERS, int(rate_mbit * 125)))
+    return min(MOST_SUPER_PACKET, max(LEAST_SEGMENTS * mtu, int(rate_mbit * 125)))
 
 
 def bound_super_packets(index: int, size: int) -> Message:
@@ -106,7 +106,8 @@ def bound_super_packets(index: int, size: int) -> Message:
     It is for the interface that programs send by. A port below that would cut apart what is larger,
     and cannot where it has a header that Linux does not know.
     """
-    body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, size)
+    most = min(size + MOST_HEADERS, MOST_SUPER_PACKET)
+    body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, most)
     return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
 
 
