@@ -157,7 +157,7 @@ def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
 
         own = next(one for one in plan["systems"] if one["label"] == system)
         header = header_bytes(parse(own["network"]), own["routing"])
-        ideal = case.ideals[system] * own["rate_mbit"] * 1e6 * header_efficiency(header)
+        ideal = case.ideals[system] * own["rate_mbit"] * 1e6 * header_efficiency(header, own["mtu"])
     paper = case.papers_gbps[system]
     values = _values(case, done, system)
     return live.spread(system, case.pattern, values, factor=factor, paper=paper, ideal=ideal)

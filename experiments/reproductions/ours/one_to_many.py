@@ -131,7 +131,7 @@ def _point(name: str, what: str, done: Run) -> Point:
     system = next(one for one in SYSTEMS if one.name == name)
     network = parse(system.network)
     rate_bps = done.manifest["plan"]["systems"][0]["rate_mbit"] * 1e6
-    link_bps = rate_bps * header_efficiency(header_bytes(network, system.routing))
+    link_bps = rate_bps * header_efficiency(header_bytes(network, system.routing), system.mtu)
     bound = float(network.ports) if what == EACH else None
     paper = bound if name in PAPERS else None
     goodput = done.of(name).trials.goodput_bps

@@ -380,7 +380,7 @@ def many(share: float) -> Reproduction:
     runs: dict[tuple[str, str], Any] = {}
     for system in one_to_many.SYSTEMS:
         network = topos.parse(system.network)
-        link_bps = 100e6 * header_efficiency(header_bytes(network, system.routing))
+        link_bps = 100e6 * header_efficiency(header_bytes(network, system.routing), system.mtu)
         for what, links in ((one_to_many.EACH, share * network.ports), (one_to_many.ONE, 1.0)):
             trials = [row(system.name, goodput_bps=links * link_bps)]
             runs[system.name, what] = MadeUp([system.name], {"trials": twice(trials)})
