@@ -40,12 +40,6 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def is_made(figure: Figure, settings: Settings, folder: Path) -> bool:
-    """Tell whether the folder has the figure already, of the same inputs."""
-    found = kept(folder, figure.name)
-    return found is not None and found.made.get("inputs") == inputs_of(figure, settings)
-
-
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
     """Make a figure, or take it from the folder, where it is kept."""
     found = kept(folder, figure.name)
