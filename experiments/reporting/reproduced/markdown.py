@@ -49,20 +49,24 @@ def _duration(seconds: float) -> str:
 
 
 def _machines(found: Sequence[Reproduction]) -> str:
-    """Return on what the figures were made."""
-    lines = []
+    """Return on what the figures were made, and by which versions."""
+    versions: dict[str, list[str]] = {}
     for made in found:
         if made.made:
             here, program = made.made["machine"], made.made["pillarbox"]
-            line = (
+            machine = (
                 f"{here['processors']} processors ({here['processor']}), "
                 f"{here['memory_kib'] / 2**20:.0f} GiB, {here['system']}, kernel "
-                f"{here['kernel'].partition('-')[0]}; "
-                f"Pillarbox {program['version']}, commit {str(program['commit'])[:10]}"
+                f"{here['kernel'].partition('-')[0]}"
             )
-            if line not in lines:
-                lines.append(line)
-    how = "The time of a simulated figure is that of all its tasks, one after the other."
+            version = f"{program['version']} ({str(program['commit'])[:10]})"
+            known = versions.setdefault(machine, [])
+            known += [] if version in known else [version]
+    lines = [f"{machine}, by Pillarbox {', '.join(known)}" for machine, known in versions.items()]
+    how = (
+        "The time of a simulated figure is that of all its tasks, one after the other; that of a "
+        "live one is what the last call of the command took."
+    )
     return f"Made on: {'; '.join(lines)}. {how}" if lines else ""
 
 
