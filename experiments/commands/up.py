@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     "--queue", type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]), default="droptail"
 )
 @click.option("--queue-length", default="", metavar="LENGTH", help="'100 packets', '150 kB', 10ms.")
+@click.option(
+    "--gateway", "gateways", multiple=True, metavar="SERVER", help="To the outside; several times."
+)
 @click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
 @click.option(
     "--exec",
@@ -42,6 +45,7 @@ def command(
     topology: Topology,
     routing: str,
     rate_mbit: float,
+    gateways: tuple[str, ...],
     seed: int,
     script: Path | None,
     no_sandbox: bool,
@@ -80,7 +84,8 @@ def command(
         if no_sandbox:
             run = Run.begin()
             stack.callback(run.end)
-        lab = stack.enter_context(Lab(topology, settings, place.folder, seed))
+        leading = [topology.server(gateway) for gateway in gateways]
+        lab = stack.enter_context(Lab(topology, settings, place.folder, seed, leading))
         service = Service(lab)
         stack.callback(service.close)
         _wait_converged(lab)

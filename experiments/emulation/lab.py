@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
+from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
@@ -57,13 +58,25 @@ class Lab:
         The lab's own folder.
     seed : int
         Of what routers draw at random.
+    gateways : sequence of int
+        The servers that lead to the outside (see `outside`).
     """
 
     def __init__(
-        self, topology: Topology, settings: LabSettings, folder: Path, seed: int = 0
+        self,
+        topology: Topology,
+        settings: LabSettings,
+        folder: Path,
+        seed: int = 0,
+        gateways: Sequence[int] = (),
     ) -> None:
-        self.topology, self.settings, self.folder, self.seed = topology, settings, folder, seed
         self.routing = settings.routing or usual_routing(topology)
+        self.gateways = list(dict.fromkeys(gateways))
+        if gateways:
+            known = options_of(topology, self.routing, self.gateways)
+            settings = replace(settings, options={**settings.options, **known})
+        self.topology, self.settings, self.folder, self.seed = topology, settings, folder, seed
+        self.outside: Outside | None = None
         self.relays = topology.ports > 1
         self.switches = None if self.relays else self._switches()
         if self.relays:
@@ -128,6 +141,8 @@ class Lab:
         if self.forwarders:
             self.forwarders.start(list(range(self.topology.servers)))
             self.net.bound_super_packets()
+        if self.gateways:
+            self.outside = Outside(self.net, self.gateways, self.settings.mtu)
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
@@ -258,6 +273,8 @@ class Lab:
                 self.forwarders.kill(server)
             else:  # else its kernel would go on answering
                 self.host(server).intfs[0].ifconfig("down")
+            if self.outside:
+                self.outside.set_alive(server, False)
             end_programs_in({self.namespace_of(server)})
 
     def revive(self, server: int) -> None:
@@ -272,6 +289,8 @@ class Lab:
                 self.host(server).intfs[0].ifconfig("up")
             if self.switches:
                 use_gateway(self.net, self.topology, server)
+            if self.outside:
+                self.outside.set_alive(server, True)
             self.dead.remove(server)
             self.log("revive", server=name)
 
@@ -296,6 +315,8 @@ class Lab:
             before, after = self.topology, self.topology.resized(servers)
             require(self.forwarders is not None, f"the servers of {before.spec} do not relay")
             assert self.forwarders
+            leaving = [self.name(each) for each in self.gateways if each >= after.servers]
+            require(not leaving, f"{' '.join(leaving)} cannot leave: it is a gateway")
             require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
             staying = range(min(before.servers, after.servers))
             told = [server for server in staying if server not in self.dead]
@@ -455,9 +476,13 @@ def usual_routing(topology: Topology) -> str:
 
 @contextmanager
 def running(
-    topology: Topology, settings: LabSettings, folder: Path, seed: int = 0
+    topology: Topology,
+    settings: LabSettings,
+    folder: Path,
+    seed: int = 0,
+    gateways: Sequence[int] = (),
 ) -> Iterator[Lab]:
     """Run a lab as long as the block lasts."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with Lab(topology, settings, folder, seed) as lab:
+    with Lab(topology, settings, folder, seed, gateways) as lab:
         yield lab

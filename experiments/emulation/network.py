@@ -141,6 +141,10 @@ class LabNet(Mininet):
             ApplicationIntf(host)
         return host
 
+    def add_bystander(self, name: str) -> Any:
+        """Add a host that is no server: it has no forwarder."""
+        return super().addHost(name)
+
     def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
         """Add a switch."""
         if self.spanning_tree:

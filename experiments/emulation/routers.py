@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
@@ -159,19 +160,10 @@ class Routers(Switches):
             write_sysctl(HASH_SEED, str(1 + crc32(b"%d %d" % (self.seed, switch)) % 0xFFFFFFFF))
 
     def _route(self, switch: int, server: int, ports: Ports) -> Message:
-        hops = b""
-        for port in ports:
-            plug = self.topology.switch_plug(switch, port)
-            gateway = attribute(RTA_GATEWAY, socket.inet_aton(self._ip(plug)))
-            index = self._node(switch).intfs[port].ifindex
-            hops += struct.pack("=HBBi", 8 + len(gateway), RTNH_F_ONLINK, 0, index) + gateway
-        body = _to(self.topology.ip(server)) + attribute(RTA_MULTIPATH, hops)
-        return Message(
-            netlink.RTM_NEWROUTE,
-            NLM_F_CREATE | NLM_F_REPLACE,
-            body,
-            f"route {self.topology.ip(server)} on s{switch}",
-        )
+        intfs, ip = self._node(switch).intfs, self.topology.ip(server)
+        plugs = ((port, self.topology.switch_plug(switch, port)) for port in ports)
+        hops = ((self._ip(plug), intfs[port].ifindex) for port, plug in plugs)
+        return spread(ip, 32, hops, f"route {ip} on s{switch}")
 
     def _unrouted(self, server: int) -> Message:
         ip = self.topology.ip(server)
@@ -184,6 +176,16 @@ class Routers(Switches):
 
     def _node(self, switch: int) -> Any:
         return self._net[f"s{switch}"]
+
+
+def spread(ip: str, prefix_length: int, hops: Iterable[tuple[str, int]], deed: str) -> Message:
+    """Return the request for a route over several hops: an address and an interface each."""
+    several = b""
+    for gateway, index in hops:
+        via = attribute(RTA_GATEWAY, socket.inet_aton(gateway))
+        several += struct.pack("=HBBi", 8 + len(via), RTNH_F_ONLINK, 0, index) + via
+    body = _to(ip, prefix_length) + attribute(RTA_MULTIPATH, several)
+    return Message(netlink.RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
 
 
 def use_gateway(net: Any, topology: Topology, server: int) -> None:
