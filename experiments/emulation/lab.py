@@ -169,7 +169,21 @@ class Lab:
                 waiting.pop()
             else:
                 time.sleep(0.02)
-        require(not waiting, f"{len(waiting)} servers still miss links that work: run `status`")
+        require(
+            not waiting,
+            f"{len(waiting)} servers still miss links that work: run `status`"
+            f" ({self._missed(waiting[-1]) if waiting else ''})",
+        )
+
+    def _missed(self, server: int) -> str:
+        """Return what one server misses that works."""
+        assert self.forwarders
+        state = self.forwarders.ask(server, "state")
+        if not state:
+            return f"{self.topology.address(server)} does not answer"
+        missed = [link for link in state["down"] if not self._has_failed(link)]
+        links = [f"{one['server']} port {one['port']} to {one['peer']}" for one in missed[:3]]
+        return f"{state['server']} misses {', '.join(links) or 'none any more'}"
 
     def _has_failed(self, link: dict[str, Any]) -> bool:
         server, peer = self.topology.server(link["server"]), self.topology.server(link["peer"])

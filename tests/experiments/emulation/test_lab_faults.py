@@ -21,6 +21,7 @@ from experiments.trials.plans.faults import failures_of
 from experiments.trials.runs.faulting import begun
 from hosts.base.algorithms import route
 from hosts.live import bpf
+from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -220,3 +221,17 @@ def test_death_ends_every_program_of_the_server(tmp_path: Path) -> None:
         ):
             with pytest.raises(topos.PillarboxError, match=said):
                 deed()
+
+
+def test_what_has_not_converged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.emulation.lab.CONVERGED_S", 0.2)
+    # The papers' timers do not take a busy machine for a failure.
+    with lab_of("bcube,2,1", tmp_path, plane="python", timers="paper") as lab:
+        switch = lab.topology.server_plug(0, 0).node
+        lab.cut(0, switch)
+        wait_until(lambda: not hears(lab, 0, 1), "0.0 goes on hearing 0.1")
+        monkeypatch.setattr(lab, "_has_failed", lambda link: False)  # as if the cable worked
+        with pytest.raises(
+            PillarboxError, match=r"run `status` \(0\.0 misses 0\.0 port 0 to 0\.1\)"
+        ):
+            lab.wait_converged()
