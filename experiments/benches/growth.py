@@ -28,6 +28,7 @@ PHASE_S, QUICK_S = 6.0, 1.5
 SETTLED_S = 1.0  # of a phase, until TCP has found its rates
 INTERVAL_S = 0.5
 TIME_LIMIT_S = 200.0
+SENDING = Sending(interval_s=INTERVAL_S, timeout_s=2 * TIME_LIMIT_S)
 TRACED = 29  # of so many pairs of servers, the path of one is looked at
 BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
 NOTES = f"""
@@ -75,20 +76,17 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
     from hosts.live.settings import LabSettings
 
     small = parse(spec)
-    old, new = (
-        set(permutations(range(small.servers), 2)),
-        permutations(range(small.whole.servers), 2),
-    )
+    old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
     settings = LabSettings(plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU)
     phases: list[Phase] = []
     with tempfile.TemporaryDirectory() as folder, running(small, settings, Path(folder)) as lab:
         lab.wait_converged()
-        with closing(Generator(lab, _flows(old, phase_s), _sending(phase_s))) as lasting:
+        with closing(Generator(lab, _flows(old), SENDING)) as lasting:
             barrier_s = _begun(lasting)
             phases.append(_phase(lab, BEFORE, small, barrier_s, phase_s))
             phases.append(_phase(lab, GROWN, small.whole, barrier_s, phase_s))
-            flows = _flows(set(new) - old, phase_s)
-            with closing(Generator(lab, flows, _sending(phase_s))) as joining:
+            flows = _flows(new - old)
+            with closing(Generator(lab, flows, SENDING)) as joining:
                 joined_s = _begun(joining) - barrier_s
                 phases.append(_phase(lab, JOINED, small.whole, barrier_s, phase_s))
                 joined = _ended(joining)
@@ -101,14 +99,10 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
     return rows
 
 
-def _flows(pairs: set[tuple[int, int]], phase_s: float) -> list[Flow]:
+def _flows(pairs: set[tuple[int, int]]) -> list[Flow]:
     """Return flows that last until they are ended."""
-    most_s = _sending(phase_s).timeout_s / 2
-    return [Flow(number, *pair, duration_s=most_s) for number, pair in enumerate(sorted(pairs))]
-
-
-def _sending(phase_s: float) -> Sending:
-    return Sending(interval_s=INTERVAL_S, timeout_s=TIME_LIMIT_S + phase_s)
+    pairs_in_order = enumerate(sorted(pairs))
+    return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in pairs_in_order]
 
 
 def _begun(tool: Generator) -> float:

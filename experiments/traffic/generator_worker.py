@@ -332,6 +332,8 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> Non
     if not barrier:
         return
     cost = loop.run(json.loads(barrier))
+    # Python ends a long write that a signal interrupts, and says nothing of it.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     _say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
     sys.stdout.buffer.write(loop.rows)
 

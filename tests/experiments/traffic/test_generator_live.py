@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from fcntl import ioctl
+from itertools import permutations
 from pathlib import Path
+from termios import FIONREAD
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,6 +117,26 @@ def test_flows_with_a_duration_can_be_ended_before_it_is_over(tmp_path: Path) ->
     assert result.status == COMPLETED
     assert result.end_s is not None and result.end_s < WAIT_S
     assert result.intervals[-1].end_s == result.end_s
+
+
+def test_an_end_that_is_asked_for_too_late_costs_no_interval(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        flows = [Flow(i, *pair, duration_s=1.0) for i, pair in enumerate(permutations(range(4), 2))]
+        with closing(begun(lab, flows, interval_s=0.005)) as tool:
+            worker = tool._worker
+            assert worker is not None and worker.stdout is not None
+            waiting = array("i", [0])
+
+            def is_full() -> bool:
+                """Tell whether the process waits for somebody to read what it writes."""
+                ioctl(worker.stdout, FIONREAD, waiting)
+                return waiting[0] > 1 << 15
+
+            wait_until(is_full, "it writes nothing")
+            tool.finish()
+            results = tool.results()
+    for one in results:
+        assert one.delivered_bytes == sum(each.delivered_bytes for each in one.intervals) > 0
 
 
 def test_death_fails_a_servers_flows_and_a_revival_does_not_help(tmp_path: Path) -> None:
