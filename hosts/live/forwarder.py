@@ -164,11 +164,10 @@ class Forwarder:
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         links = self._watched_links()
         watch = Liveness(self._programs, links, router.uid, timeout_s, from_s)
-        for port in self.ports.values():  # those that came before the kernel's tables were filled
-            self._heart_beats_from(port)
-        for step in router.neighbours.links:
-            if not router.neighbours.works(step):  # they said that they do not hear this server
-                watch.forget(step, 0.0)
+        for port in self.ports.values():
+            # Those that came before the tables were filled; the next will say the same. Were the
+            # router to learn from them who does not hear it, the kernel would not know that it did.
+            deque(port.hear(MOST_HEARD), maxlen=0)
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._from_kernel, watch))
         for port in self.ports.values():
