@@ -122,6 +122,8 @@ class Router:
         self.topology = topology
         self.neighbours.resize(topology, now)
         self._servers.clear()
+        if self.watches_neighbours:  # the next one of a data plane, whose ports change, can be late
+            self.agenda.set("heart-beat", now, self._beat)
         actions = self.resized(now)
         self.answers_change()
         return self._counted(actions)
