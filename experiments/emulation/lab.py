@@ -180,14 +180,14 @@ class Lab:
         assert self.forwarders
         state = self.forwarders.ask(server, "state")
         if not state:
-            return f"{self.topology.address(server)} does not answer"
-        missed = [link for link in state["down"] if not self._has_failed(link)]
-        links = [f"{one['server']} port {one['port']} to {one['peer']}" for one in missed[:3]]
-        return f"{state['server']} misses {', '.join(links) or 'none any more'}"
+            return f"{self.name(server)} does not answer"
+        missed = (link for link in state["down"] if not self._has_failed(link))
+        links = ", ".join(f"{one['peer']} at port {one['port']}" for one in missed)
+        return f"{self.name(server)} misses {links or 'none any more'}"
 
     def _has_failed(self, link: dict[str, Any]) -> bool:
-        server, peer = self.topology.server(link["server"]), self.topology.server(link["peer"])
-        step = Step(link["port"], peer)
+        step = Step(link["port"], self.topology.server(link["peer"]))
+        server = self.topology.server(link["server"])
         return self.failures().of_hop(self.topology, server, step) is not None
 
     # -- cables, switches, racks -----------------------------------------------------------------
@@ -273,16 +273,14 @@ class Lab:
 
     def namespace_of(self, server: int) -> int:
         """Return a server's network namespace, as an open file."""
-        descriptor: int = self.host(server).live_namespace().descriptor
-        return descriptor
+        return int(self.host(server).live_namespace().descriptor)
 
     def kill(self, server: int) -> None:
         """Let a server die: its forwarder and every program on it."""
         with self._lock:
-            name = self.topology.address(server)
-            require(server not in self.dead, f"server {name} is dead already")
+            require(server not in self.dead, f"server {self.name(server)} is dead already")
             self.dead.add(server)
-            self.log("kill", server=name)
+            self.log("kill", server=self.name(server))
             if self.forwarders:
                 self.forwarders.kill(server)
             else:  # else its kernel would go on answering
@@ -294,8 +292,7 @@ class Lab:
     def revive(self, server: int) -> None:
         """Start a dead server anew."""
         with self._lock:
-            name = self.topology.address(server)
-            require(server in self.dead, f"server {name} is alive")
+            require(server in self.dead, f"server {self.name(server)} is alive")
             if self.forwarders:
                 self.forwarders.start([server])
                 self.net.bound_super_packets()
@@ -306,7 +303,7 @@ class Lab:
             if self.outside:
                 self.outside.set_alive(server, True)
             self.dead.remove(server)
-            self.log("revive", server=name)
+            self.log("revive", server=self.name(server))
 
     # -- growing and shrinking -------------------------------------------------------------------
 
@@ -329,8 +326,8 @@ class Lab:
             before, after = self.topology, self.topology.resized(servers)
             require(self.forwarders is not None, f"the servers of {before.spec} do not relay")
             assert self.forwarders
-            leaving = [self.name(each) for each in self.gateways if each >= after.servers]
-            require(not leaving, f"{' '.join(leaving)} cannot leave: it is a gateway")
+            leaving = " ".join(self.name(each) for each in self.gateways if each >= after.servers)
+            require(not leaving, f"{leaving} cannot leave: it is a gateway")
             require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
             staying = range(min(before.servers, after.servers))
             told = [server for server in staying if server not in self.dead]
