@@ -182,7 +182,7 @@ class Lab:
         if not state:
             return f"{self.name(server)} does not answer"
         missed = (link for link in state["down"] if not self._has_failed(link))
-        links = ", ".join(f"{one['peer']} at port {one['port']}" for one in missed)
+        links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
         return f"{self.name(server)} misses {links or 'none any more'}"
 
     def _has_failed(self, link: dict[str, Any]) -> bool:
