@@ -139,7 +139,7 @@ def test_alone_in_the_network_tar_is_tor(spec: str) -> None:
         assert tar_path(ficonn, a, b) == tor_path(ficonn, a, b)
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), levels=st.integers(1, 5))
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_pair_under_any_bandwidths(spec: str, seed: int, levels: int) -> None:
