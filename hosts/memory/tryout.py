@@ -15,9 +15,10 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 MOST_SERVERS = 2048  # beyond, heart-beats alone would take minutes of a real processor
-# After a failure: heart-beats time out, the news is flooded, probes are answered or given up.
+# After a failure: heart-beats time out, the news is flooded. Then servers know what has failed and
+# say so to a probe: only FiConn's, which look for a path, may have to be given up.
 SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.search_timeout_s
-# After the first packet of a flow: its paths are probed, failed ones replaced and probed in turn.
+# After the first packet of a flow: its paths are probed, those told failed replaced and probed.
 PROBE_S = 6 * FAST.search_timeout_s
 ARRIVAL_S = 1.0
 
