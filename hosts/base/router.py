@@ -27,6 +27,7 @@ from hosts.base.path import Step
 from hosts.base.timers import Timers, timers_for
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.icmp import unreachable
 from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.layout import WireError
 from hosts.wire.messages import HeartBeat
@@ -223,8 +224,10 @@ class Router:
         return []
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Answer for a packet to an address that is no server's."""
-        return [Drop("destination is no server of this network", packet)]
+        """Answer for a packet to an address that is no server's: its sender is told so by ICMP."""
+        answer = unreachable(packet)
+        dropped = Drop("destination is no server of this network", packet)
+        return [dropped, Deliver(answer)] if answer else [dropped]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Answer to the news that a data plane has sent that much of a flow by itself."""

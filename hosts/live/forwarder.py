@@ -106,6 +106,9 @@ class Forwarder:
         self._interfaces.set_up(APPLICATION_INTERFACE)
         # Also what is no server's address: a gateway may know the way (Guo 2009, section 5.3).
         self._interfaces.route_everything_to(APPLICATION_INTERFACE)
+        # Where there is none, the router says so by ICMP, from the server's own address.
+        own = Path(f"/proc/sys/net/ipv4/conf/{APPLICATION_INTERFACE}/accept_local")
+        own.write_text("1")
 
     def _open_ports(self) -> list[int]:
         """Open the ports that have a cable and are not open yet; return their numbers."""

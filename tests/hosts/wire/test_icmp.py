@@ -1,0 +1,52 @@
+"""What a packet's sender is told when no server has the address, by each routing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+import topos
+from hosts.base.actions import Deliver, Drop
+from hosts.base.algorithms import algorithms
+from hosts.wire.icmp import unreachable
+from hosts.wire.ipv4 import ICMP, TCP, UDP, Ipv4Header
+from hosts.wire.layout import checksum
+
+NOBODY = 0x04000003  # 4.0.0.3, which is what the system makes of 4.3
+PORTS = struct.pack(">HHI", 40000, 80, 7)
+
+
+def test_the_error_names_the_packet_and_both_checksums_are_right() -> None:
+    packet = Ipv4Header(0x0A000001, NOBODY, TCP, options=b"\x94\x04\0\0").pack(PORTS + bytes(40))
+    said = unreachable(packet)
+    assert said
+    header, body = Ipv4Header.parse(said)
+    assert (header.source, header.destination, header.protocol) == (0x0A000001, 0x0A000001, ICMP)
+    assert body[:2] == bytes([3, 1])
+    assert checksum(body) in (0, 0xFFFF)
+    assert body[8:] == packet[:32]  # the header with its option, and 8 bytes
+
+
+@pytest.mark.parametrize(
+    ("packet", "why"),
+    [
+        (Ipv4Header(1, NOBODY, ICMP).pack(bytes([3, 1]) + bytes(34)), "it is an error itself"),
+        (Ipv4Header(1, NOBODY, UDP, fragment=5).pack(bytes(8)), "the first fragment is answered"),
+        (Ipv4Header(1, 0xE00000FB, UDP).pack(PORTS), "to a group"),
+        (Ipv4Header(1, 0xFFFFFFFF, UDP).pack(PORTS), "to everyone"),
+    ],
+)
+def test_what_is_never_answered(packet: bytes, why: str) -> None:
+    assert unreachable(packet) is None, why
+
+
+@pytest.mark.parametrize("spec", ["dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1"])
+def test_every_routing_tells_the_sender(spec: str) -> None:
+    topology = topos.parse(spec)
+    for found in algorithms(topology).values():
+        if found.router:
+            packet = Ipv4Header(topology.ipv4(0), NOBODY, UDP).pack(PORTS)
+            dropped, told = found.router(topology, 0).send(packet, 0.0)
+            assert dropped == Drop("destination is no server of this network", packet)
+            assert told == Deliver(unreachable(packet))
