@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
-import os
 import pkgutil
-import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +18,7 @@ import experiments.trials.catalogue
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
-from hosts.base.load import told_of
+from hosts.base.load import module_from
 from topos.base.errors import PillarboxError, require
 
 CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates faithfully
@@ -114,25 +111,8 @@ def _from_toml(file: Path) -> dict[str, Any]:
 
 
 def _from_python(file: Path) -> Experiment:
-    """Run a user's own file; root runs no other user's."""
-    try:
-        status = file.stat()
-    except OSError as error:
-        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
-    require(stat.S_ISREG(status.st_mode), f"{file} is no file")
-    if os.geteuid() == 0:
-        caller = os.environ.get("SUDO_UID", "")
-        trusted = {0, int(caller)} if caller.isdecimal() else {0}
-        require(
-            status.st_uid in trusted and not status.st_mode & stat.S_IWOTH,
-            f"{file} is not run as root: it must be your own file, which nobody else may write",
-        )
-    spec = importlib.util.spec_from_file_location(f"experiment_{file.stem}", file)
-    require(spec is not None and spec.loader is not None, f"{file} is no Python file")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with told_of(file):
-        spec.loader.exec_module(module)
+    """Run a user's own file."""
+    module = module_from(file, "experiment")
     found = getattr(module, "EXPERIMENT", None)
     require(isinstance(found, Experiment), f"{file} must define EXPERIMENT, an Experiment")
     assert isinstance(found, Experiment)

@@ -1,12 +1,17 @@
-"""Routers by name or from a file: what a user may write where a routing is asked for."""
+"""Users' own Python files, and routers by name or from such a file.
+
+All of them are run by `module_from`, which as root runs no other user's.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType
 
 from hosts.base.algorithms import algorithms
 from hosts.base.router import Router
@@ -37,18 +42,13 @@ def blamed(name: str) -> AbstractContextManager[None]:
 
 def router_from_file(file: Path) -> type[Router]:
     """Run a Python file and return the one router class that it defines."""
-    require(file.is_file(), f"there is no file {file}")
-    spec = importlib.util.spec_from_file_location(f"router_{file.stem}", file)
-    require(spec is not None and spec.loader is not None, f"{file} is no Python file")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    with told_of(file):
-        spec.loader.exec_module(module)
+    module = module_from(file, "router")
     found = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Router) and value.__module__ == spec.name
+        if isinstance(value, type)
+        and issubclass(value, Router)
+        and value.__module__ == module.__name__
     ]
     require(
         len(found) == 1,
@@ -56,6 +56,38 @@ def router_from_file(file: Path) -> type[Router]:
         "hosts.base.hop_by_hop.HopByHop or hosts.base.router.Router",
     )
     return found[0]
+
+
+def module_from(file: Path, kind: str) -> ModuleType:
+    """Run a user's own file, and return it as a module; root runs no other user's."""
+    try:
+        with open(file, "rb", opener=_at_once) as opened:
+            _require_own(file, os.fstat(opened.fileno()))
+            source = opened.read()  # of the file that was looked at, whatever has its name by now
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    module = ModuleType(f"{kind}_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
+    with told_of(file):
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+    return module
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, as a pipe would have it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _require_own(file: Path, status: os.stat_result) -> None:
+    require(stat.S_ISREG(status.st_mode), f"{file} is no file")
+    if os.geteuid() == 0:
+        caller = os.environ.get("SUDO_UID", "")
+        trusted = {0, int(caller)} if caller.isdecimal() else {0}
+        require(
+            status.st_uid in trusted and not status.st_mode & stat.S_IWOTH,
+            f"{file} is not run as root: it must be your own file, which nobody else may write",
+        )
 
 
 @contextmanager
