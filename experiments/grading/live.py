@@ -26,6 +26,7 @@ from experiments.grading.child import Child, Keeper, Stopped
 from experiments.grading.engine import Mark, Report, Sheet, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
+from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 FOREVER_S = 1e9
-PING_S = 0.5
+PING_S, PING_EVERY_S = 2, 0.2  # for an answer, in whole seconds; between two of a flow's packets
 TRIES = 3  # a busy machine's heart-beats come late, and cost a packet; a wrong router loses each
-RECOVERED_S, SETTLED_S = 4.0, 6.0
+RECOVERED_S = 4.0
+SETTLE_SPARE_S = 3.0  # for a flow to take a way, beside its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
 
@@ -82,14 +84,15 @@ class LiveWork:
     lab: Lab
 
     def pings(self, source: int, destination: int) -> bool:
-        """Tell whether a ping is answered, one of a few at least."""
+        """Tell whether any packet of a ping is answered, all of which are of one flow.
+
+        The first may be lost by right: only its loss shows a source which of its paths has failed.
+        """
         target = self.lab.topology.ip(destination)
-        for _ in range(TRIES):
-            ping = self.lab.host(source).popen(["ping", "-c", "1", "-W", str(PING_S), target])
-            ping.communicate()
-            if ping.returncode == 0:
-                return True
-        return False
+        until_one = ["ping", "-c", "1", "-w", str(PING_S), "-i", str(PING_EVERY_S), target]
+        ping = self.lab.host(source).popen(until_one)
+        ping.communicate()
+        return bool(ping.returncode == 0)
 
     def way(self, source: int, destination: int) -> tuple[list[str], str]:
         """Return the addresses that a packet passes, and why none of a few arrived."""
@@ -117,7 +120,7 @@ class LiveWork:
         They are of one flow, or `anew` of another each time: a flow that has a way keeps it until
         it is probed again, which with FiConn's timers takes half a minute.
         """
-        deadline = time.monotonic() + SETTLED_S
+        deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if anew else self._round_s)
         for number in count():
             found = self.lab.trace(*pair, source_port=FLOW_PORT + number * anew)
             if found["delivered"] and fits(found["path"]):
@@ -125,6 +128,12 @@ class LiveWork:
             if time.monotonic() > deadline:
                 break
         return False, found["path"]
+
+    @property
+    def _round_s(self) -> float:
+        """How long a flow may take to probe its paths again."""
+        timers = timers_for(self.lab.topology, self.lab.settings.timers)
+        return timers.probe_interval_s + timers.probe_jitter_s + timers.probe_timeout_s
 
     @contextmanager
     def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
