@@ -6,9 +6,10 @@ from functools import partial
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
 from hosts.base.timers import PAPER
+from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
-from hosts.ficonn.router import Tar, TarFarSide
+from hosts.ficonn.router import Tar
 from hosts.ficonn.setup import tar_around, tar_path
 
 NETWORK = Network(

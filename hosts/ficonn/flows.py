@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hosts.base.actions import Action
+from hosts.base.actions import Action, Drop
 from hosts.base.agenda import Agenda
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
@@ -16,6 +16,8 @@ from hosts.wire.ipv4 import FlowKey
 from topos.base.topology import Topology
 
 MOST_ENTRIES = 4096
+MOST_QUEUED = 1024  # packets, of all flows
+MOST_QUEUED_OF_FLOW = 64
 
 
 class Tag(NamedTuple):
@@ -110,6 +112,34 @@ class Flow:
     def probing(self) -> Tag | None:
         """The probe that is on its way."""
         return Tag(self.round, returning=False) if self.waiting else None
+
+
+class Queues:
+    """The packets that wait for their flows' paths: so many of a flow, so many of all."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+    def add(self, own: Flow, packet: bytes) -> list[Action]:
+        """Let a packet wait, or drop it where too many do."""
+        if len(own.queue) >= MOST_QUEUED_OF_FLOW:
+            return [Drop("queue of the flow is full", packet)]
+        if self.packets >= MOST_QUEUED:
+            return [Drop("queues are full", packet)]
+        own.queue.append(packet)
+        self.packets += 1
+        return []
+
+    def take(self, own: Flow) -> list[bytes]:
+        """Return what waits for a flow's path, which waits no more."""
+        taken = list(own.queue)
+        self.packets -= len(taken)
+        own.queue.clear()
+        return taken
+
+    def drop(self, own: Flow, reason: str) -> list[Action]:
+        """Drop what waits for a flow's path."""
+        return [Drop(reason, packet) for packet in self.take(own)]
 
 
 class Moves:

@@ -39,7 +39,7 @@ from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.base.router import Router
 from hosts.ficonn import tar
-from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Tag, described
+from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Queues, Tag, described
 from hosts.ficonn.paths import tor_step
 from hosts.ficonn.progress import entries_of, progress_of
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -52,8 +52,6 @@ from topos.ficonn import BACKUP, SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
-MOST_QUEUED = 1024  # packets, of all flows
-MOST_QUEUED_OF_FLOW = 64
 
 
 class Tar(Router):
@@ -87,7 +85,7 @@ class Tar(Router):
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
-        self.queued = 0
+        self.queues = Queues()
         self.moves = Moves(self.settle_s, self._next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
@@ -104,7 +102,7 @@ class Tar(Router):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(flow, destination, now)
-        actions += self._enqueue(own, packet)
+        actions += self.queues.add(own, packet)
         if not own.waiting:
             actions += self._probe(flow, own, now)
         return actions
@@ -179,29 +177,12 @@ class Tar(Router):
         self.agenda.cancel(("probe", flow))
         self.flow_answers_change(flow)
         own = self.flows.pop(flow)
-        return self._drop_queue(own, reason) if own else []
-
-    def _enqueue(self, own: Flow, packet: bytes) -> list[Action]:
-        if len(own.queue) >= MOST_QUEUED_OF_FLOW:
-            return [Drop("queue of the flow is full", packet)]
-        if self.queued >= MOST_QUEUED:
-            return [Drop("queues are full", packet)]
-        own.queue.append(packet)
-        self.queued += 1
-        return []
-
-    def _drop_queue(self, own: Flow, reason: str) -> list[Action]:
-        drops: list[Action] = [Drop(reason, packet) for packet in own.queue]
-        self.queued -= len(own.queue)
-        own.queue.clear()
-        return drops
+        return self.queues.drop(own, reason) if own else []
 
     def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        packets = list(own.queue)
-        self._drop_queue(own, "")  # taken over just here
         return [
             action
-            for packet in packets
+            for packet in self.queues.take(own)
             for action in self.outgoing(packet, flow, own.destination, now)
         ]
 
@@ -259,7 +240,7 @@ class Tar(Router):
         self.flow_answers_change(flow)
         own.ready, own.waiting, own.tries = False, False, 0
         own.unanswered.clear()
-        return self._drop_queue(own, reason)
+        return self.queues.drop(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
         """The answer to a probe came in: the path is set up, both ways."""
@@ -505,7 +486,7 @@ class Tar(Router):
         for flow, own in self.flows.expire(now):
             self.agenda.cancel(("probe", flow))
             self.flow_answers_change(flow)
-            actions += self._drop_queue(own, "flow was idle")
+            actions += self.queues.drop(own, "flow was idle")
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         for table in (self.virtual, self.told):
@@ -516,12 +497,3 @@ class Tar(Router):
         """Return what a user may want to see: flows, entries, and the virtual flow counter."""
         tables = described(self.topology, self.flows, self.ways)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}
-
-
-class TarFarSide(Tar):
-    """Traffic-aware routing whose probes may come by the far side of a backup link.
-
-    Every other try of a probe that had no answer does, and so does the answer to it.
-    """
-
-    far_side: ClassVar[bool] = True

@@ -11,7 +11,8 @@ from hosts.base.algorithms import route
 from hosts.base.timers import FAST
 from hosts.ficonn import tar
 from hosts.ficonn.paths import tor_path
-from hosts.ficonn.router import Tar, TarFarSide
+from hosts.ficonn.far_side import TarFarSide
+from hosts.ficonn.router import Tar
 from hosts.memory.devices import Device, Duplicate, Loss
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -136,7 +137,7 @@ def test_a_source_without_any_link_says_so_at_once() -> None:
     lonely = SMALL.server("2.3")  # without a backup cable
     net.cut(lonely, SMALL.server_plug(lonely, SWITCH).node)
     assert net.send_udp(lonely, B).lost == tar.NO_WAY
-    assert tar_router(net, lonely).queued == 0
+    assert tar_router(net, lonely).queues.packets == 0
 
 
 @pytest.mark.parametrize("source", [A, BUSY])  # a relay's cable, the source's own cable
@@ -174,7 +175,7 @@ def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:
     late = net.send_udp(A, B)
     net.run(2.0)
     assert late.lost
-    assert not tar_router(net, A).queued
+    assert not tar_router(net, A).queues.packets
     net.revive(B)
     net.run(0.5)
     again = net.send_udp(A, B)

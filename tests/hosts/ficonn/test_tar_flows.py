@@ -69,12 +69,12 @@ def test_first_packet_waits_for_the_path_and_the_answer_needs_none() -> None:
     probes: list[Hop] = []
     net = network(Tap(lambda hop, now: probes.append(hop) if is_probe(hop.frame) else None))
     first = net.send_udp(A, B)
-    assert tar_router(net, A).queued == 1
+    assert tar_router(net, A).queues.packets == 1
     net.run(0.01)
     assert way(first) == TOR_WAY
     # There and back: three hops each, the answer over what is TOR's way for it.
     assert len(probes) == 6
-    assert not tar_router(net, A).queued
+    assert not tar_router(net, A).queues.packets
     answer = udp_packet(SMALL, B, A, source_port=5000, destination_port=4000)
     assert [type(action) for action in net.routers[B].send(answer, net.now)] == [Send]
     assert net.routers[B].counters["probes"] == 0
@@ -295,7 +295,11 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
         relay.receive(SWITCH, 1, Frame(ETH_DCN, header.pack(probe.pack())), now)
     assert (len(ours.flows), len(ours.ways)) == (router.MOST_FLOWS, router.MOST_ENTRIES)
     assert len(relay.ways) == router.MOST_ENTRIES
-    assert ours.queued == sum(len(own.queue) for own in ours.flows.values()) <= router.MOST_QUEUED
+    assert (
+        ours.queues.packets
+        == sum(len(own.queue) for own in ours.flows.values())
+        <= flows.MOST_QUEUED
+    )
     assert len(ours.agenda) <= router.MOST_FLOWS + 3
     assert reasons == {"too many flows"}
     # What is idle is forgotten.
@@ -305,7 +309,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
                 break
             one.poll(one.next_poll)
         assert len(one.ways) == len(one.flows) == len(one.virtual) == len(one.told) == 0
-    assert ours.queued == 0
+    assert ours.queues.packets == 0
     assert len(ours.agenda) <= 3
 
 
@@ -313,11 +317,11 @@ def test_queues_are_bounded_each_and_together() -> None:
     ours = Tar(SMALL, 0, timers=FAST)
     drops = [ours.send(udp_packet(SMALL, 0, 5, serial=i), 0.0) for i in range(100)]
     reasons = [a.reason for actions in drops for a in actions if isinstance(a, Drop)]
-    assert reasons == ["queue of the flow is full"] * (100 - router.MOST_QUEUED_OF_FLOW)
-    for i in range(router.MOST_QUEUED):
+    assert reasons == ["queue of the flow is full"] * (100 - flows.MOST_QUEUED_OF_FLOW)
+    for i in range(flows.MOST_QUEUED):
         ours.send(udp_packet(SMALL, 0, 5, source_port=i % 500, serial=i), 0.0)
-    assert ours.queued == router.MOST_QUEUED
-    assert ours.drops["queues are full"] == router.MOST_QUEUED_OF_FLOW
+    assert ours.queues.packets == flows.MOST_QUEUED
+    assert ours.drops["queues are full"] == flows.MOST_QUEUED_OF_FLOW
 
 
 def test_bad_probes_and_path_failures_are_dropped() -> None:
