@@ -19,33 +19,11 @@ from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header
+from tests.hosts.dcell.failed import alive, cabled, random_failures
 from topos.dcell import DCell
 
 HEAR = Ipv4Header(1, 2**32 - 1, UDP).pack(b"hear")
 SPECS = ["dcell,4,1", "dcell,2,2", "dcell,3,2,servers=41", "dcell,2,3,servers=70"]
-
-
-def random_failures(dcell: DCell, drawn: random.Random) -> Failures:
-    """Up to a quarter of all servers and switches, and of all cables."""
-    cables = [frozenset((cable.a, cable.b)) for cable in dcell.links()]
-    nodes = drawn.sample(range(dcell.nodes), drawn.randrange(dcell.nodes // 4))
-    return Failures(
-        frozenset(nodes), frozenset(drawn.sample(cables, drawn.randrange(len(cables) // 4)))
-    )
-
-
-def alive(dcell: DCell, failures: Failures) -> list[int]:
-    return [server for server in range(dcell.servers) if server not in failures.nodes]
-
-
-def cabled(dcell: DCell, failures: Failures) -> networkx.Graph:
-    graph = networkx.Graph()
-    graph.add_nodes_from(set(range(dcell.nodes)) - failures.nodes)
-    for cable in dcell.links():
-        ends = frozenset((cable.a, cable.b))
-        if not ends & failures.nodes and ends not in failures.links:
-            graph.add_edge(*ends)
-    return graph
 
 
 def shouted(dcell: DCell, source: int, scope: int, failures: Failures) -> Iterator[int]:

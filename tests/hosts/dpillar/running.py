@@ -1,0 +1,64 @@
+"""Networks that run DPillarMP, what fails in them, and how each packet ended."""
+
+from dataclasses import replace
+
+import topos
+from hosts.base.path import Path
+from hosts.base.router import Router
+from hosts.base.timers import FAST, Timers
+from hosts.dpillar import aware, light, multipath
+from hosts.dpillar.tunnel import TTL
+from hosts.memory.network import MemoryNetwork, Trip
+
+ROUTERS = {
+    "mp": multipath.FaultTolerant,
+    "mp-ccw": multipath.CounterClockwise,
+    "mp-both": multipath.BothWays,
+    "mp-random": light.RandomPath,
+    "mp-aware": aware.TrafficAware,
+}
+PROBED = ["mp", "mp-ccw", "mp-both", "mp-aware"]
+# Rounds of probes that follow one another sooner, to spare virtual time.
+EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
+# So that little virtual time, and few heart-beats, make a test.
+BRISK = replace(
+    EAGER,
+    heart_beat_s=0.1,
+    neighbour_timeout_s=0.21,
+    probe_interval_s=0.2,
+    probe_jitter_s=0.05,
+    probe_timeout_s=0.01,
+)
+
+
+def network(
+    spec: str, make: type[Router], *devices: object, timers: Timers = EAGER, seed: int = 0
+) -> MemoryNetwork:
+    return MemoryNetwork(
+        topos.parse(spec),
+        lambda net, server: make(net, server, timers=timers, seed=seed),
+        devices,
+    )
+
+
+def assert_each_ended_once(trips: list[Trip]) -> None:
+    for trip in trips:
+        assert len(trip.arrived_s) <= 1, trip
+        assert trip.arrived_s or trip.lost, trip
+        assert len(trip.steps) <= TTL + 1
+
+
+def strike(net: MemoryNetwork, path: Path, fault: str) -> object:
+    """Let something in the middle of the path fail; return how to mend it."""
+    nodes = path.nodes(net.topology)
+    middle = len(nodes) // 2 - (len(nodes) // 2) % 2  # a server
+    server, switch = nodes[middle], nodes[middle + 1]
+    assert 0 < middle < len(nodes) - 2
+    if "cut" in fault:
+        net.cut(server, switch, silent="silent" in fault)
+        return lambda: net.heal(server, switch)
+    if fault == "server":
+        net.kill(server)
+        return lambda: net.revive(server)
+    net.stop_switch(switch - net.topology.servers, silent="silent" in fault)
+    return lambda: net.start_switch(switch - net.topology.servers)
