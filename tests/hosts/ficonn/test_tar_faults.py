@@ -10,8 +10,8 @@ from hosts.base.actions import Pushed, Send
 from hosts.base.algorithms import route
 from hosts.base.timers import FAST
 from hosts.ficonn import tar
-from hosts.ficonn.paths import tor_path
 from hosts.ficonn.far_side import TarFarSide
+from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.memory.devices import Device, Duplicate, Loss
 from hosts.memory.network import MemoryNetwork, Trip
