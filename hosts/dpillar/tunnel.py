@@ -217,7 +217,7 @@ class Tunnelling(Router):
             step = step_back(self.topology, self.server, destination, source, proxies)
         else:
             step = mp_step(self.topology, self.server, source, destination, proxies)
-        if step is None:
+        if step is None or step.peer not in self.neighbours.peers[step.port]:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(step):
             dropped: list[Action] = [Drop(NEXT_HOP_DOWN, packet)]

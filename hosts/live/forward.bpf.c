@@ -13,8 +13,14 @@
 #include <linux/pkt_cls.h>
 
 #include "liveness.h"
+#include "budget.h"
 
 #define GO_ON TC_ACT_UNSPEC /* to Python, past whatever other programs are there */
+
+/* What came by a port and is for Python, if its budget allows: why, and whether it is a message. */
+#define TO_PYTHON 0x100
+#define CONTROL 0x200
+#define ANY_COUNTER 0xff
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -73,21 +79,15 @@ static __always_inline const struct config *config(void)
 	return bpf_map_lookup_elem(&configs, &first);
 }
 
-/* Return the decision of that key, NULL if there is none that counts. */
-static __always_inline struct action *decided(enum table table, void *map, const void *key)
+/* Return the decision of that key, NULL and why if there is none that counts. */
+static __always_inline struct action *decided(enum table table, void *map, const void *key,
+					      enum counter *why)
 {
 	const struct config *now = config();
 	struct action *action = bpf_map_lookup_elem(map, key);
 
-	if (!action || !now) {
-		count(SLOW_UNDECIDED);
-		return NULL;
-	}
-	if (action->generation != now->generations[table]) {
-		count(SLOW_OUTDATED);
-		return NULL;
-	}
-	return action;
+	*why = action ? SLOW_OUTDATED : SLOW_UNDECIDED;
+	return action && now && action->generation == now->generations[table] ? action : NULL;
 }
 
 /* Note that the decision was used; return how many packets it was used for before. */
@@ -154,6 +154,7 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	struct front front = {};
 	struct action *action;
 	struct ipv4 ip;
+	enum counter why;
 	__u32 size, number;
 	int wrapped;
 
@@ -163,9 +164,9 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	if (is_control(ip.tos, ip.protocol) ||
 	    (now && now->sees_connections && opens_connection(skb, &ip, IPV4_SIZE)))
 		return go_on(SLOW_CONTROL);
-	action = decided(OWN_FLOWS, &flows, &flow);
+	action = decided(OWN_FLOWS, &flows, &flow, &why);
 	if (!action)
-		return GO_ON;
+		return go_on(why);
 	size = action->header_size;
 	if (size > HEADER_WORDS * 4)
 		return go_on(SLOW_UNDECIDED);
@@ -214,9 +215,9 @@ static __always_inline int relay_header(struct __sk_buff *skb, struct front *fro
 	int wanted = action->header_size == other ? other : size;
 
 	if (is_used_up(&front->header, action->at_times, form))
-		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	if (wanted > size && grow(skb, wanted - size))
-		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
+		return TO_PYTHON | SLOW_NO_ROOM_FOR_THE_HEADER;
 	use(skb, action);
 	if (wanted < size && retype(skb, bpf_htons(ETH_DCN), 1))
 		return drop(DROP_HEADER_NOT_REMOVABLE);
@@ -234,6 +235,7 @@ static __always_inline int from_header(struct __sk_buff *skb, struct front *fron
 	const int size = form_size(form);
 	struct relay relay = {};
 	struct action *action;
+	enum counter why;
 
 #pragma unroll
 	for (int i = size / 4; i < IPV4_SIZE / 4; i++)
@@ -241,14 +243,14 @@ static __always_inline int from_header(struct __sk_buff *skb, struct front *fron
 	if (!is_form(&front->header, form) ||
 	    !carries_data(skb, *(const __be16 *)(begin + 2), size) ||
 	    !is_right(front->words, size, *checksum_of(&front->header, form)))
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return TO_PYTHON | (begin[1] == IP_IN_IP ? 0 : CONTROL) | SLOW_NOT_PLAIN_DATA;
 	if (is_control_inside(skb, begin[1], size))
-		return go_on(SLOW_CONTROL);
+		return TO_PYTHON | CONTROL | SLOW_CONTROL;
 	relay.kind = key_of(&front->header, relay.header, form);
 	relay.ifindex = has_route(form) ? 0 : skb->ifindex;
-	action = decided(RELAYED, &relays, &relay);
+	action = decided(RELAYED, &relays, &relay, &why);
 	if (!action)
-		return GO_ON;
+		return TO_PYTHON | why;
 	if (action->kind == DELIVER)
 		return deliver(skb, size, action);
 	return relay_header(skb, front, action, form);
@@ -260,7 +262,7 @@ static __always_inline int relay_ip(struct __sk_buff *skb, struct front *front,
 	if (action->kind == DELIVER)
 		return deliver(skb, 0, action);
 	if (front->ipv4.ttl <= 1)
-		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	use(skb, action);
 	lower_ttl(&front->ipv4);
 	count(DONE_RELAYED);
@@ -272,7 +274,7 @@ static __always_inline int unwrap(struct __sk_buff *skb, struct front *front,
 				  const struct ipv4 *inner, struct action *action)
 {
 	if (inner->ttl <= 1)
-		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	use(skb, action);
 	if (uncover(skb, IPV4_SIZE))
 		return drop(DROP_HEADER_NOT_REMOVABLE);
@@ -287,24 +289,25 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 	struct ipv4 *outer = &front->ipv4, inner;
 	struct relay relay = {.kind = BY_TUNNEL};
 	struct action *action;
+	enum counter why;
 
 	if (outer->fragment & IS_FRAGMENT ||
 	    load(skb, ETHERNET_SIZE + IPV4_SIZE, &inner, sizeof(inner)) ||
 	    !is_plain(&inner, bpf_ntohs(outer->total_length) - IPV4_SIZE))
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	if (is_control(inner.tos, inner.protocol))
-		return go_on(SLOW_CONTROL);
+		return TO_PYTHON | CONTROL | SLOW_CONTROL;
 	relay.tunnel.outer_source = outer->source;
 	relay.tunnel.outer_destination = outer->destination;
 	relay.tunnel.source = inner.source;
 	relay.tunnel.destination = inner.destination;
-	action = decided(RELAYED, &relays, &relay);
+	action = decided(RELAYED, &relays, &relay, &why);
 	if (!action)
-		return GO_ON;
+		return TO_PYTHON | why;
 	if (action->kind == DELIVER)
 		return deliver(skb, IPV4_SIZE, action);
 	if (outer->ttl <= 1)
-		return go_on(SLOW_TTL_OR_RETRIES_USED_UP);
+		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	if (action->kind == UNWRAP)
 		return unwrap(skb, front, &inner, action);
 	return relay_ip(skb, front, action);
@@ -316,29 +319,30 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 	struct relay relay = {.ifindex = skb->ifindex};
 	struct ipv4 *ip = &front->ipv4;
 	struct action *action;
+	enum counter why;
 
 	if (!is_plain(ip, skb->len - ETHERNET_SIZE))
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	if (is_control(ip->tos, ip->protocol))
-		return go_on(SLOW_CONTROL);
+		return TO_PYTHON | CONTROL | SLOW_CONTROL;
 	if (ip->protocol == IP_IN_IP)
 		return from_tunnel(skb, front);
 	if (now && now->by_flow) {
 		relay.kind = BY_FLOW;
 		if (find_flow(skb, ip, ETHERNET_SIZE + IPV4_SIZE, &relay.flow))
-			return go_on(SLOW_NOT_PLAIN_DATA);
+			return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	} else {
 		relay.kind = BY_DESTINATION;
 		relay.destination = ip->destination;
 	}
-	action = decided(RELAYED, &relays, &relay);
-	return action ? relay_ip(skb, front, action) : GO_ON;
+	action = decided(RELAYED, &relays, &relay, &why);
+	return action ? relay_ip(skb, front, action) : (int)(TO_PYTHON | why);
 }
 
 static __always_inline int from_neighbour(struct __sk_buff *skb, const struct dcn *header)
 {
 	if (!note(skb, header))
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return TO_PYTHON | CONTROL | SLOW_NOT_PLAIN_DATA;
 	count(DONE_HEARD);
 	return TC_ACT_SHOT;
 }
@@ -349,7 +353,7 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	__u8 first;
 
 	if (load(skb, ETHERNET_SIZE, front.words, IPV4_SIZE)) /* no header with IP inside is shorter */
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	if (!is_dcn)
 		return from_ip(skb, &front);
 	first = *(__u8 *)front.words;
@@ -361,7 +365,15 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	     !load(skb, ETHERNET_SIZE, front.words, form_size(form))))                             \
 		return from_header(skb, &front, form);
 	FORMS(FROM)
-	return go_on(SLOW_NOT_PLAIN_DATA);
+	return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
+}
+
+/* Let Python see the packet, where its budget allows. */
+static __always_inline int ask_python(struct __sk_buff *skb, int why)
+{
+	if (!is_too_much(skb, why & CONTROL))
+		return go_on(why & ANY_COUNTER);
+	return drop(why & CONTROL ? DROP_MESSAGES_OVER_BUDGET : DROP_OVER_BUDGET);
 }
 
 SEC("tc") int port_in(struct __sk_buff *skb)
@@ -375,6 +387,8 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return drop(DROP_FOR_ANOTHER_MAC);
 	verdict = from_port(skb, is_dcn);
+	if (verdict & TO_PYTHON)
+		verdict = ask_python(skb, verdict);
 	if (verdict == GO_ON && is_dcn)
 		/* When it came: heart-beats wait until Python has something to do. */
 		skb->tstamp = bpf_ktime_get_ns();

@@ -239,7 +239,9 @@ def test_a_relay_drops_what_must_go_no_further() -> None:
     before, last = path.servers[-3:-1]
     assert last == by.destination
 
-    def reason(server: int, ttl: int = 9, inner_ttl: int = 9, protocol: int = UDP) -> str:
+    def reason(
+        server: int, ttl: int = 9, inner_ttl: int = 9, protocol: int = UDP, b: int = b
+    ) -> str:
         here = multipath.FaultTolerant(net, server)
         packet = Ipv4Header(net.ipv4(a), net.ipv4(b), protocol, inner_ttl).pack(bytes(20))
         (action,) = here.receive(1, before, in_tunnel(net, packet, by, ttl), 0.0)
@@ -253,6 +255,9 @@ def test_a_relay_drops_what_must_go_no_further() -> None:
     assert reason(a) == "came back to its source"
     off = next(x for x in range(1, net.servers) if not step_back(net, x, b, a, by))
     assert reason(off, protocol=Protocol.PROBE_RESPONSE) == "not on the path of its tunnel"
+    # A tunnel that somebody made up: no cable of its proxy leads there, and none has failed.
+    far = next(x for x in range(net.servers) if x not in {a, last, *net.peers(last, by.port)})
+    assert reason(last, b=far) == "not on the path of its tunnel"
 
 
 @pytest.mark.parametrize("protocol", sorted(RESERVED))

@@ -13,13 +13,14 @@ from hosts.wire.frame import ETH_IP
 ETH_ALL = 3
 
 
-def inject(lab: ThreeServers, frame: bytes) -> None:
-    """Put a frame on A's cable."""
+def inject(lab: ThreeServers, frame: bytes, times: int = 1) -> None:
+    """Put a frame on A's cable, so many times."""
     with lab.servers[A].entered():
         sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         with sender:
             sender.bind(("eth0", ETH_IP))
-            sender.send(frame)
+            for _ in range(times):
+                sender.send(frame)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -160,6 +161,40 @@ def test_frames_of_vlans_are_none_of_ours(decided):
         assert listener.recv(4096)[-20:] == frame[-20:]
     assert not sent
     assert table.counters() == before
+
+
+def test_who_floods_uses_up_a_budget_of_its_own():
+    unknown = to_relay(DCN._replace(destination=9).pack(inner()))
+    other = unknown[:6] + mac(B, 0) + unknown[12:]
+    message = to_relay(LEFT_TO_PYTHON["DCN, control"][0])
+    with ThreeServers() as lab:
+        table = lab.add_table(RELAY)
+
+        def flood(frame: bytes, lost_as: str) -> None:
+            def lost() -> int:
+                inject(lab, frame, times=2000)
+                return table.counters()[lost_as]
+
+            wait_for(lost, "the end of a budget")
+
+        def left(frame: bytes) -> bool:
+            before = sum(table.counters().values())
+            with listening(lab, RELAY, 0, ETH_DCN) as listener:
+                listener.settimeout(0.1)
+                inject(lab, frame)
+                wait_for(lambda: sum(table.counters().values()) > before, "counting")
+                with suppress(TimeoutError):
+                    return listener.recv(4096) == frame
+            return False
+
+        flood(unknown, "drop over budget")
+        assert left(other), "another neighbour has its own"
+        assert left(message), "messages have theirs"
+        flood(message, "drop messages over budget")
+        table.install_relay(by_dcn(9, None, 0), Relay(1, mac(B, 0)))
+        with captured(lab, B, 0, least=1) as sent:
+            inject(lab, unknown)
+        assert sent, "what is decided asks nobody"
 
 
 def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
