@@ -78,7 +78,7 @@ def command(
         raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
     click.echo(text_of(done))
     click.echo(f"\n{done.folder}")
-    return int(not all(one["valid"] for one in done.told))
+    return int(not all(one["valid"] for one in done.records))
 
 
 def _short(given: dict[str, Any]) -> list[str]:

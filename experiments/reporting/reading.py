@@ -16,6 +16,7 @@ import pandas as pd
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.runs import records, schema, store
+from experiments.trials.runs.records import Run
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -30,7 +31,7 @@ class Found:
     folder: Path
     manifest: dict[str, Any] = field(default_factory=dict)
     plan: Experiment | None = None
-    told: list[dict[str, Any]] = field(default_factory=list)  # trial.json of each trial
+    records: list[dict[str, Any]] = field(default_factory=list)  # trial.json of each trial
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)  # sentences
 
@@ -40,15 +41,15 @@ class Found:
         return self.plan.name if self.plan else self.folder.resolve().name
 
     @property
-    def run(self) -> records.Run:
+    def run(self) -> Run:
         """The same as `experiments.trials.runs.records` has it."""
-        return records.Run(self.folder, self.manifest, tuple(self.told))
+        return Run(self.folder, self.manifest, tuple(self.records))
 
     @property
     def systems(self) -> list[str]:
         """All systems, in the plan's order."""
         planned = [system.name for system in self.plan.systems] if self.plan else []
-        return list(dict.fromkeys([*planned, *(str(one["system"]) for one in self.told)]))
+        return list(dict.fromkeys([*planned, *(str(one["system"]) for one in self.records)]))
 
     @property
     def networks(self) -> dict[str, Topology]:
@@ -97,9 +98,9 @@ def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]])
             isinstance(told, dict) and told.keys() >= schema.TRIAL.keys(),
             f"{file} does not say {', '.join(schema.TRIAL)}",
         )
-        run = records.Run(found.folder, found.manifest, (told,))
+        run = Run(found.folder, found.manifest, (told,))
         parts["trials"].append(run.trials)
-        found.told.append(told)
+        found.records.append(told)
         for table in schema.TABLES:
             with _noting(found, folder / f"{table}.parquet"):
                 parts[table].append(getattr(run, table))
@@ -125,7 +126,7 @@ def _count(found: Found) -> None:
     """Say so if trials that were planned are not there."""
     if found.plan is None:
         return
-    planned, there = len(found.plan.systems) * found.plan.repeats, len(found.told)
+    planned, there = len(found.plan.systems) * found.plan.repeats, len(found.records)
     if there < planned:
         found.missing.append(
             f"{there} of {planned} planned trials are there: the run was stopped, or still goes on."

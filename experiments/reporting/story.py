@@ -80,7 +80,7 @@ def times(run: Run) -> str:
         shown = [trials.goodput_bps.mean() * GOODPUT.scale, bound.mean() * 100]
         shown += [*numpy.quantile(ends, (0.5, 0.95, 1.0))] if len(ends) else [None] * 3
         cells = [units.three_figures(float(one)) if units.known(one) else "-" for one in shown]
-        rows.append([system, f"{len(own.valid().told)}/{len(own.told)}", *cells])
+        rows.append([system, f"{len(own.valid().records)}/{len(own.records)}", *cells])
     return columns(rows, range(1, len(rows[0])))
 
 

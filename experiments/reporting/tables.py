@@ -88,7 +88,7 @@ def _word(value: Any) -> str:
 def reasons(found: Found) -> list[str]:
     """Return why trials failed or are not valid, each reason once."""
     told = []
-    for reason, trials in doubts(found.told).items():
+    for reason, trials in doubts(found.records).items():
         told.append(f"trial{'s' * (len(trials) > 1)} {_first([*map(str, trials)])}: {reason}")
     return told
 
@@ -144,13 +144,13 @@ def summary(found: Found) -> Table:
     rows = []
     for system in found.systems:
         own = found.run.of(system)
-        valid = len(own.valid().told)
+        valid = len(own.valid().records)
         means = [
             _interval(estimate([*values(found.run, system, one.column).values()]), one.scale)
             for one in measures
         ]
         failures = str(int(own.trials["failed_flows"].fillna(0).sum()))
-        cells = [system, f"{valid} of {len(own.told)}", *means, failures]
+        cells = [system, f"{valid} of {len(own.records)}", *means, failures]
         cells += [_against(found, system, first, main)] if others else []
         rows.append(Row(cells, doubtful=not valid))
     note = (
@@ -160,7 +160,7 @@ def summary(found: Found) -> Table:
         "has failed (a linear program). Fairness is Jain's index over flows; link spread is the "
         "standard deviation over the mean of what servers' ports sent."
     )
-    if others and all(len(found.run.of(system).valid().told) < 2 for system in found.systems):
+    if others and all(len(found.run.of(system).valid().records) < 2 for system in found.systems):
         note += " One trial of each system is too few to know how sure a difference is."
     if any(row.doubtful for row in rows):
         note += " A system without a valid trial has no figures."
@@ -301,7 +301,7 @@ class Judged:
 
 def trials(found: Found) -> list[Judged]:
     """Return every trial with its verdict."""
-    return [_judged(row, told) for row, told in zip(_rows(found), found.told, strict=True)]
+    return [_judged(row, told) for row, told in zip(_rows(found), found.records, strict=True)]
 
 
 def _rows(found: Found) -> Iterable[dict[str, Any]]:

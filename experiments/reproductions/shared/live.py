@@ -126,8 +126,8 @@ def spread(
 def believed(done: Run) -> Run:
     """Return the run without the trials that are not valid, unless some system has no other."""
     valid = done.valid()
-    there = {one["system"] for one in valid.told}
-    return valid if there == {one["system"] for one in done.told} else done
+    there = {one["system"] for one in valid.records}
+    return valid if there == {one["system"] for one in done.records} else done
 
 
 def ideal_of(values: pandas.Series) -> float | None:
@@ -208,10 +208,10 @@ def notes(done: Run, scale: Scale) -> list[str]:
     scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
     scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
     told = [
-        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.told)} trials{scaled}. "
+        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} trials{scaled}. "
         f"Records: {done.folder.name}"
     ]
-    for one in done.told:
+    for one in done.records:
         if not one["valid"]:
             why = one["reason"] or one["verdict"]["reasons"][0]
             told.append(f"Trial {one['trial']} of {one['system']} is not valid: {why}")

@@ -108,7 +108,7 @@ def _measures(first: Run, second: Run) -> tuple[Measure, ...]:
 
 
 def _invalid(run: Run) -> int:
-    return sum(not one["valid"] for one in run.told)
+    return sum(not one["valid"] for one in run.records)
 
 
 def text_of(found: Difference) -> str:

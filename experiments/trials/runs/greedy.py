@@ -74,7 +74,7 @@ def tried(
         except TrialError as error:
             reason = f"the trial came to no end: {error}"
             return Tried(Verdict(False, (reason,), (), {}), 0.0)
-    record = outcome(order, found).told
+    record = outcome(order, found).record
     verdict = record["verdict"]
     return Tried(
         Verdict(

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 class Outcome:
     """A trial's records: what trial.json says, and the rows of each table."""
 
-    told: Row
+    record: Row
     tables: Mapping[str, Sequence[Row]]
     log: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
         totals["ideal_bps"] if comparable else None,
         totals["goodput_bps"] if comparable else None,
     )
-    told = {
+    record = {
         **_beginning(order.trial),
         "valid": verdict.valid,
         "status": COMPLETED,
@@ -78,7 +78,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
         "links": found.readings.links,
         "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
-    return Outcome(told, tables, found.log)
+    return Outcome(record, tables, found.log)
 
 
 def ideal_of(

@@ -114,15 +114,15 @@ class Run:
 
     folder: Path
     manifest: dict[str, Any] = field(repr=False)
-    told: tuple[dict[str, Any], ...] = field(repr=False)  # trial.json of each trial, by number
+    records: tuple[dict[str, Any], ...] = field(repr=False)  # trial.json of each trial, by number
 
     def valid(self) -> Run:
         """Return the run without the trials that are not valid by their verdict."""
-        return replace(self, told=tuple(one for one in self.told if one["valid"]))
+        return replace(self, records=tuple(one for one in self.records if one["valid"]))
 
     def of(self, system: str) -> Run:
         """Return the run without the trials of other systems."""
-        return replace(self, told=tuple(one for one in self.told if one["system"] == system))
+        return replace(self, records=tuple(one for one in self.records if one["system"] == system))
 
     @property
     def systems(self) -> list[str]:
@@ -135,7 +135,7 @@ class Run:
     def trials(self) -> pandas.DataFrame:
         """Row by trial: what it says of itself, and its totals."""
         wanted = columns(TRIALS)
-        return frame(TRIALS, ({name: one.get(name) for name in wanted} for one in self.told))
+        return frame(TRIALS, ({name: one.get(name) for name in wanted} for one in self.records))
 
     @cached_property
     def flows(self) -> pandas.DataFrame:
@@ -158,7 +158,7 @@ class Run:
         return self._table("events")
 
     def _table(self, table: str) -> pandas.DataFrame:
-        parts = [self._part(one["trial"], table) for one in self.told]
+        parts = [self._part(one["trial"], table) for one in self.records]
         whole = [part for part in parts if len(part)]
         return pandas.concat(whole, ignore_index=True) if whole else frame(table, ())
 

@@ -74,7 +74,7 @@ def run(
             done = records.load(folder)
             if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
                 break
-            finished = {one["trial"] for one in done.told}
+            finished = {one["trial"] for one in done.records}
             for trial in block:
                 if trial.number not in finished:
                     _run_trial(order_of(experiment, trial), folder, told, shown, measure)
@@ -171,12 +171,12 @@ def _run_trial(
         printed = log.read_text(errors="replace")
     _write(ended, records.trial_folder(folder, trial.number), printed)
     store.write_json(folder / MANIFEST, told)
-    live.end_trial(verdict_text(ended.told), totals_text(ended.told))
+    live.end_trial(verdict_text(ended.record), totals_text(ended.record))
 
 
 def _write(ended: Outcome, folder: Path, printed: str) -> None:
     texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
-    records.write_trial(folder, ended.told, ended.tables, texts)
+    records.write_trial(folder, ended.record, ended.tables, texts)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     return Summary(
         system,
         len(trials),
-        len(own.valid().told),
+        len(own.valid().records),
         int((trials.status == FAILED).sum()),
         int(own.valid().trials.failed_flows.sum()),
         {
@@ -140,11 +140,11 @@ def doubtful(run: Run) -> list[str]:
     """
     first = {
         number: (numbers[0], reason)
-        for reason, numbers in doubts(run.told).items()
+        for reason, numbers in doubts(run.records).items()
         for number in numbers
     }
     lines = []
-    for one in run.told:
+    for one in run.records:
         if not one["valid"]:
             number = one["trial"] + 1
             before, reason = first[number]

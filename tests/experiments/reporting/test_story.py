@@ -15,12 +15,12 @@ class Records(SimpleNamespace):
 
     def of(self, system):
         own = {name: getattr(self, name) for name in ("trials", "flows", "intervals", "events")}
-        told = [one for one in self.told if one["system"] == system]
+        told = [one for one in self.records if one["system"] == system]
         tables = {name: table[table.system == system] for name, table in own.items()}
-        return Records(**tables, links=self.links, told=told, systems=[system])
+        return Records(**tables, links=self.links, records=told, systems=[system])
 
     def valid(self):
-        return Records(told=[one for one in self.told if one["valid"]])
+        return Records(records=[one for one in self.records if one["valid"]])
 
 
 def flow(trial, system, number, end_s, **more):
@@ -81,7 +81,7 @@ def run():
         ),
         events=pandas.DataFrame([cut, healed]),
         trials=pandas.DataFrame(trials),
-        told=[{"system": system, "valid": system != CUT} for system in ends],
+        records=[{"system": system, "valid": system != CUT} for system in ends],
         systems=list(ends),
     )
 

@@ -49,7 +49,7 @@ class MadeUp:
         self.folder = Path("nowhere")
         self.manifest = {"plan": {"systems": [{"rate_mbit": 100.0}], "seed": 1}}
         trials = tables.get("trials", [])
-        self.told = [{"system": one["system"], "valid": one["valid"]} for one in trials]
+        self.records = [{"system": one["system"], "valid": one["valid"]} for one in trials]
 
     def __getattr__(self, table: str) -> Any:
         from experiments.trials.runs.records import columns, frame

@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing_running(tmp_path: Path):
     process = pillarbox("--resume", "run", folder=tmp_path)
     printed, _ = process.communicate(timeout=DEADLINE_S)
     found = records.load(folder)
-    assert len(found.told) == 2, printed
+    assert len(found.records) == 2, printed
     assert (folder / "trials" / "0000" / "flows.parquet").read_bytes() == first
     assert set(found.trials.status) == {"completed"}, printed
     assert set(found.flows.status) == {"completed"}
@@ -112,7 +112,7 @@ def test_a_trial_that_cannot_be_ends_as_failed_with_its_reason(tmp_path: Path):
     process = pillarbox("small.toml", "--out", "run", folder=tmp_path)
     printed, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
-    (told,) = records.load(tmp_path / "run").told
+    (told,) = records.load(tmp_path / "run").records
     assert told["status"] == "failed" and "none-such" in told["reason"], json.dumps(told)
     assert "none-such" in printed
 

@@ -219,7 +219,7 @@ def test_flows_that_failed_have_no_goodput_and_their_trial_takes_as_long_as_it_t
 def test_invalid_trials_are_shown_and_never_averaged(tmp_path: Path):
     whole = run(EXPERIMENT, tmp_path / "whole", measure=FakeTrials())
     found = run(EXPERIMENT, tmp_path / "run", measure=FakeTrials(late=(0,), fails=(1,)))
-    assert [one["trial"] for one in found.told if not one["valid"]] == [0, 1]
+    assert [one["trial"] for one in found.records if not one["valid"]] == [0, 1]
     assert set(found.flows[found.flows.trial == 0].valid) == {False}
     assert set(found.valid().flows.trial) == {2, 3, 4, 5}
     for summary, all_of_it in zip(summaries(found), summaries(whole), strict=True):
@@ -278,7 +278,7 @@ def test_a_trial_that_was_being_written_is_run_again(tmp_path: Path):
     half = folder / "trials" / f"0001{store.UNFINISHED}"
     half.mkdir()
     (half / "trial.json").write_text("{")
-    assert len(run(EXPERIMENT, folder, measure=FakeTrials()).told) == 6
+    assert len(run(EXPERIMENT, folder, measure=FakeTrials()).records) == 6
     assert not half.exists()
 
 
