@@ -90,7 +90,8 @@ def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[
     if args:
         return [Step("pytest", [*command, *args])]
     many = ["--hypothesis-profile=many"] if everything else []
-    workers = ["--numprocesses", str(os.cpu_count() or 1), "--dist", "worksteal"]
+    # One more than processors: tests of live networks wait longer than they compute.
+    workers = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
     together = [*command, *many, *workers, "-m", "not alone and not long"]
     long = [Step("pytest: long tests", [*command, *many, "-m", "long"])] if everything else []
     return [
@@ -136,6 +137,8 @@ def _failed(started: dict[str, subprocess.Popen[str]]) -> list[str]:
 
 def _environment(caches: Path | None) -> dict[str, str]:
     environment = dict(os.environ)
+    # Else each of the many Pythons that tests start would compile all that it imports.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if caches:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(caches / "hypothesis")

@@ -61,6 +61,15 @@ def test_arguments_go_to_one_run_of_pytest() -> None:
     assert "--numprocesses" not in step.command
 
 
+def test_bytecode_is_kept_but_where_root_would_leave_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for asked_for in ("", "1"):
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", asked_for)
+        assert "PYTHONDONTWRITEBYTECODE" not in testing._environment(None)
+        assert testing._environment(tmp_path)["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
 def test_whole_fuzzing_and_the_soak_are_benches_and_all_others_run_quickly() -> None:
     commands = {step.command[4]: step.command[5:] for step in testing._benches()}
     assert set(testing.WHOLE_BENCHES) < set(commands)
