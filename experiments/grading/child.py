@@ -49,10 +49,23 @@ class Keeper:
         What of Pillarbox the file may import.
     networks : iterable of str
         The specs of the networks that children are asked about.
+    unsealed : bool
+        Read the file even where this machine leaves it something that it could do.
+    without : iterable of str
+        Layers of the seal to be left out; for tests.
     """
 
-    def __init__(self, source: str, modules: Iterable[str], networks: Iterable[str]) -> None:
+    def __init__(
+        self,
+        source: str,
+        modules: Iterable[str],
+        networks: Iterable[str],
+        *,
+        unsealed: bool = False,
+        without: Iterable[str] = (),
+    ) -> None:
         self.source = source
+        self._dares = unsealed
         self.unsealed: list[str] = []  # what this machine cannot seal
         self.waited_s = 0.0  # for all answers so far
         self._children: list[Child] = []
@@ -69,7 +82,7 @@ class Keeper:
                 start_new_session=True,
             )
         self._control.settimeout(START_S)
-        self._tell({"modules": list(modules), "networks": list(networks)})
+        self._tell({"modules": list(modules), "networks": list(networks), "without": list(without)})
 
     def __enter__(self) -> Keeper:
         return self
@@ -100,6 +113,12 @@ class Keeper:
         self.unsealed = started["open"]
         child = Child(self, started["pid"], mine)
         self._children.append(child)
+        if self.unsealed and not self._dares:
+            child.close()
+            raise PillarboxError(
+                f"nothing is graded, since this machine cannot seal it: {self.unsealed[0]}; "
+                "--unsealed grades all the same"
+            )
         try:
             child.ask({"load": self.source})
         except BaseException:

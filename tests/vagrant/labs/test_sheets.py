@@ -58,8 +58,8 @@ def test_student_gets_from_the_skeleton_to_full_marks(
 ) -> None:
     graded: list[engine.Report] = []
 
-    def grade(*arguments: Any) -> engine.Report:
-        graded.append(GRADE(*arguments))
+    def grade(*arguments: Any, **options: Any) -> engine.Report:
+        graded.append(GRADE(*arguments, **options))
         return graded[0]
 
     student = STUDENTS[number]

@@ -1,0 +1,187 @@
+"""What a child gives up, for good, before it reads a student's file: one function a layer.
+
+========== ========================================================================
+limits     processor time, address space, open files; no processes, files or dumps
+user       as root: a user of its own for each child
+namespaces as root: no network, no mounts and no System V IPC of others (the keeper's)
+landlock   nothing can be opened but Python's own library
+calls      of the kernel's calls only those of a program that computes (libseccomp)
+========== ========================================================================
+
+A layer that cannot be had raises OSError. Which of them a machine needs is not judged here: what
+a file could do all the same is tried (deeds.py). Names of calls, and which numbers they have on
+this processor, are libseccomp's: docs/adr/0008-sealing.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from functools import cache
+
+# One user for each process number, in a range that systemd leaves unused.
+FIRST_USER = 1_900_000_000
+NOBODY = 65534
+OPEN_FILES = 32
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+
+# Landlock: the numbers of its calls are the same on every processor.
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ASK_VERSION, RULE_PATH_BENEATH = 1, 1
+READ_FILE, READ_DIR = 1 << 2, 1 << 3
+TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 0b11, 0b11
+# How many rights over files each version knows, from the first on.
+FILE_RIGHTS = (13, 14, 15, 15, 16)
+
+# libseccomp: https://github.com/seccomp/libseccomp, seccomp.h
+LIBRARY = "libseccomp.so.2"
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+EQUAL, MASKED_EQUAL = 4, 7
+# Of a program that computes, imports modules, sleeps, and answers by a socket that it has.
+CALLS = """
+    read readv pread64 write writev close lseek fstat stat lstat newfstatat statx access faccessat
+    faccessat2 readlink readlinkat getdents64 getcwd dup
+    mmap munmap mprotect mremap madvise brk
+    recvfrom recvmsg sendto sendmsg shutdown getsockname getpeername getsockopt poll ppoll select
+    pselect6 futex restart_syscall sched_yield sched_getaffinity
+    rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack
+    clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage
+    getrandom getpid getppid gettid getuid geteuid getgid getegid getgroups getrlimit uname sysinfo
+    set_robust_list rseq arch_prctl exit exit_group
+""".split()  # noqa: SIM905 - read as words
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_TMPFILE & ~os.O_DIRECTORY)
+FILE_COMMANDS = (fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_DUPFD_CLOEXEC)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def limits(cpu_s: int, memory_bytes: int) -> None:
+    """Bound what the process may take of the machine."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    memory = _address_space_bytes() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+
+
+def user() -> None:
+    """Become, as root, a user that no other process is."""
+    if os.geteuid() != 0:
+        raise PermissionError(errno.EPERM, "the grader is not root")
+    os.setgroups([])
+    number = FIRST_USER + os.getpid()
+    try:
+        os.setresgid(number, number, number)
+        os.setresuid(number, number, number)
+    except OSError:  # in a container with few users; the process must not stay root
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        raise
+
+
+def namespaces() -> None:
+    """Leave those of network, mounts and IPC."""
+    _checked(_libc.unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS))
+
+
+def hide_memory() -> None:
+    """Let no process without root's rights look into this one."""
+    _checked(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def end_with_parent(parent: int) -> None:
+    """Be killed when the keeper ends; a change of user would undo it."""
+    _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def landlock(readable: Sequence[str]) -> None:
+    """Let this process open nothing but these folders, for reading."""
+    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    version = _checked(_libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION))
+    words = [(1 << FILE_RIGHTS[min(version, len(FILE_RIGHTS)) - 1]) - 1]
+    if version >= 4:
+        words.append(TCP_BIND_AND_CONNECT)
+    if version >= 6:
+        words.append(ABSTRACT_SOCKETS_AND_SIGNALS)
+    asked = (ctypes.c_uint64 * len(words))(*words)
+    rules = _checked(_libc.syscall(CREATE_RULESET, asked, ctypes.c_size_t(ctypes.sizeof(asked)), 0))
+    for folder in readable:
+        place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        rule = (READ_FILE | READ_DIR).to_bytes(8, sys.byteorder)
+        rule += place.to_bytes(4, sys.byteorder, signed=True)
+        _checked(_libc.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, rule, 0))
+        os.close(place)
+    _checked(_libc.syscall(RESTRICT_SELF, rules, 0))
+    os.close(rules)
+
+
+class _Condition(ctypes.Structure):
+    _fields_ = (
+        ("argument", ctypes.c_uint),
+        ("comparison", ctypes.c_int),
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+    )
+
+
+@cache
+def _filter() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """Return libseccomp and a filter of its, ready to be loaded; made once, before the forks."""
+    library = ctypes.CDLL(LIBRARY, use_errno=True)  # OSError where it is missing
+    library.seccomp_init.restype = ctypes.c_void_p
+    made = ctypes.c_void_p(library.seccomp_init(REFUSE))
+    opens = _Condition(1, MASKED_EQUAL, WRITING, 0), _Condition(2, MASKED_EQUAL, WRITING, 0)
+    for name in CALLS:
+        _allow(library, made, name)
+    _allow(library, made, "open", opens[0])
+    _allow(library, made, "openat", opens[1])
+    for command in FILE_COMMANDS:  # not F_SETOWN: the kernel would signal others for it
+        _allow(library, made, "fcntl", _Condition(1, EQUAL, command, 0))
+    # A process may ask for its own limits.
+    _allow(library, made, "prlimit64", _Condition(0, EQUAL, 0, 0), _Condition(2, EQUAL, 0, 0))
+    return library, made
+
+
+def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: _Condition) -> None:
+    number = library.seccomp_syscall_resolve_name(name.encode())
+    if number < 0:
+        return  # this processor does without it
+    given = (_Condition * len(conditions))(*conditions)
+    done = library.seccomp_rule_add_array(made, ALLOW, number, len(conditions), given)
+    if done < 0:
+        raise OSError(-done, f"{LIBRARY} cannot allow {name}: {os.strerror(-done)}")
+
+
+def prepare_calls() -> None:
+    """Make the filter of `calls`, for the children to inherit."""
+    _filter()
+
+
+def calls() -> None:
+    """Have the kernel refuse all calls but those of a program that computes."""
+    library, made = _filter()
+    done = library.seccomp_load(made)
+    if done < 0:
+        raise OSError(-done, os.strerror(-done))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _address_space_bytes() -> int:
+    with open("/proc/self/statm") as statm:  # noqa: PTH123
+        return int(statm.read().split()[0]) * resource.getpagesize()
