@@ -34,6 +34,11 @@ CONTRACTS = {  # and how many tests of the network each has at least
     "experiments/test_compare.py": 1,
     "experiments/test_drawing.py": 1,
 }
+PLAN = """
+repeats = 1
+systems = [{network = "necklace,4"}]
+workload = {pattern = "one-to-one", duration_s = 1.0}
+"""
 FRAME = """
 from experiments.observe.pcapng import Interface, Writer
 from hosts.necklace import BACK, NecklaceHeader
@@ -147,9 +152,8 @@ def test_live_servers_carry_its_header_on_both_planes(necklace: Path) -> None:
 
 @pytest.mark.root
 def test_a_run_of_it_has_a_report(necklace: Path) -> None:
-    few = ["systems.0.network=necklace,4", "workload.duration_s=1", "repeats=1"]
-    options = [word for one in few for word in ("--set", one)]
-    done = python(necklace, "-m", "experiments", "run", "quick", *options, "--out", "run")
+    (necklace / "plan.toml").write_text(PLAN)
+    done = python(necklace, "-m", "experiments", "run", "plan.toml", "--out", "run")
     # Whether a trial is valid is up to the machine.
     assert done.returncode in (0, 1), done.stdout + done.stderr
     told = [json.loads(file.read_text()) for file in necklace.glob("run/trials/*/trial.json")]

@@ -28,8 +28,10 @@ EBPF = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 CASES = [
     pytest.param("dcell,4,1,servers=16", 20, ["0.0 3.3", "1.3 2.3", "2.0 0.1"], "python"),
     pytest.param("dcell,4,1,servers=16", 20, ["0.0 3.3", "2.0 0.1"], "ebpf", marks=EBPF),
-    pytest.param("dcell,2,2,servers=7", 18, ["0.0.0 1.0.0"], "python"),
-    pytest.param("bcube,4,1,servers=8", 16, ["0.0 1.3", "1.1 0.2"], "python"),
+    pytest.param("dcell,2,2,servers=7", 18, ["0.0.0 1.0.0"], "python", marks=pytest.mark.long),
+    pytest.param(
+        "bcube,4,1,servers=8", 16, ["0.0 1.3", "1.1 0.2"], "python", marks=pytest.mark.long
+    ),
     pytest.param("bcube,2,2,servers=4", 8, ["0.0.0 0.1.1"], "ebpf", marks=EBPF),
 ]
 

@@ -124,6 +124,7 @@ def attack(lab: Any, victim: int, port: int) -> None:
                 time.sleep(0.002)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_hostile_frames_are_counted_and_harm_nobody(spec: str, plane: str, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_table_2_has_a_value_of_the_paper_in_every_row(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "TABLE2_NETWORK", "dcell,4,2")
+    monkeypatch.setattr(failures, "DESTINATIONS", 200)
     found = failures.table2.reproduce(settings)
     assert len(found.points) == 31
     assert all(point.paper for point in found.points)
@@ -104,6 +105,7 @@ def test_partial_networks_hold_whole_racks_and_fail_by_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "FIG9_QUICK_NETWORK", "dcell,2,3")
+    monkeypatch.setattr(failures, "DESTINATIONS", 200)
     whole = DCell(2, 3)
     assert failures.partial(whole, 10) == "dcell,2,3,servers=180"
     assert failures.partial(whole, 100) == "dcell,2,3"

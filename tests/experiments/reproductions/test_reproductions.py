@@ -447,5 +447,5 @@ def test_a_miscount_is_far_off() -> None:
 
 @pytest.mark.root
 def test_a_relays_packets_are_counted_whichever_plane_sends_them(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, rate_mbit=4.0, quick=True, say=lambda _: None)
+    settings = Settings(tmp_path, rate_mbit=4.0, repeats=1, quick=True, say=lambda _: None)
     assert far_off(dpillar_fig7.fig7.reproduce(settings)) == []

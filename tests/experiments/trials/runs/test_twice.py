@@ -51,6 +51,7 @@ def test_the_catalogue_has_one():
     assert load("a-a").repeats > 5  # one may turn out not to be valid
 
 
+@pytest.mark.long  # ten trials of a second; what it does with them is tested above
 @pytest.mark.alone  # figures that a busy machine changes
 @pytest.mark.root
 def test_a_lab_differs_from_one_of_another_rate_and_not_from_itself(tmp_path: Path):
