@@ -220,7 +220,7 @@ def _receive(server: socket.socket, seconds: float) -> float:
 # -- ways from A to B -----------------------------------------------------------------------------
 
 
-class Way(NamedTuple):
+class Encapsulation(NamedTuple):
     """How packets travel between A and B: the headers in front of them, and who looks up what.
 
     `there` and `back` are the header and the key at the last server; `relays` is all the relay
@@ -274,7 +274,7 @@ def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> C
     return Change(by_dcn(destination, proxy), ("retry",) if rerouted else ())
 
 
-def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
+def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
     """Return all ways there are, by name; those flows matter to one of them."""
     each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
     each_flow |= {ByFlow(flow.reversed(), 1): _TO_A for flow in flows}
@@ -282,23 +282,23 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
     level_1, level_0 = Hop(1, 2), Hop(0, 2)
     proxy = 77
     return {
-        "plain IP": Way(
+        "plain IP": Encapsulation(
             (b"", to_b),
             (b"", to_a),
             {ByDestination(ipv4(B), 0): _TO_B, ByDestination(ipv4(A), 1): _TO_A},
         ),
-        "plain IP by flow": Way(
+        "plain IP by flow": Encapsulation(
             (b"", to_b),
             (b"", to_a),
             each_flow,
             by_flow=True,
         ),
-        "DCN": Way(
+        "DCN": Encapsulation(
             (_dcn(A, B), by_dcn(B, None, 0)),
             (_dcn(B, A), by_dcn(A, None, 0)),
             {by_dcn(B, None, 0): _TO_B, by_dcn(A, None, 1): _TO_A},
         ),
-        "DCN, proxy set and cleared": Way(
+        "DCN, proxy set and cleared": Encapsulation(
             (_dcn(A, B), by_dcn(B, proxy, 0)),
             (_dcn(B, A, proxy), by_dcn(A, None, 0)),
             {
@@ -306,7 +306,7 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
                 by_dcn(A, proxy, 1): _TO_A._replace(change=heading(A, None)),
             },
         ),
-        "DCN, proxy cleared and replaced": Way(
+        "DCN, proxy cleared and replaced": Encapsulation(
             (_dcn(A, B, proxy), by_dcn(B, None, 0)),
             (_dcn(B, A, 0), by_dcn(A, proxy, 0)),
             {
@@ -314,17 +314,17 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
                 by_dcn(A, 0, 1): _TO_A._replace(change=heading(A, proxy, rerouted=True)),
             },
         ),
-        "BCube": Way(
+        "BCube": Encapsulation(
             (_bcube(A, B, level_1, level_0), by_end(B)),
             (_bcube(B, A, level_0, level_1), by_end(A)),
             {by_hop(level_0): _TO_B, by_hop(level_1): _TO_A},
         ),
-        "IP in IP": Way(
+        "IP in IP": Encapsulation(
             (_outer(11, 12), _tunnel(11, 12, A, B)),
             (_outer(12, 10), _tunnel(12, 10, B, A)),
             {_tunnel(11, 12, A, B): _TO_B, _tunnel(12, 10, B, A): _TO_A},
         ),
-        "IP in IP, unwrapped": Way(
+        "IP in IP, unwrapped": Encapsulation(
             (_outer(11, 12), to_b),
             (_outer(12, 10), to_a),
             {
@@ -335,7 +335,9 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Way]:
     }
 
 
-def install(tables: Sequence[KernelTable], way: Way, flows: Sequence[FlowKey] = (THERE,)) -> None:
+def install(
+    tables: Sequence[KernelTable], way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
+) -> None:
     """Tell the kernels of A, relay and B that way, for these flows and their answers."""
     for flow in flows:
         tables[A].install_flow(flow, Push(0, mac(RELAY, 0), way.there[0]))
@@ -350,7 +352,7 @@ def install(tables: Sequence[KernelTable], way: Way, flows: Sequence[FlowKey] = 
 
 @contextmanager
 def forwarding(
-    way: Way, flows: Sequence[FlowKey] = (THERE,)
+    way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
     """Give three servers whose kernels forward that way."""
     with ThreeServers() as lab:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import random
 import selectors
 import socket
@@ -13,14 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
 from experiments.linux.processes import ended, forked
 from hosts.base.algorithms import route
-from hosts.base.path import Path as Way
+from hosts.base.path import Path
 from hosts.live.bpf import available
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -93,7 +93,7 @@ def _compared(totals: list[float], kernel: list[float]) -> Row:
     return row
 
 
-def flows(topology: Topology) -> list[Way]:
+def flows(topology: Topology) -> list[Path]:
     """Return the ways of the flows: each server is source, relay and destination of one.
 
     >>> [len(way) for way in flows(parse(NETWORK))] == [2] * 16
@@ -110,7 +110,7 @@ def flows(topology: Topology) -> list[Way]:
     return [_way(topology, server, partner(server)) for server in range(topology.servers)]
 
 
-def _way(topology: Topology, source: int, destination: int) -> Way:
+def _way(topology: Topology, source: int, destination: int) -> Path:
     return route(topology, WAYS, source, destination).paths[0]
 
 
@@ -161,7 +161,7 @@ def _costs(seconds: float) -> Iterator[Row]:
 def _spent(lab: Lab, server: int) -> tuple[float, int]:
     """Return the processor seconds of a forwarder, and how many packets it has put anywhere."""
     assert lab.forwarders is not None
-    stat = Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
+    stat = pathlib.Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
     state = lab.state(server)
     handled = state["counters"].get("frames out", 0) + state["counters"].get("delivered", 0)
@@ -178,7 +178,7 @@ def _lab(topology: Topology, plane: str) -> Iterator[Lab]:
     settings = LabSettings(routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(topology, settings, Path(folder)) as lab,
+        running(topology, settings, pathlib.Path(folder)) as lab,
     ):
         lab.wait_converged()
         yield lab
@@ -223,7 +223,7 @@ def _routed(topology: Topology) -> Iterator[Any]:
 # -- the flows -----------------------------------------------------------------------------------
 
 
-def _connected(net: Any, topology: Topology, way: Way) -> tuple[socket.socket, socket.socket]:
+def _connected(net: Any, topology: Topology, way: Path) -> tuple[socket.socket, socket.socket]:
     source, destination = way.source, way.destination
     with net[topology.node_name(destination)].live_namespace():
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

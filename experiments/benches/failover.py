@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
@@ -18,8 +18,7 @@ from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
 from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.path import Path as Way
-from hosts.base.path import Step
+from hosts.base.path import Path, Step
 from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
 from topos.base.errors import PillarboxError
@@ -133,7 +132,7 @@ def turns_of(
     found: dict[str, list[Turn]] = {fault: [] for fault in faults}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(topology, settings, Path(folder)) as lab,
+        running(topology, settings, pathlib.Path(folder)) as lab,
     ):
         ends = _ends(topology, lab.routing, faults)
         for server, far in (ends, ends[::-1]):
@@ -264,7 +263,7 @@ class Scenario(NamedTuple):
     port: int
 
 
-def scenarios(topology: Topology, way: Way) -> dict[str, Scenario]:
+def scenarios(topology: Topology, way: Path) -> dict[str, Scenario]:
     """Return the faults that can be put on a way, by name."""
     first, *further = zip(way.servers, way.steps, strict=False)
     if not further:
@@ -329,13 +328,13 @@ def _survivable(
 # -- where the flow goes ------------------------------------------------------------------------
 
 
-def taken(lab: Lab, source: int, destination: int) -> Way:
+def taken(lab: Lab, source: int, destination: int) -> Path:
     """Return the way of the latest flow between two servers, by the state of the servers on it."""
     from experiments.trials.runs.paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
     (way,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)
-    return way or Way(source, ())
+    return way or Path(source, ())
 
 
 def _sent(lab: Lab, scenario: Scenario) -> int:

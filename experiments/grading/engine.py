@@ -76,7 +76,7 @@ class Mark(NamedTuple):
     why: str
 
 
-class Lab(Protocol):
+class Exercise(Protocol):
     """What a file in labs/ has: see the module's text."""
 
     TITLE: str
@@ -96,7 +96,7 @@ class Sheet:
 
     number: int
     student: str
-    lab: Lab
+    lab: Exercise
     values: dict[str, Any]
 
 

@@ -60,7 +60,7 @@ class Heading(NamedTuple):
     came_by: int | None = None  # the port; None where it is the server's own
 
 
-class Way(NamedTuple):
+class Onward(NamedTuple):
     """The next hop, and the proxy that the packet goes to from now on."""
 
     step: Step
@@ -74,7 +74,7 @@ class Lost(NamedTuple):
     reason: str
 
 
-Choice: TypeAlias = Way | Lost
+Choice: TypeAlias = Onward | Lost
 
 
 def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> Choice:
@@ -86,7 +86,7 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
     hop = rules.choose(net, b, view, view.inside, here, destination, proxy, came_by)
     if hop.port != rules.NONE:
         proxy_now = None if hop.proxy == rules.NONE else dcell.server_of_uid(hop.proxy)
-        return Way(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
+        return Onward(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
     target = destination if proxy in (rules.NONE, here) else proxy
     inside = here // dcell.sizes[b] == target // dcell.sizes[b]
     return Lost(f"no way inside the DCell_{b}" if inside else "no proxy is left")
