@@ -20,6 +20,7 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean
     sudo ./pillarbox clean --dry-run
     """
+    from experiments.emulation import registry
     from experiments.linux import sweep
     from topos.base.errors import require
 
@@ -27,7 +28,10 @@ def command(dry_run: bool) -> int:
     found = sweep.sweep(remove=not dry_run)
     for leftover in found:
         click.echo(f"{'found' if dry_run else 'removed'} {leftover}")
+    for number in registry.remove_dead(remove=not dry_run):
+        click.echo(f"{'found' if dry_run else 'removed'} the folder of lab {number}, which is dead")
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
+    left += [f"the folder of lab {number}" for number in registry.remove_dead(remove=False)]
     for what in left if not dry_run else sweep.unexplained():
         click.echo(f"left: {what}")
     running = sweep.living_runs()

@@ -24,11 +24,12 @@ PAPERS_RATIO = 2.9  # Guo 2009, section 7.5: all-to-all over BCube and over a tr
     help="Folder for what is made.",
 )
 @click.option("--drawings", is_flag=True, help="The drawings alone, which need no root.")
-def command(out: Path, drawings: bool) -> None:
+def command(out: Path, drawings: bool) -> int:
     """Run a first experiment, and show what came of it.
 
     BCube and a tree of the same 16 servers carry the same traffic, without and with a cable that is
-    cut. It takes about a minute, and root. Without root the networks are described and drawn.
+    cut. It takes about a minute, and root. Without root the networks are described and drawn. Exit
+    code 1 says that a trial failed or is not valid.
 
     \b
     sudo ./pillarbox demo
@@ -40,14 +41,17 @@ def command(out: Path, drawings: bool) -> None:
     if drawings or os.geteuid() != 0:
         draw(folder)
         click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
-    else:
-        from experiments.trials.catalogue.demo import EXPERIMENT
+        return 0
+    from experiments.trials.catalogue.demo import EXPERIMENT
 
-        show(EXPERIMENT, folder)
+    return int(not show(EXPERIMENT, folder))
 
 
-def show(experiment: Experiment, folder: Path) -> None:
-    """Run an experiment into a folder of its own in that one, and write its report."""
+def show(experiment: Experiment, folder: Path) -> bool:
+    """Run an experiment into a folder of its own in that one, and write its report.
+
+    Return whether all of its trials are valid.
+    """
     from experiments.reporting.live import Live
     from experiments.reporting.page import write_report
     from experiments.trials.runs.run import new_name, run
@@ -62,6 +66,7 @@ def show(experiment: Experiment, folder: Path) -> None:
     click.echo(f"The report, for any browser: {page.resolve()}\n")
     click.echo("Next: sudo ./pillarbox run --list shows more experiments,")
     click.echo("      sudo ./pillarbox up bcube,4,1 gives a prompt on a live network.")
+    return all(one["valid"] for one in done.records)
 
 
 def told(run: Run) -> str:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 
 import click
 
+from topos.base.errors import PillarboxError
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--lab", "number", type=int, help="Which lab, where several are running.")
+@click.option("--user", metavar="NAME", help="Run it as this user, and not as root.")
 @click.argument("server", metavar="ADDR")
 @click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
+def command(number: int | None, user: str | None, server: str, program: tuple[str, ...]) -> int:
     """Run a program on a server of a running lab; its exit code is the program's.
 
-    The program sees the server's network and ends with the lab.
+    The program sees the server's network and ends with the lab. Its files are this machine's, where
+    it is root as well: what it removes is removed. With --user it may do what that user may.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 10.0.0.20
     sudo ./pillarbox exec 4.3 iperf3 -s
+    sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
     from experiments.emulation import registry
     from experiments.emulation.service import namespaces
     from hosts.linux.calls import enter
-    from topos.base.errors import PillarboxError
 
+    account = _account(user)
     network, mounts, processes = namespaces(registry.folder_of(number), server)
     folder = os.getcwd()  # noqa: PTH109
     for kind in (mounts, network, processes):
@@ -35,6 +41,10 @@ def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
     child = os.fork()
     if child == 0:
         try:
+            if account:
+                os.initgroups(account.pw_name, account.pw_gid)
+                os.setgid(account.pw_gid)
+                os.setuid(account.pw_uid)
             os.execvp(program[0], program)
         except OSError as error:
             click.echo(f"pillarbox: cannot run {program[0]}: {error.strerror}", err=True)
@@ -44,6 +54,14 @@ def command(number: int | None, server: str, program: tuple[str, ...]) -> int:
         raise PillarboxError(f"{program[0]} was killed: the server, or the lab, has died")
     sys.stdout.flush()
     return code if code >= 0 else 128 - code
+
+
+def _account(user: str | None) -> pwd.struct_passwd | None:
+    """Return a user's account, or raise PillarboxError where there is none."""
+    try:
+        return pwd.getpwnam(user) if user else None
+    except KeyError:
+        raise PillarboxError(f"there is no user {user}") from None
 
 
 def _wait(child: int) -> int:

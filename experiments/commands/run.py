@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @click.command()
@@ -76,6 +79,12 @@ def command(
             done = run(experiment, folder, live=live)
     except KeyboardInterrupt:
         raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise PillarboxError(
+            f"the disk is full: make room, then `pillarbox run --resume {folder}` goes on"
+        ) from error
     click.echo(text_of(done))
     click.echo(f"\n{done.folder}")
     return int(not all(one["valid"] for one in done.records))

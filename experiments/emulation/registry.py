@@ -57,6 +57,19 @@ def living_labs() -> list[int]:
     return [number for number in numbers if _is_alive(LABS / str(number))]
 
 
+def remove_dead(*, remove: bool = True) -> list[int]:
+    """Remove the folders of dead labs, or only find them; return their numbers."""
+    if not LABS.exists():
+        return []
+    dead = sorted({int(one.name) for one in LABS.iterdir() if one.name.isdecimal()})
+    dead = [number for number in dead if number not in living_labs()]
+    for number in dead if remove else ():
+        lock = _locked(LABS / str(number))
+        if lock:  # else a new lab has taken it
+            leave(Place(number, LABS / str(number), lock))
+    return dead
+
+
 def folder_of(number: int | None = None) -> Path:
     """Return the folder of a running lab: the only one, if no number is given."""
     require(os.geteuid() == 0, "only root can reach a lab: use sudo")

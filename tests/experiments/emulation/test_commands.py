@@ -211,6 +211,8 @@ def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> Non
         assert done.returncode == 0 and "1 received" in done.stdout
         assert pillarbox("exec", "0.0", "sh", "-c", "cat; exit 7", stdin="x").returncode == 7
         assert "nosuch" in pillarbox("exec", "0.0", "nosuch").stderr
+        assert pillarbox("exec", "--user", "nobody", "0.0", "id", "-un").stdout == "nobody\n"
+        assert "no user x" in pillarbox("exec", "--user", "x", "0.0", "true").stderr
 
         with up("ficonn,4,1", *CALM) as second:
             unclear = pillarbox("status")

@@ -28,6 +28,13 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
     assert "sudo ./pillarbox demo" in ran.stdout
 
 
+@pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1)])
+def test_exit_code_says_whether_all_trials_are_valid(valid, code, monkeypatch, tmp_path):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(demo, "show", lambda *_: valid)
+    assert demo.command.main(["--out", str(tmp_path)], standalone_mode=False) == code
+
+
 @pytest.mark.root
 def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
     small = {"BCube": "bcube,2,1", "tree": "tree,2,2"}
@@ -37,7 +44,8 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
     )
     workload = Workload(volume_bytes=200_000, timeout_s=60.0)
     faults = tuple(replace(one, at_s=0.1, until_s=0.4) for one in EXPERIMENT.faults)
-    demo.show(replace(EXPERIMENT, systems=systems, workload=workload, faults=faults), tmp_path)
+    small_one = replace(EXPERIMENT, systems=systems, workload=workload, faults=faults)
+    all_valid = demo.show(small_one, tmp_path)
     (folder,) = tmp_path.iterdir()
     printed = capsys.readouterr()
     assert str((folder / "report.html").resolve()) in printed.out
@@ -45,6 +53,7 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
     for sentence in ("BCube moved 12 flows of 200 kB in", "the paper measured 2.9", "BCube, cut:"):
         assert sentence in " ".join(printed.out.split())
     run = records.load(folder)
+    assert all_valid == run.trials["valid"].all()
     assert set(run.trials["status"]) == {"completed"}, run.trials["reason"]
     assert set(run.flows["status"]) == {"completed"}, run.flows["reason"]
     assert "Faults and recovery" in (folder / "report.html").read_text()

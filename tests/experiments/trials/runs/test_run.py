@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
+from click.testing import CliRunner
 
 import experiments
+from experiments.commands.run import command
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult, Interval
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
@@ -269,6 +273,19 @@ def test_a_stopped_run_loses_no_finished_trial(tmp_path: Path, stops_at: int):
     whole = run(EXPERIMENT, tmp_path / "whole", measure=FakeTrials())
     pandas.testing.assert_frame_equal(found.flows, whole.flows)
     pandas.testing.assert_frame_equal(found.trials, whole.trials)
+
+
+def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("experiments.trials.runs.run.run", full)
+    arguments = ["quick", "--out", str(tmp_path / "run")]
+    with pytest.raises(PillarboxError, match=r"disk is full.*run --resume .*/run` goes on"):
+        CliRunner().invoke(command, arguments, catch_exceptions=False)
 
 
 def test_a_trial_that_was_being_written_is_run_again(tmp_path: Path):
