@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.emulation.sampling import Sampler
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:  # a client has no use for Mininet
@@ -29,7 +30,7 @@ class Service:
     """Answers at the lab's socket, from a thread of its own, until it is closed."""
 
     def __init__(self, lab: Lab) -> None:
-        self._lab = lab
+        self._lab, self._sampler = lab, Sampler(lab)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = lab.folder / NAME
         path.unlink(missing_ok=True)
@@ -45,6 +46,7 @@ class Service:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(CLIENT_S)
+        self._sampler.close()
 
     def _serve(self) -> None:
         while True:
@@ -83,6 +85,12 @@ class Service:
         if what == "trace":
             ends = self._server(asked["source"]), self._server(asked["destination"])
             return {**lab.trace(*ends), "computed": lab.computed(*ends)}
+        if what == "sample":
+            log_from = asked.get("log_from", 0)
+            require(
+                isinstance(log_from, int) and log_from >= 0, f"no place in the log: {log_from!r}"
+            )
+            return self._sampler.sample(log_from)
         if what == "enter":
             files.append(lab.namespace_of(self._server(asked["server"])))
             files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)

@@ -1,0 +1,77 @@
+"""What a sample of a running lab counts: pings, where they went and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from hosts.live.settings import LabSettings
+from topos.base.spec import small
+
+pytestmark = pytest.mark.root
+
+PINGS, PING_BYTES = 40, 1000
+SENT = PINGS * PING_BYTES
+
+
+def carried(before: dict[str, Any], after: dict[str, Any], key: str) -> list[int]:
+    return [new - old for old, new in zip(before[key], after[key], strict=True)]
+
+
+@pytest.mark.parametrize("spec", small())
+def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Path) -> None:
+    from experiments.emulation.lab import running
+    from experiments.emulation.sampling import Sampler
+
+    with running(topos.parse(spec), LabSettings(), tmp_path / "lab") as lab:
+        lab.wait_converged()
+        topology, sampler = lab.topology, Sampler(lab)
+        cables = list(topology.links())
+        source, destination = 0, topology.servers - 1
+        before = sampler.sample()
+        ping = f"ping -f -c {PINGS} -s {PING_BYTES} {topology.ip(destination)}"
+        assert f"{PINGS} received" in lab.host(source).cmd(ping)
+        after = sampler.sample(before["log_to"])
+        sampler.close()
+    sent = carried(before, after, "sent_bytes")
+    # What passes through a node comes in and goes out again.
+    into, out_of = [0] * topology.nodes, [0] * topology.nodes
+    for cable, (from_a, from_b) in zip(
+        cables, zip(sent[::2], sent[1::2], strict=True), strict=True
+    ):
+        for sender, receiver, count in ((cable.a, cable.b, from_a), (cable.b, cable.a, from_b)):
+            if count > SENT // 2:
+                out_of[sender] += 1
+                into[receiver] += 1
+    assert into == out_of
+    assert out_of[source] == out_of[destination] == 1
+    received = carried(before, after, "received_bytes")
+    assert [server for server, count in enumerate(received) if count > SENT] == [
+        source,
+        destination,
+    ]
+
+
+def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
+    from experiments.emulation.lab import running
+    from experiments.emulation.sampling import Sampler
+
+    with running(topos.parse("dcell,4,1"), LabSettings(), tmp_path / "lab") as lab:
+        sampler = Sampler(lab)
+        first = sampler.sample()
+        lab.cut(lab.node("0.3"), lab.node("4.0"))
+        lab.kill(lab.server("1.1"))
+        second = sampler.sample(first["log_to"])
+        third = sampler.sample(second["log_to"])
+        sampler.close()
+    assert [json.loads(line)["event"] for line in first["log"]] == ["up"]
+    assert second["faults"] == [["cut", "0.3", "4.0"]]
+    assert second["dead"] == ["1.1"]
+    events = [json.loads(line) for line in second["log"]]
+    assert [event["event"] for event in events][:2] == ["cut", "kill"]
+    assert first["at_s"] < events[0]["at_s"] < second["at_s"]
+    assert third["log"] == []
