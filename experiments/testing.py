@@ -92,12 +92,15 @@ def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[
     many = ["--hypothesis-profile=many"] if everything else []
     # One more than processors: tests of live networks wait longer than they compute.
     workers = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
+    # Nothing is collected from other files, which takes longer than these tests.
+    texts = {file: file.read_text() for file in sorted((CHECKOUT / "tests").rglob("test_*.py"))}
+    alone = [str(file) for file, text in texts.items() if "pytest.mark.alone" in text]
     together = [*command, *many, *workers, "-m", "not alone and not long"]
     long = [Step("pytest: long tests", [*command, *many, "-m", "long"])] if everything else []
     return [
         Step("pytest: tests side by side", together),
         *long,
-        Step("pytest: tests that run alone", [*command, *many, "-m", "alone and not long"]),
+        Step("pytest: tests that run alone", [*command, *many, "-m", "alone and not long", *alone]),
     ]
 
 

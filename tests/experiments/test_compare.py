@@ -379,7 +379,8 @@ def test_a_wrong_value_is_marked():
     assert checks.formula("x", "O(N)", None, 9).mark == "not checked"
 
 
-def test_papers_on_the_command_line():
+def test_papers_on_the_command_line(tables, monkeypatch):
+    monkeypatch.setattr(papers, "tables", lambda seconds: [*tables.values()])
     shown = run("--papers").output
     assert max(map(len, shown.splitlines())) <= text.WIDTH
     assert "35,831,808  35,831,808  agree" in shown

@@ -28,6 +28,7 @@ def level(fattree: FatTree, node: int) -> int:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("algorithm", ["two-level", "hashed"])
 @pytest.mark.parametrize("spec", FATTREES[:3])
 def test_every_pair_goes_up_then_down_cable_by_cable(spec: str, algorithm: str) -> None:

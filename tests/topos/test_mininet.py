@@ -40,7 +40,15 @@ def mn(*arguments: str, commands: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.root
 @pytest.mark.parametrize(
-    "spec", ["dcell,4,1", "bcube,2,2", "dpillar,4,2", "ficonn,4,1", "tree,4,4"]
+    "spec",
+    [
+        "dcell,4,1",
+        "dpillar,4,2",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("bcube,2,2", "ficonn,4,1", "tree,4,4")
+        ),
+    ],
 )
 def test_stock_mininet_wires_what_the_network_says(spec: str) -> None:
     ran = mn("--topo", spec, "--switch", "lxbr", commands="links\nsh bridge link\nexit\n")

@@ -129,6 +129,7 @@ def expected(at: int, size: int) -> bytes:
     return (PATTERN[at:] + PATTERN)[:size]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", CONNECTIONS)
 def test_a_connection_survives_every_fault_on_its_path(

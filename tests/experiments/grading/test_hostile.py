@@ -202,8 +202,8 @@ def test_points_got_before_a_stop_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "DECISION_S", 4.0)
     half = ADDRESS.replace("(n, k, number):", "(n, k, number):\n    count()", 1)
     source = (
-        "calls = []\n\n\ndef count():\n    calls.append(1)\n    while len(calls) > 5: pass\n\n\n"
-        + MODEL.read_text().replace(ADDRESS, half)
+        "import time\n\ncalls = []\n\n\ndef count():\n    calls.append(1)\n"
+        "    while len(calls) > 5: time.sleep(1)\n\n\n" + MODEL.read_text().replace(ADDRESS, half)
     )
     report = graded(source)
     first, others = report.marks[0], report.marks[1:4]

@@ -69,6 +69,7 @@ def check_paths(net: MemoryNetwork, routing: str) -> None:
         assert [trip.path] == route(net.topology, routing, *pair).paths[:1]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("spec", "servers", "routing"), CASES)
 def test_growing_and_shrinking_lose_no_packet(spec: str, servers: int, routing: str) -> None:
     small = topos.parse(spec)
