@@ -38,6 +38,7 @@ setup(
         "experiments.analysis.simulator.paths",
         "experiments.benches",
         "experiments.commands",
+        "experiments.control",
         "experiments.doctor",
         "experiments.emulation",
         "experiments.grading",

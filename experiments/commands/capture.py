@@ -44,8 +44,8 @@ def command(
     sudo ./pillarbox capture --seconds 5
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
     """
+    from experiments.control.client import ask, entrance
     from experiments.emulation import registry
-    from experiments.emulation.service import ask, namespaces
     from experiments.files import give_to_user
     from experiments.observe.sniff import Tapped, capture
     from topos.base.spec import parse
@@ -58,7 +58,7 @@ def command(
     with ExitStack() as stack:
         inside: dict[int, int] = {}
         for server in {server for server, _ in chosen}:
-            found = namespaces(folder, topology.address(server))
+            found = entrance(folder, topology.address(server)).files
             for descriptor in found:
                 stack.callback(os.close, descriptor)
             inside[server] = found[0]

@@ -14,25 +14,34 @@ from topos.base.errors import PillarboxError
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--lab", "number", type=int, help="Which lab, where several are running.")
 @click.option("--user", metavar="NAME", help="Run it as this user, and not as root.")
+@click.option("--raw", is_flag=True, help="Leave addresses in CMD as they are.")
 @click.argument("server", metavar="ADDR")
 @click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(number: int | None, user: str | None, server: str, program: tuple[str, ...]) -> int:
+def command(
+    number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
+) -> int:
     """Run a program on a server of a running lab; its exit code is the program's.
 
-    The program sees the server's network and ends with the lab. Its files are this machine's, where
-    it is root as well: what it removes is removed. With --user it may do what that user may.
+    The program sees the server's network and ends with the lab. Addresses of servers among its
+    arguments become their IP addresses; in a shell's line they do not: write h19, or 4.3.dcell.
+
+    Its files are this machine's, where it is root as well: what it removes is removed. With --user
+    it may do what that user may.
 
     \b
-    sudo ./pillarbox exec 0.0 ping -c 3 10.0.0.20
+    sudo ./pillarbox exec 0.0 ping -c 3 4.3
     sudo ./pillarbox exec 4.3 iperf3 -s
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
+    from experiments.control.client import entrance
     from experiments.emulation import registry
-    from experiments.emulation.service import namespaces
+    from experiments.emulation.names import with_ips
     from hosts.linux.calls import enter
+    from topos.base.spec import parse
 
     account = _account(user)
-    network, mounts, processes = namespaces(registry.folder_of(number), server)
+    spec, (network, mounts, processes) = entrance(registry.folder_of(number), server)
+    words = list(program) if raw else with_ips(parse(spec), program)
     folder = os.getcwd()  # noqa: PTH109
     for kind in (mounts, network, processes):
         enter(kind, any_kind=True)
@@ -45,7 +54,7 @@ def command(number: int | None, user: str | None, server: str, program: tuple[st
                 os.initgroups(account.pw_name, account.pw_gid)
                 os.setgid(account.pw_gid)
                 os.setuid(account.pw_uid)
-            os.execvp(program[0], program)
+            os.execvp(words[0], words)
         except OSError as error:
             click.echo(f"pillarbox: cannot run {program[0]}: {error.strerror}", err=True)
             os._exit(127)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from experiments.arguments import answer, json_option, lab
@@ -20,26 +18,10 @@ def command(server: str | None, number: int | None, as_json: bool) -> None:
     sudo ./pillarbox status
     sudo ./pillarbox status 0.3 --json
     """
+    from experiments.control.client import ask
     from experiments.emulation import registry
-    from experiments.emulation.service import ask
 
-    folder = registry.folder_of(number)
-    state = ask(folder, ask="state", server=server) if server else ask(folder, ask="status")
-    answer(as_json, state, "\n".join(_lines(state)))
-
-
-def _lines(state: dict[str, Any], indent: str = "") -> list[str]:
-    """Return nested data as indented lines."""
-    lines = []
-    for key, value in state.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{key}:", *_lines(value, indent + "  ")]
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            lines.append(f"{indent}{key}:")
-            for item in value:
-                lines.append(f"{indent}  - " + ", ".join(f"{k} {v}" for k, v in item.items()))
-        elif isinstance(value, list):
-            lines.append(f"{indent}{key}: {' '.join(map(str, value)) or 'none'}")
-        else:
-            lines.append(f"{indent}{key}: {value}")
-    return lines
+    words = [server] if server else []
+    found = ask(registry.folder_of(number), ask="status", words=words)
+    said = found.pop("said")
+    answer(as_json, found, said)

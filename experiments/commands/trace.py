@@ -26,12 +26,10 @@ def command(
     \b
     sudo ./pillarbox trace 0.0 4.3
     """
+    from experiments.control.client import ask
     from experiments.emulation import registry
-    from experiments.emulation.service import ask
 
-    found = ask(registry.folder_of(number), ask="trace", source=source, destination=destination)
-    arrived = "arrived" if found["delivered"] else f"lost: {found['dropped'] or 'no trace'}"
-    taken = f"taken:    {' '.join(found['path'])} ({arrived})"
-    computed = f"computed: {' '.join(found['computed']) or 'none'}"
-    answer(as_json, found, f"{taken}\n{computed}")
+    found = ask(registry.folder_of(number), ask="path", words=[source, destination])
+    said = found.pop("said")
+    answer(as_json, found, said)
     ctx.exit(0 if found["delivered"] else LOST)

@@ -12,6 +12,8 @@ from experiments.arguments import network, plane, timers
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
+FAILED = 1
+
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     "--exec",
     "script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the lines of this file at the prompt and end.",
+    help="Run the lines of this file at the prompt and end: with code 1 if one has failed.",
 )
 @click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
 @click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
@@ -68,9 +70,9 @@ def command(
     place = registry.take_place()
     if not no_sandbox:
         sandbox.enter()
+    from experiments.control import prompt
+    from experiments.control.service import Service
     from experiments.emulation.lab import Lab
-    from experiments.emulation.prompt import Prompt
-    from experiments.emulation.service import Service
     from experiments.linux.sweep import Run
     from hosts.live.settings import LabSettings
 
@@ -93,8 +95,7 @@ def command(
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":
                 click.echo(_slower())
-        Prompt(lab, script)
-    return 0
+        return FAILED if prompt.run(lab, script) else 0
 
 
 def _wait_converged(lab: Lab) -> None:
@@ -116,8 +117,7 @@ def _welcome(lab: Lab, number: int) -> str:
     topology = lab.topology
     how = f"routing {lab.routing}, plane {lab.plane}"
     first, last = topology.address(0), topology.address(topology.servers - 1)
-    target = topology.ip(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "
-        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {target}"
+        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {last}"
     )

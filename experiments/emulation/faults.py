@@ -48,6 +48,11 @@ class Fault:
     what: tuple[str, ...]
     at_s: float
 
+    @property
+    def of_cable(self) -> bool:
+        """Whether it is about one cable."""
+        return self.kind in ("cut", "silent cut")
+
 
 class Faults:
     """The faults of one network; nodes are given by their Mininet names."""

@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import switching
+from experiments.emulation import names, switching
+from experiments.emulation.choices import chosen_plane, usual_routing
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import LabNet, end_programs_in
@@ -32,11 +33,9 @@ from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
 from experiments.linux.queueing import Queue
-from hosts.base.algorithms import algorithms
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
 from hosts.base.path import Step
-from hosts.live import bpf
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -138,6 +137,7 @@ class Lab:
     def start(self) -> None:
         """Switch everything on, and wait until every forwarder is ready."""
         self.net.start()
+        names.make_known(self.topology)
         if self.forwarders:
             self.forwarders.start(list(range(self.topology.servers)))
             self.net.bound_super_packets()
@@ -196,27 +196,30 @@ class Lab:
         """Cut the cable between two nodes; a silent cut leaves the carrier up."""
         names = self.topology.node_name(a), self.topology.node_name(b)
         begin = self.faults.cut_silently if silent else self.faults.cut
-        return self._began(begin(*names))
+        with self._lock:
+            return self._began(begin(*names))
 
     def stop_switch(self, switch: int) -> Fault:
         """Take the power from a switch."""
-        return self._began(self.faults.stop_switch(f"s{switch}"))
+        with self._lock:
+            return self._began(self.faults.stop_switch(f"s{switch}"))
 
     def stop_rack(self, switch: int) -> Fault:
         """Take the power from a switch and from the servers on it, which die."""
-        fault = self._began(self.faults.stop_rack(f"s{switch}"))
-        for name in fault.what:
-            if name[0] == "h" and int(name[1:]) not in self.dead:
-                self.kill(int(name[1:]))
-        return fault
+        with self._lock:
+            fault = self._began(self.faults.stop_rack(f"s{switch}"))
+            for name in fault.what:
+                if name[0] == "h" and int(name[1:]) not in self.dead:
+                    self.kill(int(name[1:]))
+            return fault
 
     def heal(self, fault: Fault) -> None:
         """Undo a fault; the servers of a rack start anew."""
-        at_s = self.faults.undo(fault)
-        self.log("healed", at_s, fault=fault.kind, what=self.names_in(fault))
-        self._inform_switches()
-        if fault.kind == "rack":
-            for name in fault.what:
+        with self._lock:
+            at_s = self.faults.undo(fault)
+            self.log("healed", at_s, fault=fault.kind, what=self.names_in(fault))
+            self._inform_switches()
+            for name in fault.what if fault.kind == "rack" else ():
                 if name[0] == "h" and int(name[1:]) in self.dead:
                     self.revive(int(name[1:]))
 
@@ -243,7 +246,7 @@ class Lab:
         nodes, links = set(dead), set[frozenset[int]]()
         for fault in faults:
             what = [self.node(name) for name in fault.what]
-            if fault.kind in ("cut", "silent cut"):
+            if fault.of_cable:
                 links.add(frozenset(what))
             else:
                 nodes.update(what)
@@ -335,6 +338,7 @@ class Lab:
                 self._add(after, told)
             else:
                 self._remove(after, told)
+            names.make_known(self.topology)
             self.log("resized", network=after.spec, before=before.spec)
         self.wait_converged()
 
@@ -462,27 +466,6 @@ def all_drops(state: dict[str, Any]) -> Counter[str]:
         if name.startswith(DROPPED) and number:
             drops[f"kernel: {name.removeprefix(DROPPED)}"] += number
     return drops
-
-
-def chosen_plane(wanted: str) -> str:
-    """Return ``python`` or ``ebpf``; for ``auto`` the faster one that this machine has."""
-    require(
-        wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
-    )
-    if wanted == "python":
-        return wanted
-    missing = bpf.available()
-    require(not missing or wanted == "auto", f"the eBPF plane cannot be used here: {missing}")
-    return "python" if missing else "ebpf"
-
-
-def usual_routing(topology: Topology) -> str:
-    """Return the routing that a network's servers run unless something else is asked for.
-
-    It is the one that survives failures, where there is one.
-    """
-    names = [name for name, found in algorithms(topology).items() if found.router]
-    return next((name for name in ("dfr", "bsr", "tar", "mp") if name in names), names[0])
 
 
 @contextmanager

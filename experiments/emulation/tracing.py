@@ -28,6 +28,7 @@ from topos.base.topology import Topology
 
 TRACE_PORT = 9  # "discard": no program has to listen
 TRACE_S = 2.0
+NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
 
 
 class Tracer:
@@ -52,8 +53,9 @@ class Tracer:
         Returns
         -------
         dict
-            ``path``: the addresses passed; ``delivered``: whether it arrived; ``dropped``: the
-            reason if a server dropped it.
+            ``path``: the addresses that it came to; ``delivered``: whether it arrived; ``dropped``:
+            the reason if a server dropped it; ``lost_to`` and ``lost_port``: where it was sent
+            last, and by which port, if it never came there.
         """
         serial, target = next(self._serials), self.topology.ip(destination)
         if self._forwarders is None:
@@ -92,16 +94,13 @@ class Tracer:
                 sender.sendto(udp_payload(serial), (target, TRACE_PORT))
             except OSError as error:  # a port that is down
                 dropped = f"{name} cannot send: {error.strerror}"
-                return {"path": [name], "delivered": False, "dropped": dropped}
+                return {**NOWHERE, "path": [name], "dropped": dropped}
             arrived = bool(select.select([listener], [], [], TRACE_S)[0])
             path = [name, *follower.passed(serial)]
         if arrived:
             path.append(self.topology.name(destination))
-        return {
-            "path": path,
-            "delivered": arrived,
-            "dropped": "" if arrived else "switches do not say why",
-        }
+        dropped = "" if arrived else "switches do not say why"
+        return {**NOWHERE, "path": path, "delivered": arrived, "dropped": dropped}
 
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
         with self._net[self.topology.node_name(server)].live_namespace():
@@ -110,21 +109,28 @@ class Tracer:
         return made
 
     def _followed(self, forwarders: Forwarders, serial: int, source: int) -> dict[str, Any]:
+        """Put together what the servers on the way have written down; a hop is one that both have.
+
+        A server that has nothing to say of the packet was not reached, whoever sent it there.
+        """
         at, path = source, [self.topology.address(source)]
         seen: Counter[int] = Counter()
-        found: dict[str, Any] = {"path": path, "delivered": False, "dropped": ""}
+        found: dict[str, Any] = {**NOWHERE, "path": path}
         while True:
             traces = forwarders.ask(at, "trace") or []
             own = [one for one in traces if one["serial"] == serial]
             if len(own) <= seen[at]:
                 return found
+            if found["lost_to"]:  # it came there
+                path.append(found["lost_to"])
+                found["lost_to"], found["lost_port"] = "", None
             what = own[seen[at]]
             seen[at] += 1
             if what["did"] != "sent":
                 found["delivered"] = what["did"] == "delivered"
                 found["dropped"] = what.get("reason", "")
                 return found
-            path.append(what["peer"])
+            found["lost_to"], found["lost_port"] = what["peer"], what["port"]
             at = self.topology.server(what["peer"])
 
 

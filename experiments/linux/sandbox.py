@@ -15,15 +15,20 @@ ignore it, and Ctrl-Z stops and ``fg`` continues the program as ever. Inside, /p
 sandbox's processes and /sys its network; cgroups and whatever else is mounted below /sys stay.
 /run/netns and /run/openvswitch are the sandbox's own, so that ``ip netns`` and Open vSwitch see
 no others; /tmp only where it is asked for, for programs such as ``mn`` that clear it.
+
+Names of hosts are the sandbox's own as well: from inside no name server can be reached, and a
+look-up would wait for one. What /etc/hosts there says is `name_hosts`'s to change.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
+import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +39,7 @@ from hosts.linux.calls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
+    MS_BIND,
     MS_NOSUID_NODEV,
     MS_NOSUID_NODEV_NOEXEC,
     MS_PRIVATE,
@@ -51,6 +57,8 @@ IGNORED = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to the prog
 # Holds the number of the pid namespace, so that a copy of it elsewhere means nothing.
 INSIDE = "PILLARBOX_SANDBOX"
 PRIVATE = ("/run/netns", "/run/openvswitch")
+# Files that stand in the place of the machine's, by their names in /etc.
+NAMES = Path("/run/pillarbox/etc")
 SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
@@ -75,6 +83,14 @@ def enter(*, private_tmp: bool = False) -> None:
         code = _enter(private_tmp)
         if code is not None:
             _leave(code)
+
+
+def name_hosts(lines: Iterable[str] = ()) -> None:
+    """Let programs in this sandbox know these hosts, written as in /etc/hosts, and no others."""
+    hosts = NAMES / "hosts"
+    if inside() and hosts.exists():  # where a test has put another /run over it, none are known
+        own = f"127.0.0.1 localhost {socket.gethostname()}"
+        hosts.write_text("\n".join([own, *lines, ""]))
 
 
 def run(program: Callable[[], int | None], *, private_tmp: bool = False) -> int:
@@ -194,6 +210,7 @@ def _prepare(private_tmp: bool) -> None:
     for name, value in SYSCTLS.items():
         write_sysctl(name, value)
     os.environ[INSIDE] = _pid_namespace()
+    name_hosts()
 
 
 def _make_mounts(private_tmp: bool) -> None:
@@ -203,6 +220,25 @@ def _make_mounts(private_tmp: bool) -> None:
     for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
         Path(place).mkdir(exist_ok=True)  # else a program inside would make it for all
         mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
+    _mount_names()
+
+
+def _mount_names() -> None:
+    """Put files of the sandbox's own over those that tell how a host's name is looked up."""
+    NAMES.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mount("tmpfs", str(NAMES), "tmpfs", MS_NOSUID_NODEV, b"mode=755")
+    switch = Path("/etc/nsswitch.conf")
+    services = switch.read_text() if switch.exists() else ""
+    contents = {
+        "hosts": "127.0.0.1 localhost\n",
+        # No one listens there: who asks is refused at once.
+        "resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+        "nsswitch.conf": re.sub(r"(?m)^hosts:.*$", "hosts: files", services),
+    }
+    for name, content in contents.items():
+        (NAMES / name).write_text(content)
+        if Path("/etc", name).exists():
+            mount(str(NAMES / name), f"/etc/{name}", "", MS_BIND)
 
 
 def _mount_sys() -> None:

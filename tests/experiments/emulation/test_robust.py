@@ -188,7 +188,7 @@ def told(path: Path, request: bytes) -> bytes:
 
 
 def test_hostile_requests_get_an_error_and_the_next_one_its_answer(tmp_path: Path) -> None:
-    from experiments.emulation.service import Service
+    from experiments.control.service import Service
 
     with lab_of("bcube,2,1", tmp_path) as lab:
         service = Service(lab)

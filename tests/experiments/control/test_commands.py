@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from experiments.control.client import ask
 from experiments.linux import sandbox
 from hosts.live import bpf
 
@@ -66,7 +68,7 @@ class Terminal:
             # Whoever runs the tests in the background has Ctrl-C ignored.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [*PILLARBOX, "up", *words], environment())
-        self.shown = ""
+        self.shown = self._new = ""
         self.shows("pillarbox> ")
 
     def type(self, text: str) -> None:
@@ -74,15 +76,19 @@ class Terminal:
 
     def shows(self, what: str) -> None:
         """Wait until that appears, behind what was waited for before."""
-        shown = ""
-        while what not in shown:
+        deadline = time.monotonic() + WAIT_S
+        while what not in self._new:
+            ready = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready[0], f"{what!r} does not appear: {self._new}"
             try:
                 new = os.read(self._terminal, 1 << 16)
             except OSError:  # nobody writes any more
                 new = b""
-            shown += new.decode()
-            assert new, f"the end came before {what!r}: {shown}"
-        self.shown += shown
+            assert new, f"the end came before {what!r}: {self._new}"
+            self._new += new.decode()
+        end = self._new.index(what) + len(what)
+        self.shown += self._new[:end]
+        self._new = self._new[end:]
 
     def ended(self) -> int:
         """Wait for the end; return the exit code."""
@@ -138,7 +144,7 @@ CALM = ("--timers", "paper")
 SCRIPT = """
 # lines of a prompt
 path 0.0 4.3
-0.0 ping -c 1 -W 2 10.0.0.20
+0.0 ping -c 1 -W 2 4.3
 cut 0.3 4.0
 sh sleep 1
 path 0.0 4.3
@@ -147,6 +153,7 @@ kill 0.3
 sh sleep 6
 path 0.0 4.3
 why 0.0 0.3
+0.3 true
 status
 revive 0.3
 kill 9.9
@@ -160,7 +167,7 @@ def test_a_script_runs_at_the_prompt_and_ends(own_run: Callable[[], None], tmp_p
     script.write_text(SCRIPT)
     before = processes()
     done = pillarbox("up", "dcell,4,1", *CALM, "--plane", "python", "--exec", str(script))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr  # three of its lines are wrong
     told = done.stdout
     assert "lab 1: dcell,4,1, 20 servers, 5 switches; routing dfr, plane python" in told
     ways = re.findall(r"computed: (.*)\ntaken:    (.*) \((.*)\)", told)
@@ -168,8 +175,9 @@ def test_a_script_runs_at_the_prompt_and_ends(own_run: Callable[[], None], tmp_p
     assert all(way[0] == way[1] and way[2] == "arrived" for way in ways), ways
     assert ways[0][0] == "0.0 0.3 4.0 4.3"
     assert len({way[0] for way in ways}) == 2  # around the cable; the server is the same detour
-    assert "1 received" in done.stderr  # Mininet's way with what programs say
-    assert "dead: 0.3" in told
+    assert "1 received" in told
+    assert "0.3 is dead: revive 0.3" in told
+    assert "*** there is no command 'nonsense'" in told
     assert "*** '9.9' is not a server of dcell,4,1" in told
     assert "Traceback" not in told + done.stderr
     assert list(LABS.iterdir()) == []
@@ -204,11 +212,20 @@ def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> Non
 
         traced = pillarbox("trace", "0.0", "3.3")
         assert traced.returncode == 0
-        taken, computed = traced.stdout.splitlines()
+        computed, taken = traced.stdout.splitlines()
         assert taken.split()[1:4] == computed.split()[1:] == ["0.0", "3.0", "3.3"]
 
         done = pillarbox("exec", "0.0", "ping", "-c", "1", "10.0.0.16")
         assert done.returncode == 0 and "1 received" in done.stdout
+        named = pillarbox("exec", "0.0", "ping", "-c", "1", "3.3")
+        assert named.returncode == 0 and "(10.0.0.16)" in named.stdout
+        raw = pillarbox("exec", "--raw", "0.0", "ping", "-c", "1", "3.3")
+        assert raw.returncode == 1 and "3.0.0.3" in raw.stdout and "Unreachable" in raw.stdout
+        for name in ("h15", "3.3.bcube", "10.0.0.16"):
+            known = pillarbox("exec", "0.0", "getent", "hosts", name)
+            assert known.stdout.split() == ["10.0.0.16", "3.3", "h15", "3.3.bcube"]
+        unknown = ("timeout", "5", "getent", "hosts", "nosuch.example")
+        assert pillarbox("exec", "0.0", *unknown).returncode == 2  # and not 124, at its end
         assert pillarbox("exec", "0.0", "sh", "-c", "cat; exit 7", stdin="x").returncode == 7
         assert "nosuch" in pillarbox("exec", "0.0", "nosuch").stderr
         assert pillarbox("exec", "--user", "nobody", "0.0", "id", "-un").stdout == "nobody\n"
@@ -226,7 +243,11 @@ def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> Non
             assert pillarbox("trace", "0.0", "3.3", "--lab", "1").returncode == 0
             second.type("exit\n")
             assert second.ended() == 0
-        first.type("kill 3.0\nexit\n")
+        first.type("kill 3.0\n")
+        first.shows("noticed")
+        dead = pillarbox("exec", "--lab", "1", "3.0", "ls")
+        assert dead.returncode == 2 and "3.0 is dead: revive 3.0" in dead.stderr
+        first.type("exit\n")
         assert first.ended() == 0
     assert list(LABS.iterdir()) == []
 
@@ -268,6 +289,47 @@ def test_ctrl_c_ends_a_command_and_not_the_lab(own_run: Callable[[], None]) -> N
         assert terminal.ended() == 0
     assert list(LABS.iterdir()) == []
     wait_until(lambda: processes() <= before, "a process is left")
+
+
+def test_the_prompt_goes_on_when_a_server_dies(own_run: Callable[[], None]) -> None:
+    own_run()
+    with up("dcell,2,1", *CALM, "--plane", "python") as terminal:
+        terminal.type("0.1 ls\n")
+        terminal.shows("README.md")
+        terminal.shows("pillarbox> ")
+        terminal.type("kill 0.1\n")
+        terminal.shows("0.1 is dead, with all its programs")
+        terminal.shows("pillarbox> ")
+        terminal.type("0.1 ls\n")
+        terminal.shows("0.1 is dead: revive 0.1")
+        terminal.type("revive 0.1\n")
+        terminal.shows("0.1 lives")
+        terminal.shows("pillarbox> ")
+        terminal.type("0.1 echo back-$((40 + 2))\n")
+        terminal.shows("back-42")
+        terminal.type("0.1 ping 1.1\n")
+        terminal.shows("icmp_seq=2")
+        ask(LABS / "1", ask="kill", words=["0.1"])  # another terminal's
+        terminal.shows("0.1 died, and the program with it")
+        terminal.type("exit\n")
+        assert terminal.ended() == 0
+
+
+def test_what_is_typed_while_a_program_runs_is_for_that_program(
+    own_run: Callable[[], None],
+) -> None:
+    own_run()
+    with up("dcell,2,1", *CALM, "--plane", "python") as terminal:
+        terminal.type("0.0 read -r x; echo got-$x; sleep 1\n")
+        terminal.type("this\necho shell-$((40 + 2))\n0.0 echo next-$((40 + 2))\n")
+        terminal.shows("got-this")
+        # What it has not read is the prompt's, as in a shell; and never a shell's on the server.
+        terminal.shows("*** there is no command 'echo'")
+        terminal.shows("next-42")
+        terminal.shows("pillarbox> ")
+        assert "shell-42" not in terminal.shown
+        terminal.type("exit\n")
+        assert terminal.ended() == 0
 
 
 @pytest.mark.parametrize("when", ["while it starts", "while it runs"])

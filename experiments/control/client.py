@@ -1,0 +1,62 @@
+"""Asking a running lab, from another process: by its control socket (`service`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from topos.base.errors import PillarboxError
+
+NAME = "lab.sock"
+PROTOCOL = 1  # raised when what was understood is not understood any more
+NAMESPACES = ("mnt", "pid")  # of the lab; with the network namespace of the server before them
+CONNECT_S = 5.0
+
+
+class Entrance(NamedTuple):
+    """A server's network namespace, and the lab's mounts and processes, as open files."""
+
+    network: str
+    files: list[int]
+
+
+def ask(folder: Path, **request: Any) -> Any:
+    """Return a running lab's answer; raise PillarboxError where it refuses or is gone."""
+    answer, files = _asked(folder, request)
+    for descriptor in files:
+        os.close(descriptor)
+    return answer
+
+
+def entrance(folder: Path, server: str) -> Entrance:
+    """Return the way into a server that lives."""
+    answer, files = _asked(folder, {"ask": "enter", "server": server})
+    return Entrance(answer["network"], files)
+
+
+def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(CONNECT_S)
+            client.connect(str(folder / NAME))
+            client.settimeout(None)  # an answer takes as long as it takes, or the lab ends
+            client.sendall(json.dumps(request).encode() + b"\n")
+            data, files, _, _ = socket.recv_fds(client, 1 << 16, 1 + len(NAMESPACES))
+            while not data.endswith(b"\n"):
+                more = client.recv(1 << 16)
+                if not more:
+                    break
+                data += more
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise PillarboxError("the lab is starting, or ending: ask again in a moment") from error
+    except OSError as error:
+        raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
+    if not data:
+        raise PillarboxError("the lab ended before it answered")
+    answer = json.loads(data)
+    if isinstance(answer, dict) and "error" in answer:
+        raise PillarboxError(answer["error"])
+    return answer, list(files)

@@ -1,0 +1,196 @@
+"""What is seen of a running lab: the ways of packets, loads, round trips, and what TCP carries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from experiments.control.echoes import echoes
+from experiments.text import columns
+from experiments.traffic.flows import Flow, Sending
+from experiments.traffic.tools import AUTO, tool_for
+from hosts.base.path import Step
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+LOAD_S = 1.0
+BUSIEST = 12
+AT_ONCE = 8  # servers that ping: more would wait for the forwarders
+LONGEST_S = 3600.0  # of an iperf
+LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
+
+
+def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return the way of a packet as computed, and as it goes now."""
+    return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
+
+
+def path_text(found: dict[str, Any]) -> str:
+    """Return both ways as lines."""
+    taken = f"{' '.join(found['path'])} ({outcome(found)})"
+    return f"computed: {' '.join(found['computed']) or 'none'}\ntaken:    {taken}"
+
+
+def outcome(found: dict[str, Any]) -> str:
+    """Return what became of a traced packet, in a few words."""
+    if found["delivered"]:
+        return "arrived"
+    if found["dropped"]:
+        return f"dropped by {found['path'][-1]}: {found['dropped']}"
+    return f"lost on the way to {found['lost_to']}" if found["lost_to"] else "lost"
+
+
+# -- why -----------------------------------------------------------------------------------------
+
+
+def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return what became of a packet, and the reasons for it, as sentences."""
+    dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
+    because = [f"{name} is dead: revive {name}" for name in dead]
+    found: dict[str, Any] = {}
+    if source not in lab.dead:
+        found = path(lab, source, destination)
+        because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
+        because += _hindrance(lab, found)
+    because += [
+        f"in effect: {fault.kind} of {' '.join(lab.names_in(fault))}" for fault in lab.faults.active
+    ]
+    others = [lab.name(server) for server in sorted(lab.dead)]
+    because += [f"dead: {name}" for name in others if name not in dead]
+    return {**found, "because": because}
+
+
+def _hindrance(lab: Lab, found: dict[str, Any]) -> Iterator[str]:
+    """Yield what is between a packet's last place and where it was to go, as far as is known."""
+    at = lab.node(found["path"][-1])
+    if found["delivered"] or at >= lab.topology.servers:
+        return
+    if found["lost_to"]:
+        step = Step(found["lost_port"], lab.server(found["lost_to"]))
+        stopped = lab.failures().of_hop(lab.topology, at, step)
+        if stopped:
+            named = "-".join(map(lab.name, stopped))
+            yield f"{named} has failed, and {lab.name(at)} has not noticed yet"
+    down = [link["peer"] for link in lab.state(at).get("links", []) if not link["up"]]
+    if down:
+        yield f"{lab.name(at)} does not hear {' '.join(down)}"
+
+
+# -- load ----------------------------------------------------------------------------------------
+
+
+def load(lab: Lab) -> list[dict[str, Any]]:
+    """Return what each server's ports send in the next second, the busiest first."""
+    before, start_s = lab.bytes_sent(), time.monotonic()
+    time.sleep(LOAD_S)
+    after, seconds = lab.bytes_sent(), time.monotonic() - start_s
+    topology, rate_mbit = lab.topology, lab.settings.rate_mbit
+    rows = []
+    for server in range(topology.servers):
+        for port, plug in topology.neighbours(server):
+            name = topology.interface(server, port)
+            mbit = (after.get(name, 0) - before.get(name, 0)) * 8e-6 / seconds
+            share = mbit / rate_mbit if rate_mbit else None
+            ends = {"from": topology.name(server), "to": topology.name(plug.node)}
+            rows.append({**ends, "port": port, "mbit": mbit, "share": share})
+    return sorted(rows, key=lambda row: -row["mbit"])
+
+
+def load_text(rows: list[dict[str, Any]]) -> str:
+    """Return the busiest links as a table."""
+    cells = [["from", "to", "Mbit/s", "of its rate"]]
+    for row in rows[:BUSIEST]:
+        share = "" if row["share"] is None else f"{row['share']:.0%}"
+        cells.append([row["from"], row["to"], f"{row['mbit']:.2f}", share])
+    return columns(cells, numbers=[2, 3])
+
+
+def lines(state: dict[str, Any], indent: str = "") -> list[str]:
+    """Return nested data as indented lines."""
+    found = []
+    for key, value in state.items():
+        if isinstance(value, dict):
+            found += [f"{indent}{key}:", *lines(value, indent + "  ")]
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            found.append(f"{indent}{key}:")
+            for item in value:
+                found.append(f"{indent}  - " + ", ".join(f"{k} {v}" for k, v in item.items()))
+        elif isinstance(value, list):
+            names = [" ".join(one) if isinstance(one, list) else str(one) for one in value]
+            found.append(f"{indent}{key}: {', '.join(names) or 'none'}")
+        else:
+            found.append(f"{indent}{key}: {value}")
+    return found
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+
+def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return the round trip of an echo in ms, None where it did not come back."""
+    _require_alive(lab, source)
+    ends = {"source": lab.name(source), "destination": lab.name(destination)}
+    return {**ends, "ms": echoes(lab, source, [destination])[destination]}
+
+
+def pingall(lab: Lab) -> dict[str, Any]:
+    """Return which servers get an answer from which; dead ones ask no one."""
+    servers = range(lab.topology.servers)
+
+    def row(source: int) -> dict[str, float | None]:
+        others = [server for server in servers if server != source]
+        ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
+        return {lab.name(server): value for server, value in ms.items()}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # those that wait for a dead server wait together
+        rows = dict(zip(map(lab.name, servers), pool.map(row, servers), strict=True))
+    sent = sum(map(len, rows.values()))
+    received = sum(value is not None for row in rows.values() for value in row.values())
+    return {"sent": sent, "received": received, "ms": rows}
+
+
+def pingall_text(found: dict[str, Any]) -> str:
+    """Return it as Mininet shows it."""
+    said = []
+    for source, row in found["ms"].items():
+        answers = (name if ms is not None else "X" for name, ms in row.items())
+        said.append(f"{source} -> {' '.join(answers)}")
+    sent, received = found["sent"], found["received"]
+    lost = (sent - received) / sent if sent else 0.0
+    return "\n".join([*said, f"{lost:.1%} dropped ({received}/{sent} received)"])
+
+
+def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, Any]:
+    """Send one TCP flow for that long; return what arrived."""
+    _require_alive(lab, source)
+    _require_alive(lab, destination)
+    flow = Flow(0, source, destination, duration_s=seconds)
+    with closing(tool_for(AUTO, lab, [flow], Sending(timeout_s=seconds + GRACE_S))) as tool:
+        tool.prepare()
+        tool.start(time.monotonic() + LEAD_S)
+        while not tool.ended():
+            time.sleep(LOOK_S)
+        [result] = tool.results()
+        name = tool.name
+    ends = {"source": lab.name(source), "destination": lab.name(destination)}
+    named = f"from {ends['source']} to {ends['destination']}"
+    require(result.goodput_bps is not None, f"the flow {named} has failed: {result.reason}")
+    assert result.goodput_bps is not None and result.end_s and result.begin_s is not None
+    return {
+        **ends,
+        "mbit": result.goodput_bps * 1e-6,
+        "seconds": result.end_s - result.begin_s,
+        "bytes": result.delivered_bytes,
+        "retransmits": result.retransmits,
+        "tool": name,
+    }
+
+
+def _require_alive(lab: Lab, server: int) -> None:
+    name = lab.name(server)
+    require(server not in lab.dead, f"{name} is dead: revive {name}")

@@ -1,0 +1,139 @@
+"""A lab's own control socket: what others may ask of it while its prompt is in use.
+
+One line of JSON in, one line of JSON out, as for servers (`hosts.live.control`). Each verb of the
+prompt can be asked for, with the same words: ``{"ask": "cut", "words": ["0.3-4.0", "silent"]}``.
+Only ``enter`` also hands over open files: the namespaces in which a program on a server is to run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+from experiments.control.client import NAME, NAMESPACES, PROTOCOL
+from experiments.control.verbs import VERBS, answer
+from experiments.emulation.lab import Lab
+from experiments.emulation.sampling import Sampler
+from topos.base.errors import PillarboxError, require
+
+CLIENT_S = 5.0  # for a client to say what it asks, and to take the answer
+MOST_CLIENTS = 32
+LONGEST_REQUEST = 4096
+
+
+class Service:
+    """Answers at the lab's socket, from threads of its own, until it is closed."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._sampler = lab, Sampler(lab)
+        self._sampling = threading.Lock()
+        self._places = threading.BoundedSemaphore(MOST_CLIENTS)
+        self.ended = threading.Event()  # set when a client has asked for the lab's end
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path = lab.folder / NAME
+        path.unlink(missing_ok=True)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen(MOST_CLIENTS)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(CLIENT_S)
+        with self._sampling:
+            self._sampler.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            self._places.acquire()
+            threading.Thread(target=self._attend, args=[client], daemon=True).start()
+
+    def _attend(self, client: socket.socket) -> None:
+        try:
+            with client:
+                client.settimeout(CLIENT_S)
+                with suppress(OSError):  # the client did not wait
+                    self._answer(client)
+        finally:
+            self._places.release()
+
+    def _answer(self, client: socket.socket) -> None:
+        with client.makefile("rb") as lines:
+            line = lines.readline(LONGEST_REQUEST)
+        files: list[int] = []
+        try:
+            answer = self._reply(_request(line), files)
+        except (PillarboxError, OSError) as error:
+            answer = {"error": str(error)}
+        try:
+            reply = json.dumps(answer).encode() + b"\n"
+            sent = socket.send_fds(client, [reply[:1024]], files)
+            client.sendall(reply[sent:])
+        finally:
+            for descriptor in files[1:]:
+                os.close(descriptor)
+
+    def _reply(self, asked: dict[str, Any], files: list[int]) -> Any:
+        lab, what = self._lab, asked["ask"]
+        if what == "protocol":
+            return {"protocol": PROTOCOL, "verbs": list(VERBS)}
+        if what == "state":
+            return lab.state(self._server(asked, "server"))
+        if what == "trace":
+            ends = self._server(asked, "source"), self._server(asked, "destination")
+            return {**lab.trace(*ends), "computed": lab.computed(*ends)}
+        if what == "sample":
+            log_from = asked.get("log_from", 0)
+            require(
+                isinstance(log_from, int) and log_from >= 0, f"no place in the log: {log_from!r}"
+            )
+            with self._sampling:
+                return self._sampler.sample(log_from)
+        if what == "enter":
+            return self._enter(self._server(asked, "server"), files)
+        if what == "down":
+            self.ended.set()
+            return {}
+        words = asked.get("words", [])
+        require(
+            isinstance(words, list) and all(isinstance(word, str) for word in words),
+            f'"words" are a list of text, not {words!r}',
+        )
+        data, said = answer(lab, str(what), words)
+        return {**data, "said": said}
+
+    def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
+        name = self._lab.name(server)
+        require(server not in self._lab.dead, f"{name} is dead: revive {name}")
+        files.append(self._lab.namespace_of(server))
+        files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
+        return {"network": self._lab.topology.spec}
+
+    def _server(self, asked: dict[str, Any], key: str) -> int:
+        address = asked.get(key)
+        require(
+            isinstance(address, str),
+            f'{asked["ask"]!r} takes a server\'s address as "{key}", which is not {address!r}',
+        )
+        return self._lab.server(str(address))
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, or brackets without end
+        asked = None
+    require(isinstance(asked, dict) and "ask" in asked, "ask with one line of JSON")
+    return dict(asked)

@@ -1,0 +1,250 @@
+"""What can be done to a running lab and asked of it: one function for each verb.
+
+The prompt, the lab's socket, the command line and the Python API all come here, with the same words
+behind the same verb: ``cut 0.3-4.0 silent``. What a verb answers is data, and what is to be said of
+it to a user.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.control import looks
+from experiments.control.noticing import noticed
+from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.emulation.faults import Fault
+    from experiments.emulation.lab import Lab
+    from hosts.base.failures import Failures
+
+SILENT = "silent"
+
+
+class Answer(NamedTuple):
+    """What a verb found or did, and how it is said."""
+
+    data: dict[str, Any]
+    said: str
+
+
+class Verb(NamedTuple):
+    """A verb: what words it takes, what it is for, and what it does."""
+
+    form: str
+    about: str
+    do: Callable[[Lab, list[str]], Answer]
+
+
+def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
+    """Do what a verb says, or raise PillarboxError."""
+    if verb not in VERBS:
+        close = difflib.get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(VERBS)}"
+        raise PillarboxError(f"there is no {verb!r}: {hint}")
+    return VERBS[verb].do(lab, words)
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+def _cut(lab: Lab, words: list[str]) -> Answer:
+    silent = words[-1:] == [SILENT]
+    a, b = _cable(lab, words[: len(words) - silent], "cut")
+    before = lab.failures()
+    fault = lab.cut(a, b, silent=silent)
+    how = "drops everything, and no carrier changes" if silent else "is cut"
+    return _changed(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, fault.at_s)
+
+
+def _stop(lab: Lab, words: list[str]) -> Answer:
+    switch = _switch(lab, words, "stop")
+    before = lab.failures()
+    fault = lab.stop_switch(switch)
+    return _changed(lab, f"s{switch} has stopped", before, fault.at_s)
+
+
+def _rack(lab: Lab, words: list[str]) -> Answer:
+    before = lab.failures()
+    fault = lab.stop_rack(_switch(lab, words, "rack"))
+    switch, *servers = lab.names_in(fault)
+    said = f"{switch} has stopped, and {' '.join(servers)} are dead"
+    return _changed(lab, said, before, fault.at_s)
+
+
+def _kill(lab: Lab, words: list[str]) -> Answer:
+    server, before, at_s = _server(lab, words, "kill"), lab.failures(), time.monotonic()
+    lab.kill(server)
+    return _changed(lab, f"{lab.name(server)} is dead, with all its programs", before, at_s)
+
+
+def _revive(lab: Lab, words: list[str]) -> Answer:
+    server, before, at_s = _server(lab, words, "revive"), lab.failures(), time.monotonic()
+    lab.revive(server)
+    return _changed(lab, f"{lab.name(server)} lives, without its programs", before, at_s)
+
+
+def _heal(lab: Lab, words: list[str]) -> Answer:
+    require(bool(words), f"write: {VERBS['heal'].form}")
+    chosen = lab.faults.active if words == ["all"] else _faults_of(lab, words)
+    before, at_s = lab.failures(), time.monotonic()
+    for fault in chosen:
+        lab.heal(fault)
+    mended = ", ".join("-".join(lab.names_in(fault)[: 1 + fault.of_cable]) for fault in chosen)
+    dead = ", ".join(map(lab.name, sorted(lab.dead)))
+    said = f"{mended} mended" if chosen else "nothing was cut or stopped"
+    said += f"; {dead} still dead: revive" if dead and words == ["all"] else ""
+    return _changed(lab, said, before, at_s)
+
+
+def _faults_of(lab: Lab, words: list[str]) -> list[Fault]:
+    names = [lab.topology.node_name(lab.node(name)) for name in _ends(words)]
+    found = [
+        fault
+        for fault in lab.faults.active
+        if set(fault.what) == set(names) or [fault.what[0]] == names
+    ]
+    dead = [server for server in lab.dead if [lab.topology.node_name(server)] == names]
+    hint = f": revive {' '.join(words)}" if dead else ""
+    require(bool(found), f"nothing of {' '.join(words)} was cut or stopped{hint}")
+    return found
+
+
+def _changed(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
+    """Return what was done, and who has noticed."""
+    data, news = noticed(lab, before, at_s)
+    return Answer({"did": said, **data}, f"{said}; {news}" if news else said)
+
+
+# -- growing and shrinking -----------------------------------------------------------------------
+
+
+def _grow(lab: Lab, words: list[str]) -> Answer:
+    missing = lab.topology.whole.servers - lab.topology.servers
+    require(missing > 0, f"{lab.topology.spec} is whole: no server is missing")
+    lab.grow(missing if words == ["all"] else _number(words, "grow"))
+    return _size(lab)
+
+
+def _shrink(lab: Lab, words: list[str]) -> Answer:
+    lab.shrink(_number(words, "shrink"))
+    return _size(lab)
+
+
+def _size(lab: Lab) -> Answer:
+    topology = lab.topology
+    size = {"servers": topology.servers, "switches": topology.switches}
+    said = f"{topology.spec}: {topology.servers} servers, {topology.switches} switches"
+    return Answer({"network": topology.spec, **size}, said)
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def _path(lab: Lab, words: list[str]) -> Answer:
+    found = looks.path(lab, *_two(lab, words, "path"))
+    return Answer(found, looks.path_text(found))
+
+
+def _why(lab: Lab, words: list[str]) -> Answer:
+    found = looks.why(lab, *_two(lab, words, "why"))
+    return Answer(found, "\n".join(found["because"]))
+
+
+def _load(lab: Lab, words: list[str]) -> Answer:
+    require(not words, f"write: {VERBS['load'].form}")
+    rows = looks.load(lab)
+    return Answer({"links": rows}, looks.load_text(rows))
+
+
+def _status(lab: Lab, words: list[str]) -> Answer:
+    require(len(words) < 2, f"write: {VERBS['status'].form}")
+    found = lab.state(lab.server(words[0])) if words else lab.status()
+    return Answer(found, "\n".join(looks.lines(found)))
+
+
+def _ping(lab: Lab, words: list[str]) -> Answer:
+    source, destination = _two(lab, words, "ping")
+    found = looks.ping(lab, source, destination)
+    ends = f"{lab.name(destination)} to {lab.name(source)}"
+    came = f"an answer from {ends} after {found['ms']:.2f} ms" if found["ms"] else ""
+    return Answer(found, came or f"no answer from {ends}: why {words[0]} {words[1]}")
+
+
+def _pingall(lab: Lab, words: list[str]) -> Answer:
+    require(not words, f"write: {VERBS['pingall'].form}")
+    found = looks.pingall(lab)
+    return Answer(found, looks.pingall_text(found))
+
+
+def _iperf(lab: Lab, words: list[str]) -> Answer:
+    *ends, seconds = words if len(words) == 3 else [*words, "2"]
+    require(
+        seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) <= looks.LONGEST_S,
+        f"{seconds!r} is no number of seconds up to {looks.LONGEST_S:.0f}",
+    )
+    source, destination = _two(lab, ends, "iperf")
+    found = looks.iperf(lab, source, destination, float(seconds))
+    said = f"{found['mbit']:.1f} Mbit/s from {found['source']} to {found['destination']}"
+    return Answer(found, f"{said}, in {found['seconds']:.1f} s, by {found['tool']}")
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _ends(words: list[str]) -> list[str]:
+    """Return the two ends of a cable, written as 0.3-4.0 or apart."""
+    return words[0].split("-") if len(words) == 1 else words
+
+
+def _cable(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
+    ends = _ends(words)
+    require(len(ends) == 2, f"write: {VERBS[verb].form}")
+    return lab.node(ends[0]), lab.node(ends[1])
+
+
+def _two(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
+    require(len(words) == 2, f"write: {VERBS[verb].form}")
+    ends = lab.server(words[0]), lab.server(words[1])
+    require(ends[0] != ends[1], f"{words[0]} and {words[1]} are one server: name two")
+    return ends
+
+
+def _server(lab: Lab, words: list[str], verb: str) -> int:
+    require(len(words) == 1, f"write: {VERBS[verb].form}")
+    return lab.server(words[0])
+
+
+def _switch(lab: Lab, words: list[str], verb: str) -> int:
+    require(len(words) == 1, f"write: {VERBS[verb].form}")
+    return lab.topology.switch(words[0])
+
+
+def _number(words: list[str], verb: str) -> int | None:
+    """Return the one number among the words, None where there is no word."""
+    require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {VERBS[verb].form}")
+    return int(words[0]) if words else None
+
+
+VERBS = {
+    "path": Verb("path A B", "the way of a packet as computed, and as it goes now", _path),
+    "why": Verb("why A B", "why packets from A to B do, or do not, arrive", _why),
+    "load": Verb("load", "the busiest links of the next second", _load),
+    "status": Verb(
+        "status [A]", "what failed, and what was dropped and why; or what A did", _status
+    ),
+    "cut": Verb("cut A-B [silent]", "cut a cable; silent: no port notices", _cut),
+    "stop": Verb("stop SWITCH", "take the power from a switch", _stop),
+    "rack": Verb("rack SWITCH", "take the power from a switch and from the servers on it", _rack),
+    "heal": Verb("heal A-B, heal SWITCH, or heal all", "undo what was cut or stopped", _heal),
+    "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill),
+    "revive": Verb("revive A", "start a dead server anew", _revive),
+    "grow": Verb("grow [SERVERS | all]", "servers join, as many as join at once or so many", _grow),
+    "shrink": Verb("shrink [SERVERS]", "those that joined last leave", _shrink),
+    "ping": Verb("ping A B", "one echo from A to B and back", _ping),
+    "pingall": Verb("pingall", "an echo from every server to every other", _pingall),
+    "iperf": Verb("iperf A B [SECONDS]", "what one TCP connection carries from A to B", _iperf),
+}

@@ -1,0 +1,90 @@
+"""What the lab's verbs do and say, on live networks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from topos.base.errors import PillarboxError
+
+pytestmark = pytest.mark.root
+
+
+@contextmanager
+def lab_of(spec: str, folder: Path, timers: str = "paper") -> Iterator[Any]:
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
+
+    settings = LabSettings(plane="python", timers=timers)
+    with running(topos.parse(spec), settings, folder / "lab") as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def said(lab: Any, line: str) -> str:
+    from experiments.control.verbs import answer
+
+    verb, *words = line.split()
+    return answer(lab, verb, words).said
+
+
+def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
+    with lab_of("bcube,4,1", tmp_path) as lab:  # its timers notice the cut after 5 s
+        said(lab, "path 0.0 0.3")
+        assert "no carrier changes; not noticed yet by 0.0 0.1 0.2 0.3" in said(
+            lab, "cut 0.0-s0 silent"
+        )
+        assert said(lab, "why 0.0 0.3").splitlines() == [
+            "a packet went 0.0 (lost on the way to 0.3)",
+            "0.0-s0 has failed, and 0.0 has not noticed yet",
+            "in effect: silent cut of 0.0 s0",
+        ]
+        assert said(lab, "heal 0.0-s0").startswith("0.0-s0 mended")
+
+
+def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
+    with lab_of("dcell,2,1", tmp_path, "fast") as lab:
+        done = said(lab, "kill 2.1")
+        assert re.match("2.1 is dead, with all its programs; noticed by 1.1 2.0 after", done), done
+        assert said(lab, "why 0.0 2.1").splitlines()[0] == "2.1 is dead: revive 2.1"
+        assert said(lab, "why 2.1 0.0") == "2.1 is dead: revive 2.1"
+        assert said(lab, "ping 0.0 2.1") == "no answer from 2.1 to 0.0: why 0.0 2.1"
+        everyone = said(lab, "pingall").splitlines()
+        assert everyone[0] == "0.0 -> 0.1 1.0 1.1 2.0 X"
+        assert everyone[-2:] == ["2.1 -> X X X X X", "33.3% dropped (20/30 received)"]
+        with pytest.raises(PillarboxError, match="is dead: revive"):
+            said(lab, "iperf 0.0 2.1")
+        assert said(lab, "revive 2.1").startswith("2.1 lives, without its programs; noticed by")
+        assert "an answer from 2.1 to 0.0 after" in said(lab, "ping 0.0 2.1")
+        assert " Mbit/s from 0.0 to 2.1, in " in said(lab, "iperf h0 2.1 0.5")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("cut 0.0", "write: cut A-B [silent]"),
+        ("cut 0.0-9.9", "'9.9' is not a server"),
+        ("kil 0.0", "there is no 'kil': did you mean kill?"),
+        ("heal s0", "nothing of s0 was cut or stopped"),
+        ("path 0.0 0.0", "are one server"),
+        ("iperf 0.0 0.1 never", "'never' is no number of seconds"),
+        ("grow", "is whole"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path: Path) -> None:
+    from experiments.emulation.lab import Lab
+    from hosts.live.settings import LabSettings
+
+    lab = Lab(topos.parse("dcell,2,1"), LabSettings(), tmp_path)  # which need not run
+    try:
+        with pytest.raises(PillarboxError) as caught:
+            said(lab, line)
+        assert why in str(caught.value)
+    finally:
+        lab.stop()
