@@ -13,7 +13,7 @@ import pytest
 
 import topos
 from hosts.live import bpf
-from tests.experiments.emulation.test_commands import pillarbox
+from tests.experiments.control.test_commands import pillarbox
 from tests.experiments.emulation.test_lab_faults import wait_until
 from topos.base.errors import PillarboxError
 

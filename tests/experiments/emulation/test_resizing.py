@@ -12,7 +12,7 @@ import pytest
 import topos
 from hosts.base.algorithms import route
 from hosts.live import bpf
-from tests.experiments.emulation.test_commands import pillarbox
+from tests.experiments.control.test_commands import pillarbox
 from tests.experiments.emulation.test_lab_faults import Stream, lab_of
 from topos.base.errors import PillarboxError
 
@@ -96,12 +96,12 @@ def expected_names(lab: Lab) -> set[tuple[str, str]]:
     }
 
 
-def at_prompt(folder: Path, spec: str, *lines: str) -> list[str]:
-    """Return what the prompt of a lab says to these lines."""
+def at_prompt(folder: Path, spec: str, *lines: str, code: int = 0) -> list[str]:
+    """Return what the prompt of a lab says to these lines; code 1 tells that one has failed."""
     script = folder / "script"
     script.write_text("\n".join(lines))
     done = pillarbox("up", spec, "--quiet", "--plane", "python", "--exec", str(script))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout.splitlines()
 
 
@@ -120,7 +120,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("spec", REFUSED)
 def test_what_cannot_be_is_refused_and_changes_nothing(spec: str, tmp_path: Path) -> None:
-    *said, network = at_prompt(tmp_path, spec, *REFUSED[spec], "status")[: len(REFUSED[spec]) + 1]
+    lines = at_prompt(tmp_path, spec, *REFUSED[spec], "status", code=1)
+    *said, network = lines[: len(REFUSED[spec]) + 1]
     assert said == [f"*** {sentence}" for sentence in REFUSED[spec].values()]
     assert network == f"network: {spec}"
 
