@@ -30,7 +30,6 @@ class Service:
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._sampler = lab, Sampler(lab)
-        self._sampling = threading.Lock()
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
         self.ended = threading.Event()  # set when a client has asked for the lab's end
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,8 +47,7 @@ class Service:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(CLIENT_S)
-        with self._sampling:
-            self._sampler.close()
+        self._sampler.close()
 
     def _serve(self) -> None:
         while True:
@@ -99,8 +97,7 @@ class Service:
             require(
                 isinstance(log_from, int) and log_from >= 0, f"no place in the log: {log_from!r}"
             )
-            with self._sampling:
-                return self._sampler.sample(log_from)
+            return self._sampler.sample(log_from)
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "down":
