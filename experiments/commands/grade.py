@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,20 +12,44 @@ from topos.base.errors import PillarboxError, require
 LONGEST_FILE = 200_000
 
 
+def secret_options(command: Any) -> Any:
+    """Give a command ``--secret`` and ``--secret-file``."""
+    word = click.option(
+        "--secret",
+        default="",
+        envvar="PILLARBOX_GRADE_SECRET",
+        metavar="TEXT",
+        help="The teacher's own word: hidden pairs and faults depend on it. Better kept in the "
+        "environment, as PILLARBOX_GRADE_SECRET, or in a file.",
+    )
+    file = click.option(
+        "--secret-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The same from a file; sudo passes no environment on.",
+    )
+    return word(file(command))
+
+
+def secret_of(word: str, file: Path | None) -> str:
+    """Return the teacher's word, or raise PillarboxError."""
+    if file is None:
+        return word
+    try:
+        found = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise PillarboxError(f"{file} cannot be read: {error}") from None
+    require(bool(found), f"there is no word in {file}")
+    return found
+
+
 @click.command()
 @click.argument("lab", metavar="LAB")
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.py]")
 @click.option("--student", required=True, metavar="ID", help="Whose work it is: draws the values.")
 @click.option("--show", is_flag=True, help="Print the student's own values, and grade nothing.")
 @click.option("--live", is_flag=True, help="Run the file's router on a live network too (root).")
-@click.option(
-    "--secret",
-    default="",
-    envvar="PILLARBOX_GRADE_SECRET",
-    metavar="TEXT",
-    help="The teacher's own word: hidden pairs and faults depend on it. Better kept in the "
-    "environment, as PILLARBOX_GRADE_SECRET.",
-)
+@secret_options
 @click.option(
     "--unsealed",
     is_flag=True,
@@ -38,6 +63,7 @@ def command(
     show: bool,
     live: bool,
     secret: str,
+    secret_file: Path | None,
     unsealed: bool,
     as_json: bool,
 ) -> None:
@@ -59,7 +85,8 @@ def command(
         return
     require(file is not None, "name the file to grade, or --show to see the student's values")
     assert file is not None
-    found = engine.grade(sheet, source_of(file), secret, unsealed=unsealed)
+    word = secret_of(secret, secret_file)
+    found = engine.grade(sheet, source_of(file), word, unsealed=unsealed)
     if live:
         from experiments.grading.live import add_live
 

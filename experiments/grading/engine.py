@@ -23,9 +23,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from experiments.files import CHECKOUT
 from experiments.grading import labs
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
 from experiments.grading.remote import Remote
+from experiments.grading.similarity import words
 from hosts.base.timers import FAST
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.marks import serial_of
@@ -34,6 +36,9 @@ from topos.base.topology import Topology
 
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
 WHOLE = 100.0
+LABS = CHECKOUT / "vagrant" / "labs"
+UNFILLED = "the skeleton is as it was: fill it in"
+MOST_SHOWN = 4  # cases of a check that are not right
 
 
 class Judgement(NamedTuple):
@@ -74,6 +79,7 @@ class Mark(NamedTuple):
     points: float
     got: float
     why: str
+    wrong: Sequence[str] = ()  # further cases that are not right, the first of them
 
 
 class Exercise(Protocol):
@@ -107,6 +113,7 @@ class Report:
     sheet: Sheet
     marks: list[Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    secret: bool = False  # whether the teacher's word drew the cases
 
     @property
     def got(self) -> float:
@@ -211,7 +218,10 @@ def grade(sheet: Sheet, source: str, secret: str = "", *, unsealed: bool = False
 
     Where this machine cannot seal it that is a PillarboxError, or with `unsealed` a note.
     """
-    report = Report(sheet)
+    report = Report(sheet, secret=bool(secret))
+    if words(source) == words(skeleton_of(sheet.lab)):
+        report.marks = [Mark(check.name, check.points, 0.0, UNFILLED) for check in sheet.lab.CHECKS]
+        return report
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         hindered = _fault_of_file(keeper)
         work, stops = Work(sheet, keeper, secret), 0
@@ -229,6 +239,12 @@ def grade(sheet: Sheet, source: str, secret: str = "", *, unsealed: bool = False
     return report
 
 
+def skeleton_of(lab: Exercise) -> str:
+    """Return what students begin with; nothing where the sheets are not installed."""
+    file = LABS / lab.FOLDER / "skeleton.py"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
 def _fault_of_file(keeper: Keeper) -> str:
     """Return why the file cannot even be read; empty if it can."""
     try:
@@ -242,7 +258,8 @@ def _fault_of_file(keeper: Keeper) -> str:
 
 def marked(check: Check, work: Any) -> tuple[Mark, bool]:
     """Return a check's mark, and whether the file had to be stopped."""
-    shares, total, right, first, stopped = 0.0, 0, 0, "", ""
+    shares, total, right, stopped = 0.0, 0, 0, ""
+    faults: list[str] = []
     asked = "before the first question"
     try:
         cases = check.cases(work)
@@ -254,11 +271,11 @@ def marked(check: Check, work: Any) -> tuple[Mark, bool]:
                 share, wrong = 0.0, str(mistake)
             shares += share
             right += share == 1.0
-            first = first or (f"{asked}: {wrong}" if share < 1.0 else "")
+            faults += [f"{asked}: {wrong}"] if share < 1.0 else []
     except Stopped as reason:
         stopped = f"stopped at {asked}: {reason}. "
     except Mistake as mistake:
-        first = f"{asked}: {mistake}"
+        faults = [f"{asked}: {mistake}"]
     got = round(check.points * shares / total, 2) if total else 0.0
-    why = stopped + f"{right} of {total} right" + (f"; first {first}" if first else "")
-    return Mark(check.name, check.points, got, why), bool(stopped)
+    why = stopped + f"{right} of {total} right" + (f"; first {faults[0]}" if faults else "")
+    return Mark(check.name, check.points, got, why, faults[1:MOST_SHOWN]), bool(stopped)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 
-from experiments.grading.engine import Report, Sheet
+from experiments.grading.engine import Mark, Report, Sheet
+
+COUNTS = "The cases were drawn with the teacher's secret: these marks count."
+PRACTICE = "No secret was used: this is practice, and counts for nothing."
+
+
+def counts(secret: bool) -> str:
+    """Return whether marks count, as a sentence."""
+    return COUNTS if secret else PRACTICE
 
 
 def as_text(report: Report) -> str:
     """Return a line for each check, and below it what was wrong."""
     sheet = report.sheet
-    lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}", ""]
+    lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}", counts(report.secret), ""]
     for mark in report.marks:
         lines.append(f"{mark.got:6g} of {mark.points:3g}  {mark.name}")
         if mark.got < mark.points:
-            lines.append(f"               {mark.why}")
+            lines += [f"               {text}" for text in (mark.why, *mark.wrong)]
     lines += ["", f"{report.got:6g} of {report.points:3g}"]
     lines += [f"note: {note}" for note in report.notes]
     return "\n".join(lines)
@@ -23,11 +31,20 @@ def as_text(report: Report) -> str:
 def as_json(report: Report) -> str:
     """Return what Gradescope reads as results.json."""
     tests = [
-        {"name": mark.name, "score": mark.got, "max_score": mark.points, "output": mark.why}
+        {
+            "name": mark.name,
+            "score": mark.got,
+            "max_score": mark.points,
+            "output": _why(mark),
+        }
         for mark in report.marks
     ]
-    output = "\n".join(report.notes)
+    output = "\n".join([*report.notes, counts(report.secret)])
     return json.dumps({"score": report.got, "output": output, "tests": tests}, indent=2)
+
+
+def _why(mark: Mark) -> str:
+    return "\n".join((mark.why, *mark.wrong))
 
 
 def sheet_text(sheet: Sheet) -> str:

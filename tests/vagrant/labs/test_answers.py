@@ -91,7 +91,10 @@ def test_every_file_is_tried_and_five_wrong_answers_a_lab() -> None:
 
 
 @pytest.mark.parametrize("number", STUDENTS)
-def test_skeleton_can_be_graded_and_earns_little(number: int) -> None:
+def test_skeleton_earns_nothing_until_it_is_filled_in(number: int) -> None:
     sheet = engine.sheet_of(str(number), "ada")
     source = (LABS / sheet.lab.FOLDER / "skeleton.py").read_text()
-    assert engine.grade(sheet, source).got < 10
+    report = engine.grade(sheet, "# mine\n" + source)
+    assert report.got == 0
+    assert report.marks[0].why == engine.UNFILLED
+    assert engine.grade(sheet, source + "x = 1\n").got < 10

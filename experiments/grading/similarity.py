@@ -1,0 +1,87 @@
+"""How much of one submission stands in another, by winnowing (Schleimer, Wilkerson, Aiken 2003).
+
+A file becomes a row of tokens without its names, numbers, texts and comments, so that renaming and
+reformatting change nothing. Of all runs of RUN tokens a few are kept as fingerprints: two files
+that have RUN + WINDOW - 1 tokens in a row in common share one at least. What stands in the skeleton
+is not counted, since all have it.
+"""
+
+from __future__ import annotations
+
+import io
+import keyword
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import combinations
+from typing import NamedTuple
+from zlib import crc32
+
+RUN, WINDOW = 10, 4
+THRESHOLD = 0.7  # of the shorter file: what a teacher is shown
+FEWEST = 8  # fingerprints; a shorter file says too little
+
+_SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
+_KINDS = {tokenize.NUMBER: "0", tokenize.STRING: "''", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
+
+
+class Pair(NamedTuple):
+    """Two submissions, and which part of the shorter one stands in the other."""
+
+    first: str
+    second: str
+    share: float
+
+
+def fingerprints(source: str) -> frozenset[int]:
+    """Return what a file is known by."""
+    tokens = _tokens(source)
+    runs = [crc32(" ".join(tokens[i : i + RUN]).encode()) for i in range(len(tokens) - RUN + 1)]
+    return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))
+
+
+def shared(first: frozenset[int], second: frozenset[int]) -> float:
+    """Return which part of the shorter one the other has; 0 where it says little."""
+    fewest = min(len(first), len(second))
+    return len(first & second) / fewest if fewest >= FEWEST else 0.0
+
+
+def alike(
+    sources: Mapping[str, str], skeleton: str = "", threshold: float = THRESHOLD
+) -> list[Pair]:
+    """Return the pairs of files with that much in common, the most alike first."""
+    known = fingerprints(skeleton)
+    prints = {name: fingerprints(source) - known for name, source in sources.items()}
+    pairs = (Pair(a, b, shared(prints[a], prints[b])) for a, b in combinations(prints, 2))
+    return sorted((pair for pair in pairs if pair.share >= threshold), key=lambda pair: -pair.share)
+
+
+def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
+    """Return for each file those that it is like."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for first, second, share in pairs:
+        found.setdefault(first, []).append((second, share))
+        found.setdefault(second, []).append((first, share))
+    return found
+
+
+def words(source: str) -> list[str]:
+    """Return a file's tokens but for comments; of one that is none, those before the mistake."""
+    return [token.string for token in _read(source)]
+
+
+def _tokens(source: str) -> list[str]:
+    """Return them without names, numbers and texts."""
+    return [
+        "name"
+        if token.type == tokenize.NAME and not keyword.iskeyword(token.string)
+        else _KINDS.get(token.type, token.string)
+        for token in _read(source)
+    ]
+
+
+def _read(source: str) -> Iterator[tokenize.TokenInfo]:
+    with suppress(tokenize.TokenError, SyntaxError, ValueError):
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type not in _SILENT:
+                yield token
