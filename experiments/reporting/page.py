@@ -190,7 +190,7 @@ def _where(manifest: dict[str, Any]) -> str:
     parts = [
         str(begun.get("wall", ""))[:19].replace("T", " ") + " UTC" if begun.get("wall") else "",
         f"Pillarbox {made['version']}" if made.get("version") else "",
-        f"commit {made['commit'][:10]}" + (" with changes" if made.get("dirty") else "")
+        f"commit {str(made['commit'])[:10]}" + (" with changes" if made.get("dirty") else "")
         if made.get("commit")
         else "",
         f"kernel {machine['kernel']}" if machine.get("kernel") else "",

@@ -22,6 +22,14 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 TABLES = ("trials", *schema.TABLES)
+# What the page shows of a manifest beside its plan: of which kind it is, and what is in it.
+PARTS: dict[str, tuple[type, type]] = {
+    "machine": (dict, object),
+    "begun": (dict, object),
+    "pillarbox": (dict, object),
+    "systems": (dict, dict),
+    "command_line": (list, str),
+}
 
 
 @dataclass
@@ -73,6 +81,7 @@ def read(folder: Path) -> Found:
     file = folder / records.MANIFEST
     with _noting(found, file):
         found.manifest = dict(store.read_json(file))
+        _leave_out_damaged(found, file)
         version = found.manifest.get("schema_version")
         if isinstance(version, int) and version > schema.VERSION:
             found.missing.append(
@@ -86,6 +95,16 @@ def read(folder: Path) -> Found:
     found.tables = {table: _joined(table, parts[table]) for table in TABLES}
     _count(found)
     return found
+
+
+def _leave_out_damaged(found: Found, file: Path) -> None:
+    """Take out of the manifest what is not of its kind."""
+    for part, (kind, inside) in PARTS.items():
+        value = found.manifest.get(part, kind())
+        values = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, kind) or not all(isinstance(one, inside) for one in values):
+            del found.manifest[part]
+            found.missing.append(f"{file} is damaged: {part} is left out.")
 
 
 def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:

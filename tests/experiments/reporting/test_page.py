@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -164,6 +165,25 @@ def test_run_without_manifest_still_shows_its_trials(broken):
     (broken / "manifest.json").unlink()
     page, missing = write_report(broken)
     assert "manifest.json" in missing[0]
+    assert "bcube,2,1 bsr" in Outline(page.read_text()).text
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("systems", -1),
+        ("systems", {"bcube": 7}),
+        ("begun", True),
+        ("machine", "x"),
+        ("pillarbox", []),
+        ("command_line", [None]),
+    ],
+)
+def test_damaged_parts_of_the_manifest_are_left_out_and_named(broken, part, value):
+    file = broken / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {part: value}))
+    page, missing = write_report(broken)
+    assert f"{file} is damaged: {part} is left out." in missing
     assert "bcube,2,1 bsr" in Outline(page.read_text()).text
 
 
