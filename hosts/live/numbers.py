@@ -13,7 +13,6 @@ from hosts.wire.header import ByHeader, Form, Route
 from hosts.wire.layout import CHECKSUM, checksum_of
 from hosts.wire.relayed import Change
 
-WORD_BITS = 32
 WORST = 0xFFFF  # a checksum that hosts/wire never writes (RFC 1624, section 3)
 NEXT_HOP, NO_PORT = -2, -1  # instead of a port, in keys
 

@@ -14,20 +14,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from experiments.control.client import ask
 from experiments.linux import sandbox
 from hosts.live import bpf
+from tests.experiments.labs import WAIT_S, wait_until
 
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).resolve().parents[3]
 PILLARBOX = [sys.executable, "-m", "experiments"]
 LABS = Path("/run/pillarbox/labs")
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -130,13 +129,6 @@ def network_namespaces() -> set[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 # The papers' timers do not take a busy machine for a failure; a death they notice in 3 s.

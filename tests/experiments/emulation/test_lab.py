@@ -26,13 +26,13 @@ from hosts.base.declared import declared
 from hosts.base.failures import NONE
 from hosts.base.load import router_for
 from hosts.base.network import header_of as header_in
-from hosts.live import bpf
 from hosts.memory.tryout import network_of, tried
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, UDP, Ipv4Header
 from hosts.wire.marks import serial_of
+from tests.experiments.labs import EBPF, WAIT_S, lab_of
 from topos.base.spec import small
 
 if TYPE_CHECKING:
@@ -47,16 +47,12 @@ DRAWN_OR_MEASURED = {"mp-random", "mp-aware"}
 FIRST_ANSWERED = {"mp", "mp-ccw", "mp-both"}
 ETH_ALL = 3
 PAYLOAD_BYTES, SEGMENT_BYTES, TRANSFERS = 200_000, 1448, 3
-WAIT_S = 20.0
 BROADCAST, EAR_PORT = "10.255.255.255", 5999
-
-
-NO_EBPF = bpf.available()
 
 
 def planes() -> Iterator[Any]:
     yield pytest.param("python", id="python")
-    yield pytest.param("ebpf", id="ebpf", marks=pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF))
+    yield pytest.param("ebpf", id="ebpf", marks=EBPF)
 
 
 def cases() -> Iterator[Any]:
@@ -72,18 +68,6 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(
                     spec, routing, *plane.values, id=name, marks=[*plane.marks, *again]
                 )
-
-
-@contextmanager
-def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
-    from experiments.emulation import tracing
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    tracing.TRACE_S = WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster
-    with running(topos.parse(spec), LabSettings(**settings), folder) as lab:
-        lab.wait_converged()
-        yield lab
 
 
 def pairs(lab: Lab) -> list[tuple[int, int]]:

@@ -6,12 +6,9 @@ import json
 import random
 import socket
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +17,7 @@ from experiments.benches.failover import FAULTS, scenarios, taken
 from experiments.trials.plans.faults import failures_of
 from experiments.trials.runs.faulting import begun
 from hosts.base.algorithms import route
-from hosts.live import bpf
+from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -35,35 +32,10 @@ CONNECTIONS = {
     "bcube,4,1": ("bsr", "0.0", "3.3"),
     "ficonn,4,1": ("tar", "0.0", "2.3"),
 }
-NO_EBPF = bpf.available()
-PLANES = [
-    "python",
-    pytest.param("ebpf", marks=pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)),
-]
-WAIT_S = 30.0
 PATTERN = random.Random(0).randbytes(1 << 16)
 CHUNK = 1000
 CHUNK_S = 0.002  # between two chunks: half a megabyte in a second
 SOME_BYTES = 20 * CHUNK
-
-
-@contextmanager
-def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
-    from experiments.emulation import tracing
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    tracing.TRACE_S = WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster
-    with running(topos.parse(spec), LabSettings(**settings), folder) as lab:
-        lab.wait_converged()
-        yield lab
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
 
 
 class Stream:

@@ -12,18 +12,12 @@ from typing import Any
 import pytest
 
 import topos
-from hosts.live import bpf
 from tests.experiments.control.test_commands import pillarbox
-from tests.experiments.emulation.test_lab_faults import wait_until
+from tests.experiments.labs import PLANES, wait_until
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
-NO_EBPF = bpf.available()
-PLANES = [
-    "python",
-    pytest.param("ebpf", marks=pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)),
-]
 GATEWAYS = ["0.0", "3.0"]
 PAGE = "pillarbox " * 20_000  # some hundred packets
 FETCHES = 16

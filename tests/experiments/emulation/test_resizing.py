@@ -11,9 +11,9 @@ import pytest
 
 import topos
 from hosts.base.algorithms import route
-from hosts.live import bpf
 from tests.experiments.control.test_commands import pillarbox
-from tests.experiments.emulation.test_lab_faults import Stream, lab_of
+from tests.experiments.emulation.test_lab_faults import Stream
+from tests.experiments.labs import EBPF, lab_of
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
-NO_EBPF = bpf.available()
-EBPF = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 # Part of a network, what it grows to, and connections between servers that are there all the time.
 CASES = [
     pytest.param("dcell,4,1,servers=16", 20, ["0.0 3.3", "1.3 2.3", "2.0 0.1"], "python"),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import topos
 from experiments.traffic.distribution import Distribution, tool
 from experiments.traffic.flows import COMPLETED, FAILED, Sending
 from experiments.traffic.workload import Workload
+from tests.experiments import labs
+from tests.experiments.labs import WAIT_S
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -22,18 +23,7 @@ pytestmark = pytest.mark.root
 
 RATE_MBIT = 20.0
 SIZE = 600_000
-WAIT_S = 60.0
-
-
-@contextmanager
-def lab_of(spec: str, routing: str, folder: Path) -> Iterator[Lab]:
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    settings = LabSettings(routing=routing, rate_mbit=RATE_MBIT, timers="paper")
-    with running(topos.parse(spec), settings, folder) as lab:
-        lab.wait_converged()
-        yield lab
+lab_of = partial(labs.lab_of, rate_mbit=RATE_MBIT, timers="paper")
 
 
 def distributed(lab: Lab, pattern: str, size_bytes: int = SIZE) -> Distribution:
@@ -63,7 +53,7 @@ def wait(made: Distribution) -> None:
 def test_everybody_has_the_whole_file(
     spec: str, routing: str, pattern: str, hops: int, tmp_path: Path
 ) -> None:
-    with lab_of(spec, routing, tmp_path) as lab, closing(distributed(lab, pattern)) as made:
+    with lab_of(spec, tmp_path, routing=routing) as lab, closing(distributed(lab, pattern)) as made:
         wait(made)
         results, received = made.results(), made.received
     assert len(results) == hops
@@ -79,7 +69,7 @@ def test_everybody_has_the_whole_file(
 
 
 def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
-    with lab_of("bcube,2,1", "bcube", tmp_path) as lab:
+    with lab_of("bcube,2,1", tmp_path, routing="bcube") as lab:
         before = lab.bytes_sent()
         with closing(distributed(lab, "one-to-several")) as made:
             wait(made)
@@ -100,7 +90,7 @@ def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_strands_only_those_behind_it(tmp_path: Path) -> None:
     with (
-        lab_of("tree,2,2", "", tmp_path) as lab,
+        lab_of("tree,2,2", tmp_path) as lab,
         closing(distributed(lab, "one-to-all", 10 * SIZE)) as made,
     ):
         deadline = time.monotonic() + WAIT_S

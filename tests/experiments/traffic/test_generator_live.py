@@ -6,10 +6,10 @@ import os
 import signal
 import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from fcntl import ioctl
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from termios import FIONREAD
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
 from experiments.linux import netlink
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, Sending
 from experiments.traffic.generator import Generator
 from experiments.traffic.patterns import flows_of
 from experiments.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
 from experiments.traffic.workload import Workload
+from tests.experiments import labs
+from tests.experiments.labs import WAIT_S, wait_until
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -33,26 +34,8 @@ pytestmark = pytest.mark.root
 RATE_MBIT = 20.0
 VOLUME = 100_000
 NEVER_BYTES = 1 << 40
-WAIT_S = 60.0
-
-
-@contextmanager
-def lab_of(spec: str, folder: Path) -> Iterator[Lab]:
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    # The papers' timers do not take a busy machine for a failure.
-    settings = LabSettings(rate_mbit=RATE_MBIT, timers="paper")
-    with running(topos.parse(spec), settings, folder) as lab:
-        lab.wait_converged()
-        yield lab
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
+# The papers' timers do not take a busy machine for a failure.
+lab_of = partial(labs.lab_of, rate_mbit=RATE_MBIT, timers="paper")
 
 
 def begun(lab: Lab, flows: list[Flow], **sending: Any) -> Generator:

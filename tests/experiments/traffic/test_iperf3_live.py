@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Sending
 from experiments.traffic.iperf3 import Iperf3, version
 from experiments.traffic.iperf3_session import FIRST_PORT
+from tests.experiments import labs
+from tests.experiments.labs import WAIT_S
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.root
 
 RATE_MBIT = 20.0
 VOLUME = 200_000
-WAIT_S = 60.0
+# The papers' timers do not take a busy machine for a failure.
+lab_of = partial(labs.lab_of, rate_mbit=RATE_MBIT, timers="paper")
 ENDLESS = Flow(0, 0, 3, duration_s=60.0)
 # Listens and accepts as iperf3 would, and never says a word.
 SILENT = """#!/usr/bin/python3
@@ -43,18 +45,6 @@ else:
     import os
     os.execvp("iperf3", ["iperf3", *sys.argv[1:]])
 """
-
-
-@contextmanager
-def lab_of(spec: str, folder: Path) -> Iterator[Lab]:
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    # The papers' timers do not take a busy machine for a failure.
-    settings = LabSettings(rate_mbit=RATE_MBIT, timers="paper")
-    with running(topos.parse(spec), settings, folder / "lab") as lab:
-        lab.wait_converged()
-        yield lab
 
 
 def ended(tool: Iperf3) -> list[FlowResult]:
@@ -88,7 +78,7 @@ def test_volumes_and_durations_are_what_was_delivered(tmp_path: Path) -> None:
         Flow(2, 2, 1, duration_s=0.3, start_s=0.2),
         Flow(3, 3, 2, duration_s=0.3),
     ]
-    with lab_of("bcube,2,1", tmp_path) as lab:
+    with lab_of("bcube,2,1", tmp_path / "lab") as lab:
         results = run(lab, flows)
     assert [(one.status, one.reason) for one in results] == [(COMPLETED, "")] * 4
     assert [one.flow for one in results] == flows
@@ -109,7 +99,7 @@ def test_volumes_and_durations_are_what_was_delivered(tmp_path: Path) -> None:
 
 
 def test_progress_grows_until_the_end(tmp_path: Path) -> None:
-    with lab_of("tree,2,2", tmp_path) as lab:
+    with lab_of("tree,2,2", tmp_path / "lab") as lab:
         flows = [Flow(0, 0, 1, volume_bytes=VOLUME), Flow(1, 2, 3, duration_s=60.0)]
         with closing(Iperf3(lab, flows, Sending(timeout_s=WAIT_S))) as tool:
             tool.prepare()
@@ -125,7 +115,7 @@ def test_progress_grows_until_the_end(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_fails_its_flow_alone(tmp_path: Path) -> None:
-    with lab_of("tree,2,2", tmp_path) as lab:
+    with lab_of("tree,2,2", tmp_path / "lab") as lab:
         with lab.host(0).live_namespace():
             taken = socket.create_server((lab.topology.ip(0), FIRST_PORT))
         with taken:
@@ -136,7 +126,7 @@ def test_a_port_that_is_taken_fails_its_flow_alone(tmp_path: Path) -> None:
 
 def test_a_server_killed_in_the_middle_fails_its_flow_and_keeps_its_rows(tmp_path: Path) -> None:
     with (
-        lab_of("tree,2,2", tmp_path) as lab,
+        lab_of("tree,2,2", tmp_path / "lab") as lab,
         closing(Iperf3(lab, [ENDLESS], Sending(timeout_s=WAIT_S))) as tool,
     ):
         tool.prepare()
@@ -156,7 +146,7 @@ def test_a_server_killed_in_the_middle_fails_its_flow_and_keeps_its_rows(tmp_pat
 def test_a_lab_server_that_dies_fails_the_flows_of_both_directions(tmp_path: Path) -> None:
     flows = [ENDLESS, Flow(1, 3, 0, duration_s=60.0), Flow(2, 1, 2, duration_s=0.2)]
     with (
-        lab_of("tree,2,2", tmp_path) as lab,
+        lab_of("tree,2,2", tmp_path / "lab") as lab,
         closing(Iperf3(lab, flows, Sending(timeout_s=5.0))) as tool,
     ):
         tool.prepare()
@@ -172,7 +162,7 @@ def test_whoever_never_answers_fails_within_the_timeout(tmp_path: Path) -> None:
     silent = tmp_path / "silent-iperf3"
     silent.write_text(SILENT)
     silent.chmod(0o700)
-    with lab_of("tree,2,2", tmp_path) as lab:
+    with lab_of("tree,2,2", tmp_path / "lab") as lab:
         begun_s = time.monotonic()
         (result,) = run(lab, [Flow(0, 0, 1, volume_bytes=1)], 0.5, program=str(silent))
         assert time.monotonic() - begun_s < WAIT_S
@@ -181,7 +171,7 @@ def test_whoever_never_answers_fails_within_the_timeout(tmp_path: Path) -> None:
 
 
 def test_who_cannot_be_reached_is_tried_again_until_the_end(tmp_path: Path) -> None:
-    with lab_of("tree,2,2", tmp_path) as lab:
+    with lab_of("tree,2,2", tmp_path / "lab") as lab:
         fault = lab.stop_switch(0)
         with closing(Iperf3(lab, [Flow(0, 0, 2, volume_bytes=1000)], Sending())) as tool:
             session = tool._sessions[0]
@@ -199,7 +189,7 @@ def test_who_cannot_be_reached_is_tried_again_until_the_end(tmp_path: Path) -> N
 
 
 def test_a_server_that_ends_at_once_is_told_in_its_own_words(tmp_path: Path) -> None:
-    with lab_of("tree,2,2", tmp_path) as lab:
+    with lab_of("tree,2,2", tmp_path / "lab") as lab:
         with lab.host(0).live_namespace():
             taken = socket.socket()
             taken.bind((lab.topology.ip(0), FIRST_PORT))  # and nobody can know of it beforehand
@@ -211,7 +201,7 @@ def test_a_server_that_ends_at_once_is_told_in_its_own_words(tmp_path: Path) -> 
 
 def test_no_congestion_control_of_that_name_is_a_reason(tmp_path: Path) -> None:
     with (
-        lab_of("tree,2,2", tmp_path) as lab,
+        lab_of("tree,2,2", tmp_path / "lab") as lab,
         closing(Iperf3(lab, [ENDLESS], Sending(congestion="nope", timeout_s=5.0))) as tool,
     ):
         tool.prepare()

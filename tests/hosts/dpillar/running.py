@@ -7,8 +7,11 @@ from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.timers import FAST, Timers
 from hosts.dpillar import aware, light, multipath
-from hosts.dpillar.tunnel import TTL
+from hosts.dpillar.tunnel import RESERVED, TTL
+from hosts.memory.devices import Hop
 from hosts.memory.network import MemoryNetwork, Trip
+from hosts.wire.frame import ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, Tunnel, decapsulate
 
 ROUTERS = {
     "mp": multipath.FaultTolerant,
@@ -39,6 +42,15 @@ def network(
         lambda net, server: make(net, server, timers=timers, seed=seed),
         devices,
     )
+
+
+def control(hop: Hop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
+    """Return tunnel, inner header and body of a control message that is in its tunnel."""
+    if hop.frame.ethertype != ETH_IP or Ipv4Header.parse(hop.frame.data)[0].protocol != IP_IN_IP:
+        return None
+    tunnel, _, packet = decapsulate(hop.frame.data)
+    inner, body = Ipv4Header.parse(packet)
+    return (tunnel, inner, body) if inner.protocol in RESERVED else None
 
 
 def assert_each_ended_once(trips: list[Trip]) -> None:

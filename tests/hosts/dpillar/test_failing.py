@@ -13,17 +13,12 @@ from hosts.base.router import Router
 from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
 from hosts.dpillar.paths import mp_tunnels
-from hosts.dpillar.tunnel import NO_PATH, RESERVED
+from hosts.dpillar.tunnel import NO_PATH
 from hosts.memory.devices import Duplicate, Hop, Loss, Tap
 from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import (
-    IP_IN_IP,
     UDP,
     FlowKey,
-    Ipv4Header,
-    Tunnel,
-    decapsulate,
     flow_key,
 )
 from hosts.wire.marks import udp_packet
@@ -34,6 +29,7 @@ from tests.hosts.dpillar.running import (
     PROBED,
     ROUTERS,
     assert_each_ended_once,
+    control,
     network,
     strike,
 )
@@ -44,15 +40,6 @@ MANY = [*range(40), *(pytest.param(seed, marks=pytest.mark.long) for seed in ran
 
 def router(spec: str, make: type[Router], server: int = 0) -> Router:
     return make(topos.parse(spec), server, timers=EAGER)
-
-
-def control(hop: Hop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
-    """Return tunnel, inner header and body of a control message that is in its tunnel."""
-    if hop.frame.ethertype != ETH_IP or Ipv4Header.parse(hop.frame.data)[0].protocol != IP_IN_IP:
-        return None
-    tunnel, _, packet = decapsulate(hop.frame.data)
-    inner, body = Ipv4Header.parse(packet)
-    return (tunnel, inner, body) if inner.protocol in RESERVED else None
 
 
 # -- 4.5.1: failures -------------------------------------------------------------------------------

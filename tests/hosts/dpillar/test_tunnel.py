@@ -1,6 +1,7 @@
 """DPillarMP on the wire: tunnels, probes and what goes back (Liao 2012, section 4.4)."""
 
 import json
+from functools import partial
 from itertools import pairwise, permutations
 
 import pytest
@@ -11,18 +12,15 @@ import topos
 from hosts.base.actions import Deliver, Drop, Send
 from hosts.base.path import Step
 from hosts.base.probing import State
-from hosts.base.router import Router
-from hosts.base.timers import FAST, PAPER, Timers
-from hosts.dpillar import aware, light, multipath
+from hosts.base.timers import FAST, PAPER
+from hosts.dpillar import multipath
 from hosts.dpillar.choices import step_back, tunnel_by_last
 from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, TTL, Tunnelling
 from hosts.memory.devices import Hop, Tap
-from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import (
-    IP_IN_IP,
     TCP,
     UDP,
     FlowKey,
@@ -33,16 +31,12 @@ from hosts.wire.ipv4 import (
 )
 from hosts.wire.marks import serial_of, udp_packet
 from hosts.wire.messages import PathFailure
+from tests.hosts.dpillar import running
+from tests.hosts.dpillar.running import ROUTERS, assert_each_ended_once, control
 from topos.dpillar import DPillar
 
-ROUTERS = {
-    "mp": multipath.FaultTolerant,
-    "mp-ccw": multipath.CounterClockwise,
-    "mp-both": multipath.BothWays,
-    "mp-random": light.RandomPath,
-    "mp-aware": aware.TrafficAware,
-}
 SPECS = ["dpillar,4,2", "dpillar,6,2", "dpillar,4,3"]
+network = partial(running.network, timers=FAST)
 
 
 class Told(Tunnelling):
@@ -54,32 +48,6 @@ class Told(Tunnelling):
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
         return self.tunnel
-
-
-def network(
-    spec: str, make: type[Router], *devices: object, timers: Timers = FAST, seed: int = 0
-) -> MemoryNetwork:
-    return MemoryNetwork(
-        topos.parse(spec),
-        lambda net, server: make(net, server, timers=timers, seed=seed),
-        devices,
-    )
-
-
-def control(hop: Hop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
-    """Return tunnel, inner header and body of a control message that is in its tunnel."""
-    if hop.frame.ethertype != ETH_IP or Ipv4Header.parse(hop.frame.data)[0].protocol != IP_IN_IP:
-        return None
-    tunnel, _, packet = decapsulate(hop.frame.data)
-    inner, body = Ipv4Header.parse(packet)
-    return (tunnel, inner, body) if inner.protocol in RESERVED else None
-
-
-def assert_each_ended_once(trips: list[Trip]) -> None:
-    for trip in trips:
-        assert len(trip.arrived_s) <= 1, trip
-        assert trip.arrived_s or trip.lost, trip
-        assert len(trip.steps) <= TTL + 1
 
 
 @pytest.mark.parametrize("port", [0, 1])

@@ -6,20 +6,19 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.trust import Readings, Watch
 from experiments.trials.trust import canary as singing
 from experiments.trials.trust import pacer as pacing
 from experiments.trials.trust.canary import Canary
 from experiments.trials.trust.pacer import Pacer
+from tests.experiments import labs
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -28,21 +27,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 RATE_MBIT = 5.0
+lab_of = partial(labs.lab_of, "bcube,2,1", rate_mbit=RATE_MBIT, timers="paper")
 DEADLINE_S = 30.0
 # Of a full segment: Ethernet's, BCube's, IP's and TCP's. A queue counts those of each segment, a
 # port those of a super-packet once.
 WITH_HEADERS = (14 + 36 + 52 + 1448) / 1448
-
-
-@contextmanager
-def lab_of(folder: Path, **settings: Any) -> Iterator[Lab]:
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    made = LabSettings(**{"rate_mbit": RATE_MBIT, "timers": "paper"} | settings)
-    with running(topos.parse("bcube,2,1"), made, folder) as lab:
-        lab.wait_converged()
-        yield lab
 
 
 def watched(lab: Lab, pairs: list[tuple[int, int]], duration_s: float = 1.5) -> Readings:
