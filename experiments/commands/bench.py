@@ -12,7 +12,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @click.option("--quick", is_flag=True, help="Small sizes, done in two seconds.")
 def command(name: str | None, as_json: bool, quick: bool) -> int:
-    r"""Run a benchmark, or list those there are.
+    """Run a benchmark, or list those there are.
 
     Exit code 1 says that a case failed or missed its goal.
 

@@ -78,3 +78,10 @@ def test_pages_show_every_command_and_network() -> None:
     assert set(cli.list_commands(click.Context(cli))) <= shown
     specs = re.findall(r"`(\w+),n", (ROOT / "docs" / "networks.md").read_text())
     assert sorted(specs) == kinds()
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_help_says_nothing_to_its_formatter(name: str) -> None:
+    command = command_of(name)
+    shown = command.get_help(click.Context(command, info_name=name, parent=click.Context(cli)))
+    assert r"\b" not in shown
