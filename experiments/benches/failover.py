@@ -7,9 +7,9 @@ import pathlib
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
-QUICK_NETWORKS = ("dcell,4,1",)
 PLANES = ("ebpf", "python")
 PAPER_NETWORKS = ("dcell,4,1", "bcube,4,1")
 RATE_MBIT = 100.0
@@ -45,11 +44,15 @@ WINDOW_S = 0.1  # over which a port's counter is compared
 END_S = 10.0  # for the flow to end when it is asked to
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
+# Beside the flow: all-to-all at so much of what all cables together carry. Python forwards a fifth
+# of what the kernel does; either keeps a machine of two processors busy, as busy_percent says.
+LOAD = {"ebpf": 0.8, "python": 0.16}
+LOAD_MTU = 9000
+MORE_UNDER_LOAD_S = 0.1  # than a goal without load
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
 SERVER, SWITCH = "server death", "switch death"
 FAULTS = (CUT, FAR_CUT, SILENT, SERVER, SWITCH)
-QUICK_FAULTS = (FAR_CUT,)
 PAPER_FAULTS = (FAR_CUT, SERVER)
 
 
@@ -75,6 +78,9 @@ the longest of all; repair_gap_s: the longest after the repair; return_s: from t
 flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
 cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
 switch a cut as well.
+beside: nothing, or all-to-all over cables with an MTU of {LOAD_MTU}, every flow at
+{LOAD["ebpf"]:.0%} of its share ({LOAD["python"]:.0%} on the Python plane); busy_percent: of all
+processors, before the fault. The goals are {MORE_UNDER_LOAD_S:g} s longer then.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
@@ -83,28 +89,51 @@ after that.
 """
 
 
+class Case(NamedTuple):
+    """One lab, and what is done to it."""
+
+    network: str
+    plane: str
+    timers: str
+    loaded: bool
+    faults: Sequence[str]
+    turns: int
+
+    def goal_s(self, fault: str) -> float:
+        """Return how long a gap may be."""
+        return PACES[self.timers].goals[fault] + (MORE_UNDER_LOAD_S if self.loaded else 0.0)
+
+
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each fault in each network, on each plane."""
-    networks = QUICK_NETWORKS if quick else NETWORKS
-    faults: tuple[str, ...] = QUICK_FAULTS if quick else FAULTS
-    cases = [(spec, plane, "fast", faults) for spec in networks for plane in PLANES]
-    if not quick:
-        cases += [(spec, PLANES[-1], "paper", PAPER_FAULTS) for spec in PAPER_NETWORKS]
-    for spec, plane, timers, wanted in cases:
-        why = _reason(plane)
-        found: dict[str, Row] = {fault: {"outcome": f"skipped: {why}"} for fault in wanted}
+    for case in _quick_cases() if quick else _cases():
+        why = _reason(case.plane)
+        found: dict[str, Row] = {fault: {"outcome": f"skipped: {why}"} for fault in case.faults}
         if not why:
-            turns = 1 if quick else TURNS[timers]
-            result = in_child(
-                turns_of, spec, plane, timers, wanted, turns, time_limit_s=TIME_LIMIT_S
-            )
+            result = in_child(turns_of, *case, time_limit_s=TIME_LIMIT_S)
             failed: Row = {"outcome": f"failed: {result.failure}"}
-            found = result.value or dict.fromkeys(wanted, failed)
-        for fault in wanted:
-            row: Row = {"network": spec, "routing": "", "plane": plane, "timers": timers}
-            row |= {"fault": fault, "gap_s": None, "worst_s": None}
-            row |= {"goal_s": PACES[timers].goals[fault], "repair_gap_s": None, "return_s": None}
+            found = result.value or dict.fromkeys(case.faults, failed)
+        for fault in case.faults:
+            row: Row = {"network": case.network, "routing": "", "plane": case.plane}
+            row |= {"timers": case.timers, "beside": "all-to-all" if case.loaded else "nothing"}
+            row |= {"fault": fault, "gap_s": None, "worst_s": None, "goal_s": case.goal_s(fault)}
+            row |= {"repair_gap_s": None, "return_s": None, "busy_percent": None}
             yield row | found[fault]
+
+
+def _quick_cases() -> Iterator[Case]:
+    for plane in PLANES:
+        yield Case("dcell,4,1", plane, "fast", False, (FAR_CUT,), 1)
+    yield Case("dcell,4,1", PLANES[0], "fast", True, (FAR_CUT,), 1)
+
+
+def _cases() -> Iterator[Case]:
+    for loaded in (False, True):
+        for network in NETWORKS:
+            for plane in PLANES:
+                yield Case(network, plane, "fast", loaded, FAULTS, TURNS["fast"])
+    for network in PAPER_NETWORKS:
+        yield Case(network, PLANES[-1], "paper", False, PAPER_FAULTS, TURNS["paper"])
 
 
 def _reason(plane: str) -> str:
@@ -115,9 +144,9 @@ def _reason(plane: str) -> str:
 
 
 def turns_of(
-    spec: str, plane: str, timers: str, faults: tuple[str, ...], turns: int
+    network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
-    """Run a lab in a sandbox; return the columns that were measured, by fault."""
+    """Run a case's lab in a sandbox; return the columns that were measured, by fault."""
     from experiments.linux import sandbox
     from experiments.linux.namespaces import write_sysctl
 
@@ -125,9 +154,13 @@ def turns_of(
     from experiments.emulation.lab import running
     from hosts.live.settings import LabSettings
 
-    topology = parse(spec)
+    topology, case = parse(network), Case(network, plane, timers, loaded, faults, turns)
     settings = LabSettings(
-        routing=_routing(topology, faults), plane=plane, timers=timers, rate_mbit=RATE_MBIT
+        routing=_routing(topology, faults),
+        plane=plane,
+        timers=timers,
+        rate_mbit=RATE_MBIT,
+        mtu=LOAD_MTU if loaded else 1500,
     )
     found: dict[str, list[Turn]] = {fault: [] for fault in faults}
     with (
@@ -142,12 +175,29 @@ def turns_of(
                 _hurry(lab, server, far)
         for _ in range(turns):
             for fault in faults:
-                found[fault].append(_turn(lab, ends, fault))
-    goals = PACES[timers].goals
+                with load(lab, ends) if loaded else nullcontext():
+                    found[fault].append(_turn(lab, ends, fault))
     return {
-        fault: {"routing": lab.routing} | _judged(each, goals[fault])
+        fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
         for fault, each in found.items()
     }
+
+
+@contextmanager
+def load(lab: Lab, ends: tuple[int, int]) -> Iterator[None]:
+    """Send from every server to every other meanwhile, but for the flow between these two."""
+    from experiments.analysis.fluid.ideal import ideal
+    from experiments.traffic.generator import Generator
+
+    pairs = [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
+    flows = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
+    shares = ideal(lab.topology, lab.routing, flows, RATE_MBIT * 1e6, LOAD_MTU).goodput_bps
+    most_bps = LOAD[lab.plane] * float(shares.min())
+    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, most_bps)
+    with closing(Generator(lab, flows, sending)) as tool:
+        tool.prepare()
+        tool.start(time.monotonic())
+        yield
 
 
 def _hurry(lab: Lab, server: int, far: int) -> None:
@@ -164,6 +214,7 @@ class Turn(NamedTuple):
     gap_s: float = 0.0
     repair_gap_s: float = 0.0
     return_s: float | None = None
+    busy: float = 0.0  # the share of all processors' time, before the fault
     skipped: str = ""
     lost: str = ""  # why the connection broke
 
@@ -172,6 +223,7 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
     """Put a fault on the way of a flow, repair it, and return what that did to the flow."""
     from experiments.traffic.generator import Generator
     from experiments.trials.runs.faulting import begun
+    from experiments.trials.trust.machine import between, machine
 
     pace = PACES[lab.settings.timers]
     lab.wait_converged()
@@ -181,7 +233,9 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         tool.prepare()
         barrier_s = time.monotonic()
         tool.start(barrier_s)
+        before = machine()
         time.sleep(WARM_UP_S)
+        busy = 1.0 - between(before, machine()).idle
         scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
         if scenario is None:
             return Turn(skipped="no such thing is on the way")
@@ -205,6 +259,7 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         _longest(gaps, broken_s, repaired_s),
         _longest(gaps, repaired_s, end_s),
         back_s - repaired_s if back_s else None,
+        busy,
         lost=_why_lost(result),
     )
 
@@ -241,6 +296,7 @@ def _judged(turns: list[Turn], goal_s: float) -> Row:
     row: Row = {"gap_s": gap_s, "worst_s": max(turn.gap_s for turn in done)}
     row["repair_gap_s"] = statistics.median(turn.repair_gap_s for turn in done)
     row["return_s"] = statistics.median(returned) if returned else None
+    row["busy_percent"] = 100 * statistics.median(turn.busy for turn in done)
     lost = next((turn.lost for turn in done if turn.lost), "")
     if lost:
         return row | {"outcome": f"failed: the connection broke: {lost}"}
@@ -292,7 +348,7 @@ def _on(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> 
     return Scenario(fault, server, step.port)
 
 
-def _routing(topology: Topology, faults: tuple[str, ...]) -> str:
+def _routing(topology: Topology, faults: Sequence[str]) -> str:
     """Return the routing of the network's own that survives most faults."""
     own = [
         name for name, found in algorithms(topology).items() if found.router and name != SHORTEST
@@ -304,7 +360,7 @@ def _routing(topology: Topology, faults: tuple[str, ...]) -> str:
     return max(own, key=survived)
 
 
-def _ends(topology: Topology, routing: str, faults: tuple[str, ...]) -> tuple[int, int]:
+def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int, int]:
     """Return two servers with relays between them, where the routing survives most faults."""
     servers = range(topology.servers)
     pairs = ((a, b) for a in servers for b in reversed(servers) if a != b)
@@ -316,7 +372,7 @@ def _ends(topology: Topology, routing: str, faults: tuple[str, ...]) -> tuple[in
 
 
 def _survivable(
-    topology: Topology, routing: str, ends: tuple[int, int], faults: tuple[str, ...]
+    topology: Topology, routing: str, ends: tuple[int, int], faults: Sequence[str]
 ) -> int:
     """Return how many of the faults leave a way that the routing knows."""
     ways = route(topology, routing, *ends).paths

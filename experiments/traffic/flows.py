@@ -73,6 +73,7 @@ class Sending:
     congestion: str = "cubic"
     interval_s: float = 0.1
     timeout_s: float = 120.0  # from the barrier on: a flow that has not ended then has failed
+    most_bps: float | None = None  # what TCP lets one flow send, with its headers, at most
 
 
 class Tool(Protocol):

@@ -28,7 +28,7 @@ TRY_S = 5.0  # three SYNs: at once, after one second, after three
 AGAIN_S = 0.3  # after a try that failed at once
 ALL_S = 60.0  # for all connections together
 BACKLOG = 4096
-TCP_NOTSENT_LOWAT = 25
+TCP_NOTSENT_LOWAT, SO_MAX_PACING_RATE = 25, 47
 # What the kernel may hold of all flows that it has not sent yet: as much as keeps them going.
 UNSENT_BYTES, LEAST_UNSENT, MOST_UNSENT = 1 << 26, 1 << 14, 1 << 20
 AT_ONCE_GONE = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait and leaves no state
@@ -81,13 +81,20 @@ class Connector:
         Each server's IPv4 address.
     congestion : str
         The senders' congestion control.
+    most_bps : float, optional
+        What TCP lets each of them send at most.
     """
 
     def __init__(
-        self, namespaces: dict[int, int], addresses: dict[int, str], congestion: str
+        self,
+        namespaces: dict[int, int],
+        addresses: dict[int, str],
+        congestion: str,
+        most_bps: float | None = None,
     ) -> None:
         self._namespaces, self._addresses = namespaces, addresses
         self._congestion = congestion.encode()
+        self._most_bytes_s = int(most_bps / 8) if most_bps else None
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._ready = select.epoll()
         self._listeners: dict[int, socket.socket] = {}  # by server
@@ -142,6 +149,8 @@ class Connector:
         one.sender = client
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
         client.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
+        if self._most_bytes_s:
+            client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, self._most_bytes_s)
         server = one.flow.destination
         code = client.connect_ex(self._listeners[server].getsockname())
         if code not in (0, errno.EINPROGRESS):

@@ -54,6 +54,7 @@ class Task(TypedDict):
     dead: list[int]
     events: list[Any]  # the lab's event log, and how much of it is known
     congestion: str
+    most_bps: float | None
     interval_s: float
     timeout_s: float
     board: int
@@ -293,7 +294,7 @@ def connected(task: Task) -> list[Connection]:
             one.fail(f"server {names[server]} is dead")
     namespaces = {int(server): opened for server, opened in task["namespaces"].items()}
     addresses = {int(server): address for server, address in task["addresses"].items()}
-    Connector(namespaces, addresses, task["congestion"]).connect(connections)
+    Connector(namespaces, addresses, task["congestion"], task["most_bps"]).connect(connections)
     return connections
 
 

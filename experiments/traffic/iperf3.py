@@ -159,6 +159,10 @@ class Iperf3:
         interval_s = max(self._sending.interval_s, SHORTEST_INTERVAL_S)
         return ["--json", "--interval", f"{interval_s:g}"]
 
+    def _limits(self) -> list[str]:
+        most_bps = self._sending.most_bps
+        return ["--fq-rate", str(round(most_bps))] if most_bps else []
+
     def _connect(self, session: Session) -> None:
         """Start a flow's client."""
         flow = session.flow
@@ -172,6 +176,7 @@ class Iperf3:
                 *("--reverse", "--congestion", self._sending.congestion),
                 *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
                 *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
+                *self._limits(),
             )
         except (OSError, PillarboxError) as error:  # the lab goes down, or the machine is full
             session.fail(f"its iperf3 client cannot be started: {error}")
@@ -380,6 +385,7 @@ class Iperf3:
             "tool": self.name,
             "iperf3": ".".join(map(str, self._version)),
             "congestion": self._sending.congestion,
+            "most_bps": self._sending.most_bps,
             "interval_s": max(self._sending.interval_s, SHORTEST_INTERVAL_S),
             "processes": 2 * len(self._sessions),
         }
