@@ -48,6 +48,9 @@ class Router:
     watches_neighbours: ClassVar[bool] = True
     # Whether a relay's answer to a plain IP packet depends on its flow, or on its destination only.
     by_flow: ClassVar[bool] = False
+    # Whether an answer holds for as long as the link works by which its packets leave, whatever
+    # happens to others.
+    answers_outlive_links: ClassVar[bool] = False
     # Whether it must see every packet that opens a TCP connection, and not only the first.
     sees_connections: ClassVar[bool] = False
 
@@ -79,6 +82,7 @@ class Router:
         self.generation = self.own_generation = 0
         # Of these flows it may not; it clears this when it has taken their answers back.
         self.changed_flows: set[FlowKey] = set()
+        self.lost_hops: set[Step] = set()  # likewise, of answers whose packets leave by these
         self._paced = False  # whether a data plane sends the heart-beats
         self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
@@ -325,8 +329,11 @@ class Router:
     def _links_changed(self, steps: Iterable[Step], now: float) -> list[Action]:
         actions: list[Action] = []
         for step in steps:
-            self.answers_change()
             up = self.neighbours.works(step)
+            if not self.answers_outlive_links:
+                self.answers_change()
+            elif not up:
+                self.lost_hops.add(step)
             self.counters["link up" if up else "link down"] += 1
             self.news.append((now, step, up))
             actions += self.link_changed(step, up, now)

@@ -25,7 +25,7 @@ Left out: BCube broadcast, of which the paper says no more than that it is there
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bandwidth import Direction
@@ -51,6 +51,8 @@ MOST_PASSING = 256  # sources, each for each of the links over which it probes
 
 class Forwarding(Router):
     """The forwarding engine, the end of other servers' probes, and the failed-link database."""
+
+    answers_outlive_links: ClassVar[bool] = True  # they follow paths that sources chose
 
     def __init__(self, topology: BCube, server: int, **common: Any) -> None:
         require(

@@ -65,6 +65,7 @@ class Tar(Router):
     """
 
     by_flow: ClassVar[bool] = True
+    answers_outlive_links: ClassVar[bool] = True
     far_side: ClassVar[bool] = False
 
     def __init__(

@@ -7,11 +7,14 @@ forwarded from there.
 
 Whatever it says holds until its `generation` changes; then all of it is taken back (where only its
 `own_generation` changes: what it said of packets of its own applications; where a flow is among its
-`changed_flows`: what it said of that flow).
+`changed_flows`: what it said of that flow; where a hop is among its `lost_hops`: what leads there).
+
+State: which decisions lead to which hop, at most MOST_KNOWN for each; then they begin anew.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from hosts.base.actions import Action, Pushed, Relayed, Send, Unwrapped
@@ -20,13 +23,14 @@ from hosts.base.path import Step
 from hosts.base.router import Router
 from hosts.live.table import Deliver, Push, Relay, Table, Unwrap, Used
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import ByFlow
+from hosts.wire.relayed import ByFlow, RelayKey
 
 MacOf = Callable[[Step], bytes]
 
 # To count what one decision was used for costs some 3 microseconds. Where there are hundreds, that
 # is done less often: so it takes each of many servers less than a thousandth of a processor.
 COUNTING_S = 5e-3
+MOST_KNOWN = 8192
 
 
 class Decisions:
@@ -46,6 +50,7 @@ class Decisions:
         self.router, self.table, self._mac = router, table, mac
         self._count_flows_s = self._count_relays_s = 0.0  # when it is time for that
         self._generations = router.generation, router.own_generation
+        self._leading: defaultdict[Step, set[FlowKey | RelayKey]] = defaultdict(set)
 
     def learn(self, actions: list[Action]) -> None:
         """Install what the router says of its answers to a packet."""
@@ -55,11 +60,13 @@ class Decisions:
                 case Delivered(_, key) if key is not None:
                     self.table.install_relay(key, Deliver())
                 case Send(port, peer, _, Pushed(flow, header)):
-                    self.table.install_flow(flow, Push(port, self._mac(Step(port, peer)), header))
+                    next_mac = self._towards(port, peer, flow)
+                    self.table.install_flow(flow, Push(port, next_mac, header))
                 case Send(port, peer, _, Relayed(key, change)):
-                    self.table.install_relay(key, Relay(port, self._mac(Step(port, peer)), change))
+                    next_mac = self._towards(port, peer, key)
+                    self.table.install_relay(key, Relay(port, next_mac, change))
                 case Send(port, peer, _, Unwrapped(key)):
-                    self.table.install_relay(key, Unwrap(port, self._mac(Step(port, peer))))
+                    self.table.install_relay(key, Unwrap(port, self._towards(port, peer, key)))
 
     def keep_up(self) -> None:
         """Take back what does not hold any more."""
@@ -68,9 +75,25 @@ class Decisions:
             only_own = self.router.generation == self._generations[0]
             self._generations = generations
             self.table.flush(relays=not only_own)
-        changed = self.router.changed_flows
+            if not only_own:
+                self._leading.clear()
+        changed, lost = self.router.changed_flows, self.router.lost_hops
         while changed:
             self.table.forget(changed.pop())
+        while lost:
+            for key in self._leading.pop(lost.pop(), ()):
+                self.table.take_back(key)
+
+    def _towards(self, port: int, peer: int, key: FlowKey | RelayKey) -> bytes:
+        """Note where a decision leads; return the MAC address there."""
+        step = Step(port, peer)
+        if self.router.answers_outlive_links:
+            known = self._leading[step]
+            if len(known) >= MOST_KNOWN:
+                self.table.flush()
+                self._leading.clear()
+            self._leading[step].add(key)
+        return self._mac(step)
 
     def tell_used(self, now: float) -> list[Action]:
         """Tell the router which flows live although it does not see their packets."""

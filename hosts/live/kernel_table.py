@@ -5,8 +5,9 @@ is installed here (table.py), and the programs of forward.bpf.c do the same to t
 Python.
 
 Whatever was learnt (a link is down, a path is better) may make any decision wrong: `flush` takes
-all back at once, at the price of one write, and `forget` those about one flow. A full table forgets
-what was not used lately. In any case the packets are back with Python, which decides anew.
+all back at once, at the price of one write, `forget` those about one flow, `take_back` one. A full
+table forgets what was not used lately. In any case the packets are back with Python, which decides
+anew.
 
 State: the tables are the kernel's; here is only what `used_since_last` told before. A table lives
 in the network namespace in which it was made; with its process all forwarding ends.
@@ -154,6 +155,13 @@ class KernelTable:
         if self._by_flow:
             for port in self._ports:
                 self._relays.forget(self._looked_up(KeyKind.FLOW, port, *words))
+
+    def take_back(self, key: FlowKey | RelayKey) -> None:
+        """Take back one decision, if there is one."""
+        if isinstance(key, FlowKey):
+            self._flows.forget(_WORDS.pack(*_flow_words(key)))
+        else:
+            self._relays.forget(self._key(key))
 
     def flush(self, *, relays: bool = True) -> None:
         """Take all decisions back, or only those about packets of this server's applications."""

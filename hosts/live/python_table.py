@@ -187,6 +187,13 @@ class PythonTable:
             case ByTunnel(a, b, c, d):
                 return ByTunnel, 0, b"".join(word.to_bytes(4, "big") for word in (a, b, c, d))
 
+    def take_back(self, key: FlowKey | RelayKey) -> None:
+        """Take back one decision, if there is one."""
+        if isinstance(key, FlowKey):
+            self._flows.pop(_flow_bytes(key), None)
+        else:
+            self._relays.pop(self._relay_key(key), None)
+
     def flush(self, *, relays: bool = True) -> None:
         """Take all decisions back, or only those about packets of this server's applications."""
         self._flows.clear()

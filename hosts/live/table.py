@@ -81,6 +81,9 @@ class Table(Protocol):
     def forget(self, flow: FlowKey) -> None:
         """Take back the decisions about one flow, where they are by flow."""
 
+    def take_back(self, key: FlowKey | RelayKey) -> None:
+        """Take back one decision, if there is one."""
+
     def flush(self, *, relays: bool = True) -> None:
         """Take all decisions back, or only those about packets of this server's applications."""
 
