@@ -292,8 +292,11 @@ def test_kernel_and_python_agree_on_every_frame(by_flow):
             run = SingleRun(table.programs.programs["port_in"], socket.if_nametoindex("eth0"))
         seen: Counter[str] = Counter()
         tried = [frame for frame in frames(2 + by_flow, TRIED) if len(frame) >= LEAST_TRIED]
+        budgets = table.programs.maps["budgets"]
         with lab.servers[RELAY].entered():
             for frame in tried:
+                for key, _ in budgets.items():  # no frame is one too many
+                    budgets.discard(key)
                 verdict, data = run(frame)
                 wanted = expected(frame, by_flow=by_flow)
                 if wanted is None:
@@ -367,7 +370,8 @@ def test_hostile_frames_on_a_real_cable_do_no_harm():
         counted = wait_for(tables[RELAY], ours)
         assert sum(counted.values()) == ours
         assert counted["done relayed"] > 1000 and counted["done unwrapped"] > 100
-        assert not any(number for name, number in counted.items() if name.startswith("drop"))
+        dropped = {name for name, number in counted.items() if number and name.startswith("drop")}
+        assert dropped <= {"drop over budget", "drop messages over budget"}  # of Python's time
         # No less than was sent on; what B's own stack answers is counted too.
         wait_for(tables[B], counted["done relayed"] + counted["done unwrapped"])
         client, server = lab.connect()
