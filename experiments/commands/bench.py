@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
 
@@ -34,14 +37,23 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     bench = frame.find(name)
     machine = frame.machine()
     if as_json:
-        rows = list(bench.run(quick))
+        rows = list(_as_they_come(bench.run(quick)))
         click.echo(json.dumps({"bench": name, "quick": quick, "machine": machine, "rows": rows}))
         return int(frame.failed(rows))
     click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     failed = False
-    for rows in frame.groups(bench.run(quick)):
+    for rows in frame.groups(_as_they_come(bench.run(quick))):
         failed |= frame.failed(rows)
         click.echo(f"\n{records(rows)}")
     if bench.notes:
         click.echo(f"\n{bench.notes.strip()}")
     return int(failed)
+
+
+def _as_they_come(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Pass rows on, and show on a terminal which ones are done: tables come when whole."""
+    for row in rows:
+        if sys.stderr.isatty():
+            words = (value for value in row.values() if isinstance(value, str) and value)
+            click.echo(f"  done: {', '.join(words)}", err=True)
+        yield row
