@@ -55,6 +55,9 @@ def secret_of(word: str, file: Path | None) -> str:
     is_flag=True,
     help="Grade even where this machine cannot seal the file; the report says what it could do.",
 )
+@click.option(
+    "--case", metavar="PART.CASE", help="Ask one case again, as the report numbers it, and print."
+)
 @click.option("--json", "as_json", is_flag=True, help="As Gradescope reads it.")
 def command(
     lab: str,
@@ -65,6 +68,7 @@ def command(
     secret: str,
     secret_file: Path | None,
     unsealed: bool,
+    case: str | None,
     as_json: bool,
 ) -> None:
     """Grade a student's file for a lab of vagrant/labs.
@@ -75,6 +79,7 @@ def command(
     \b
     pillarbox grade 2 --student ada --show
     pillarbox grade 2 --student ada my_router.py
+    pillarbox grade 2 --student ada my_router.py --case 1.7
     sudo pillarbox grade 2 --student ada my_router.py --live
     """
     from experiments.grading import engine, report
@@ -86,6 +91,10 @@ def command(
     require(file is not None, "name the file to grade, or --show to see the student's values")
     assert file is not None
     word = secret_of(secret, secret_file)
+    if case is not None:
+        one = engine.replay(sheet, source_of(file), case, word, unsealed=unsealed)
+        click.echo(report.replayed_text(one))
+        return
     found = engine.grade(sheet, source_of(file), word, unsealed=unsealed)
     if live:
         from experiments.grading.live import add_live

@@ -14,12 +14,15 @@ imported here; what a lab allows besides was imported before the child was seale
 A network that is not known yet is one of the file's own class (``mine``), made with the spec's
 numbers; ``of`` asks for what it, or with null the class, has or answers by that name.
 
+What the file prints meanwhile goes with the answer, as ``printed``.
+
 An exception is an answer too: ``{"error": "KeyError: 7 (line 12)"}``. Each line carries the number
 of its question, and a reader who finds another knows that something is wrong.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import sys
@@ -27,7 +30,7 @@ import types
 from typing import Any
 
 STUDENT = "student"  # the name of the module, and of the file in tracebacks
-LONGEST_ERROR = 300
+LONGEST_ERROR, LONGEST_PRINT = 300, 2000
 
 
 def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
@@ -37,14 +40,24 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
         for line in lines:
             question = json.loads(line)
             number = question.pop("number")
+            sys.stdout = printed = io.StringIO()
             try:
-                text = json.dumps({"number": number, "answer": student.answer(question)})
+                answer = {"number": number, "answer": student.answer(question)}
+                text = json.dumps(answer | _printed(printed))
             except BaseException as error:  # whatever it is, it is the student's
                 if isinstance(error, SystemExit | KeyboardInterrupt):
                     raise
-                text = json.dumps({"number": number, "error": error_text(error)})
+                text = json.dumps(
+                    {"number": number, "error": error_text(error)} | _printed(printed)
+                )
             lines.write(text + "\n")
             lines.flush()
+
+
+def _printed(printed: io.StringIO) -> dict[str, str]:
+    """Return what was printed, if anything, as a part of an answer."""
+    text = printed.getvalue()
+    return {"printed": text[:LONGEST_PRINT]} if text else {}
 
 
 def error_text(error: BaseException) -> str:

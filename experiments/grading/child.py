@@ -28,6 +28,7 @@ MEMORY_BYTES = 128 << 20  # for all children that live at one time
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
+MOST_PRINTED = 200  # lines
 
 
 class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
@@ -68,6 +69,7 @@ class Keeper:
         self._dares = unsealed
         self.unsealed: list[str] = []  # what this machine cannot seal
         self.waited_s = 0.0  # for all answers so far
+        self.printed: list[str] = []  # by the file, the newest lines
         self._children: list[Child] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -182,6 +184,8 @@ class Child:
             self.stop(f"its answers took {PATIENCE_S:g} s in all")
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
             self.stop("it answered out of turn")
+        lines = str(answer.get("printed", "")).splitlines()
+        self._keeper.printed = [*self._keeper.printed, *map(_printable, lines)][-MOST_PRINTED:]
         if "error" in answer:
             if str(answer["error"]).startswith("MemoryError"):
                 self.stop("it asked for more memory than it may have")

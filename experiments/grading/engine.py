@@ -31,7 +31,7 @@ from experiments.grading.similarity import words
 from hosts.base.timers import FAST
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.marks import serial_of
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
@@ -225,11 +225,11 @@ def grade(sheet: Sheet, source: str, secret: str = "", *, unsealed: bool = False
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         hindered = _fault_of_file(keeper)
         work, stops = Work(sheet, keeper, secret), 0
-        for check in sheet.lab.CHECKS:
+        for number, check in enumerate(sheet.lab.CHECKS, 1):
             if hindered:
                 report.marks.append(Mark(check.name, check.points, 0.0, hindered))
                 continue
-            mark, stopped = marked(check, work)
+            mark, stopped = marked(check, work, number)
             report.marks.append(mark)
             work.close()
             stops += stopped
@@ -256,7 +256,48 @@ def _fault_of_file(keeper: Keeper) -> str:
     return ""
 
 
-def marked(check: Check, work: Any) -> tuple[Mark, bool]:
+class Replayed(NamedTuple):
+    """One case by itself: what was asked, what the file printed meanwhile, and the judgement."""
+
+    asked: str
+    printed: Sequence[str]
+    judgement: Judgement
+
+
+def replay(sheet: Sheet, source: str, case: str, secret: str = "", *, unsealed: bool) -> Replayed:
+    """Return what becomes of one case, by its number in a report: ``2.14``.
+
+    The cases before it are asked as well, since one may build on another.
+    """
+    part, _, place = case.partition(".")
+    checks = sheet.lab.CHECKS
+    require(
+        part.isdecimal() and place.isdecimal() and 0 < int(part) <= len(checks),
+        f"a case is written as in the report, 2.14, and there are {len(checks)} parts",
+    )
+    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+        hindered = _fault_of_file(keeper)
+        if hindered:
+            return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
+        work = Work(sheet, keeper, secret)
+        for check in checks[: int(part) - 1]:
+            marked(check, work)
+            work.close()
+        try:
+            cases = checks[int(part) - 1].cases(work)
+            require(0 < int(place) <= len(cases), f"part {part} has {len(cases)} cases")
+            for one in cases[: int(place)]:
+                keeper.printed, asked = [], one.asked
+                try:
+                    found = one.judge()
+                except Mistake as mistake:
+                    found = Judgement(0.0, str(mistake))
+        except (Mistake, Stopped) as reason:
+            asked, found = f"case {case}, or one before it", Judgement(0.0, str(reason))
+        return Replayed(asked, keeper.printed, found)
+
+
+def marked(check: Check, work: Any, number: int = 0) -> tuple[Mark, bool]:
     """Return a check's mark, and whether the file had to be stopped."""
     shares, total, right, stopped = 0.0, 0, 0, ""
     faults: list[str] = []
@@ -264,11 +305,12 @@ def marked(check: Check, work: Any) -> tuple[Mark, bool]:
     try:
         cases = check.cases(work)
         total = len(cases)
-        for asked, judge in cases:
+        for place, (asked, judge) in enumerate(cases, 1):
             try:
                 share, wrong = judge()
             except Mistake as mistake:
                 share, wrong = 0.0, str(mistake)
+            wrong += f" (--case {number}.{place})" if number else ""
             shares += share
             right += share == 1.0
             faults += [f"{asked}: {wrong}"] if share < 1.0 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from experiments.grading.engine import Mark, Report, Sheet
+from experiments.grading.engine import Mark, Replayed, Report, Sheet
 
 COUNTS = "The cases were drawn with the teacher's secret: these marks count."
 PRACTICE = "No secret was used: this is practice, and counts for nothing."
@@ -25,6 +25,14 @@ def as_text(report: Report) -> str:
             lines += [f"               {text}" for text in (mark.why, *mark.wrong)]
     lines += ["", f"{report.got:6g} of {report.points:3g}"]
     lines += [f"note: {note}" for note in report.notes]
+    return "\n".join(lines)
+
+
+def replayed_text(one: Replayed) -> str:
+    """Return a case with what the file printed in it."""
+    lines = [f"asked: {one.asked}", *(f"  | {line}" for line in one.printed)]
+    share, wrong = one.judgement
+    lines.append("right" if share == 1.0 else f"worth {share:.0%}: {wrong}")
     return "\n".join(lines)
 
 

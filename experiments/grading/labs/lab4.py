@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from hosts.base.linkstate import SEQUENCES, next_steps
 from hosts.base.path import Step
 from hosts.base.shortest import steps
 from hosts.dcell import dfr
+from hosts.dcell.rules import Inside
 from topos.dcell import DCell
 
 TITLE = "Link state and local reroute in DCell"
@@ -251,6 +252,12 @@ class _Ordered(dfr.Converged):
     def __init__(self, dcell: DCell, server: int, failures: Failures, order: Order) -> None:
         super().__init__(dcell, CELL, server, failures)
         self.order = order
+
+    @cached_property
+    def inside(self) -> Inside:
+        """The same, but for proxies: of equally near ones the first that is found is taken."""
+        found = next_steps(self.server, self._steps, lambda _: 0)
+        return dfr.inside(self.dcell, self.b, found)
 
     def _steps(self, server: int) -> Iterator[Step]:
         return iter(sorted(super()._steps(server), key=self.order))

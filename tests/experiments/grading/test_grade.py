@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,23 @@ def test_text_report_has_a_line_for_each_check_and_an_example_to_try(wrong: str)
     assert lines[-1].split() == ["65", "of", "100"]
     (example,) = (line for line in lines if "packet from 3.1.0 to 0.0.1" in line)
     assert "--fail link:0.1.0-3.0.0: at 3.1.0 it drops the packet" in example
+
+
+def test_case_is_asked_again_with_what_the_file_prints(wrong: str, tmp_path: Path) -> None:
+    told = run("4", "--student", "s1", wrong)
+    asked, number = re.findall(r"(dcell,.*?): at .* \(--case (5\.\d+)\)", told)[0]
+    loud = tmp_path / "loud.py"
+    source = Path(wrong).read_text()
+    first = "def choose(dcell, server, destination, proxy, came_by, links):\n"
+    assert source.count(first) == 1
+    loud.write_text(source.replace(first, f"{first}    print('at', server)\n"))
+    again = run("4", "--student", "s1", str(loud), "--case", number)
+    assert again.startswith(f"asked: {asked.split('first ')[-1]}\n  | at ")
+    assert "worth 0%: at " in again
+    assert run("4", "--student", "s1", MODEL, "--case", number).endswith("\nright\n")
+    for case in ("0.1", "9.1", "1.99", "x"):
+        with pytest.raises(PillarboxError, match=r"a case is written|part 1 has"):
+            run("4", "--student", "s1", MODEL, "--case", case)
 
 
 def test_json_is_what_gradescope_reads(wrong: str) -> None:

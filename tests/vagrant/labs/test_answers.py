@@ -98,3 +98,25 @@ def test_skeleton_earns_nothing_until_it_is_filled_in(number: int) -> None:
     assert report.got == 0
     assert report.marks[0].why == engine.UNFILLED
     assert engine.grade(sheet, source + "x = 1\n").got < 10
+
+
+def model_of(sheet: engine.Sheet) -> str:
+    """Return the model answer with what the sheet has drawn for the student."""
+    if sheet.number == 1:
+        kind = sheet.values["network"].partition(",")[0]
+        return model("lab1/model" if kind == "bcube" else f"lab1/model_{kind}")
+    source = model(f"lab{sheet.number}/model")
+    if sheet.number == 2:
+        assert source.count("DIRECTION = 1") == 1
+        direction = ("clockwise", "counter-clockwise").index(sheet.values["direction"])
+        source = source.replace("DIRECTION = 1", f"DIRECTION = {direction}")
+    return source
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("student", [f"drawn{number}" for number in range(20)])
+def test_every_students_model_answer_gets_full_marks(number: int, student: str) -> None:
+    sheet = engine.sheet_of(str(number), student)
+    report = engine.grade(sheet, model_of(sheet), "a word")
+    assert report.got == engine.WHOLE, report.marks
