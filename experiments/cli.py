@@ -16,6 +16,7 @@ import experiments.commands
 from topos.base.errors import PillarboxError
 
 BAD_INPUT = 2
+WHOLE = 1000  # characters: more than a summary has
 
 
 class Commands(click.Group):
@@ -33,6 +34,12 @@ class Commands(click.Group):
         module = importlib.import_module(f"experiments.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each subcommand's summary whole: click would cut it off at the line's end."""
+        with formatter.section("Commands"):
+            found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+            formatter.write_dl([(n, one.get_short_help_str(WHOLE)) for n, one in found if one])
 
 
 @click.group(

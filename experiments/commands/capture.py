@@ -30,12 +30,14 @@ from experiments.arguments import FILE, lab
     show_default=True,
     help="Kept of each frame.",
 )
-@click.option("--no-heart-beats", is_flag=True, help="Leave heart-beats out.")
+@click.option("--no-heart-beats", is_flag=True, help="Nor link states: what is sent all the time.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(
     ports: tuple[str, ...],
     number: int | None,
     out: Path,
     no_heart_beats: bool,
+    force: bool,
     **limits: Any,
 ) -> None:
     """Capture at ports of a running lab: all, those of a server (0.3), or one (0.3:1).
@@ -48,8 +50,10 @@ def command(
     from experiments.emulation import registry
     from experiments.files import give_to_user
     from experiments.observe.sniff import Tapped, capture
+    from topos.base.errors import require
     from topos.base.spec import parse
 
+    require(force or not out.exists(), f"{out} is there already: name another, or add --force")
     folder = registry.folder_of(number)
     status = ask(folder, ask="status")
     topology = parse(status["network"])
@@ -75,7 +79,7 @@ def command(
                 tapped,
                 file,
                 comment=json.dumps(_known(status)),
-                heart_beats=not no_heart_beats,
+                regular=not no_heart_beats,
                 begun=lambda: click.echo(begun, err=True),
                 stopped=lambda: bool(stopped),
                 **limits,

@@ -1,17 +1,42 @@
-"""``pillarbox labs``: the lab sheets, as a teacher hands them out."""
+"""``pillarbox labs``: the labs that run on this machine; and the sheets, as a teacher gives them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from experiments.arguments import FOLDER
+from experiments.arguments import FOLDER, answer, json_option
+
+KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
 
-@click.group()
-def command() -> None:
-    """Hand out the lab sheets."""
+@click.group(invoke_without_command=True)
+@json_option('[{"lab": NUMBER, "network": SPEC, ...}, ...]')
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """List the labs that are running on this machine; or hand out the lab sheets: release.
+
+    \b
+    sudo ./pillarbox labs
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from experiments.control.client import ask
+    from experiments.emulation import registry
+    from experiments.text import columns
+    from topos.base.errors import PillarboxError, require
+
+    require(registry.may_look(), "only root can see labs: use sudo")
+    rows: list[dict[str, Any]] = []
+    for number in registry.living_labs():
+        try:
+            rows.append({"lab": number, **ask(registry.LABS / str(number), ask="about")})
+        except PillarboxError:  # it has no socket yet, or not any more
+            rows.append({"lab": number, "network": "starting or ending"})
+    cells = [[str(row[key]) if key in row else "" for key in KEYS] for row in rows]
+    answer(as_json, rows, columns([KEYS, *cells]) if rows else "no lab is running")
 
 
 @command.command("release")

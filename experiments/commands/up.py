@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.arguments import network, plane, timers
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 FAILED = 1
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Run the lines of this file at the prompt and end: with code 1 if one has failed.",
 )
+@click.option("--detach", is_flag=True, help="Leave it running, without a prompt: see `down`.")
+@click.option("--hold", is_flag=True, help="Run without a prompt until standard input ends.")
 @click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
 @click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
 def command(
@@ -50,23 +52,32 @@ def command(
     gateways: tuple[str, ...],
     seed: int,
     script: Path | None,
+    detach: bool,
+    hold: bool,
     no_sandbox: bool,
     quiet: bool,
     **how: Any,
 ) -> int:
     """Bring a network up, with a forwarder on every server, and give its prompt.
 
-    The prompt is Mininet's; a server is written as its address or as its host name. Added are
-    path, why, load, status, cut, stop, rack, heal, kill, revive, grow, shrink (help NAME tells
-    more).
+    The prompt is Mininet's; a server is written as its address or as its host name; `help` lists
+    what can be done. The same commands work from another terminal: pillarbox cut 0.3-4.0.
 
     \b
     sudo ./pillarbox up dcell,4,1
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
+    sudo ./pillarbox up dcell,4,1 --detach
     """
+    from experiments.control import lasting
     from experiments.emulation import registry
     from experiments.linux import sandbox
 
+    without_prompt = "--detach, --hold and --exec exclude one another"
+    require(detach + hold + (script is not None) < 2, without_prompt)
+    if detach:
+        code = lasting.detached()
+        if code is not None:
+            return code
     place = registry.take_place()
     if not no_sandbox:
         sandbox.enter()
@@ -82,6 +93,7 @@ def command(
         **how,
     )
     with ExitStack() as stack:
+        lasting.end_by_signal()
         stack.callback(registry.leave, place)
         if no_sandbox:
             run = Run.begin()
@@ -95,6 +107,9 @@ def command(
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":
                 click.echo(_slower())
+        if detach or hold:
+            lasting.ready(place, detach)
+            return 0
         return FAILED if prompt.run(lab, script) else 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import threading
 from contextlib import suppress
@@ -31,7 +32,6 @@ class Service:
     def __init__(self, lab: Lab) -> None:
         self._lab, self._sampler = lab, Sampler(lab)
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
-        self.ended = threading.Event()  # set when a client has asked for the lab's end
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = lab.folder / NAME
         path.unlink(missing_ok=True)
@@ -100,8 +100,10 @@ class Service:
             return self._sampler.sample(log_from)
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
+        if what == "about":
+            return self._about()
         if what == "down":
-            self.ended.set()
+            os.kill(os.getpid(), signal.SIGTERM)
             return {}
         words = asked.get("words", [])
         require(
@@ -110,6 +112,18 @@ class Service:
         )
         data, said = answer(lab, str(what), words)
         return {**data, "said": said}
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the lab is, without asking its servers."""
+        lab = self._lab
+        return {
+            "network": lab.topology.spec,
+            "servers": lab.topology.servers,
+            "routing": lab.routing,
+            "plane": lab.plane,
+            "dead": len(lab.dead),
+            "faults": len(lab.faults.active),
+        }
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         name = self._lab.name(server)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.control import looks
 from experiments.control.noticing import noticed
+from experiments.trials.plans.experiment import FaultAt
+from experiments.trials.plans.faults import nodes_of
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -203,7 +205,8 @@ def _ends(words: list[str]) -> list[str]:
 def _cable(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
     ends = _ends(words)
     require(len(ends) == 2, f"write: {VERBS[verb].form}")
-    return lab.node(ends[0]), lab.node(ends[1])
+    a, b = nodes_of(lab.topology, FaultAt("cut", tuple(ends), 0.0))
+    return a, b
 
 
 def _two(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:

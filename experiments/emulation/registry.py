@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -47,6 +48,17 @@ def leave(place: Place) -> None:
     """Remove a lab's folder."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.close()
+
+
+def may_look() -> bool:
+    """Tell whether this process may see labs."""
+    return os.geteuid() == 0
+
+
+def wait_for_end(folder: Path) -> None:
+    """Wait until the lab with that folder is gone."""
+    with suppress(FileNotFoundError), (folder / LOCK).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def living_labs() -> list[int]:

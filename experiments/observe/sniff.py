@@ -54,13 +54,14 @@ def capture(
     seconds: float | None = None,
     frames: int | None = None,
     longest: int = 65535,
-    heart_beats: bool = True,
+    regular: bool = True,
     begun: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Counts:
     """Capture at these ports until enough time is over, or frames are there, or it is stopped.
 
     `begun` is called when nothing is missed any more; what came before the end is in the file.
+    What is `regular`, heart-beats and link states, can be left out.
     """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
     written = 0
@@ -81,7 +82,7 @@ def capture(
             before = taken[number]
             for at_ns, data, length, outgoing in _read(sockets[number], longest):
                 taken[number] += 1
-                if heart_beats or not _is_heart_beat(data):
+                if regular or not _is_regular(data):
                     writer.write(number, at_ns, data, outgoing=outgoing, length=length)
                     written += 1
             return taken[number] > before
@@ -131,9 +132,9 @@ def _read(tap: socket.socket, longest: int) -> Iterator[tuple[int, bytes, int, b
         yield at_ns, data[:longest], len(data), place[2] == socket.PACKET_OUTGOING
 
 
-def _is_heart_beat(data: bytes) -> bool:
-    ours = data[12:14] == ETH_DCN.to_bytes(2, "big")
-    return ours and data[_PROTOCOL_AT : _PROTOCOL_AT + 1] == bytes([Protocol.HEART_BEAT])
+def _is_regular(data: bytes) -> bool:
+    ours = data[12:14] == ETH_DCN.to_bytes(2, "big") and len(data) > _PROTOCOL_AT
+    return ours and data[_PROTOCOL_AT] in (Protocol.HEART_BEAT, Protocol.LINK_STATE)
 
 
 def _statistics(tap: socket.socket) -> tuple[int, int]:

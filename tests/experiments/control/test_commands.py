@@ -244,6 +244,42 @@ def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> Non
     assert list(LABS.iterdir()) == []
 
 
+def test_a_lab_left_to_itself_does_what_the_prompt_can(own_run: Callable[[], None]) -> None:
+    own_run()
+    before = processes()
+    made = pillarbox("up", "dcell,2,1", "--detach", *CALM, "--plane", "python")
+    assert made.returncode == 0 and made.stdout.startswith("lab 1: dcell,2,1"), made.stderr
+    assert json.loads(pillarbox("labs", "--json").stdout) == [
+        {
+            "lab": 1,
+            "network": "dcell,2,1",
+            "servers": 6,
+            "routing": "dfr",
+            "plane": "python",
+            "dead": 0,
+            "faults": 0,
+        }
+    ]
+    assert ask(LABS / "1", ask="protocol")["protocol"] == 1
+    cut = json.loads(pillarbox("cut", "0.0-1.0", "--json").stdout)
+    assert cut["did"] == "0.0-1.0 is cut"
+    assert set(cut["noticed_ms"]) | set(cut["not_noticed"]) == {"0.0", "1.0"}
+    assert "in effect: cut of 0.0 1.0" in pillarbox("why", "0.0", "1.0").stdout
+    assert pillarbox("heal", "0.0", "1.0").stdout.startswith("0.0-1.0 mended")
+    for line in ("kill 2.1", "revive 2.1", "stop s0", "heal s0", "rack s1", "heal all", "load"):
+        done = pillarbox(*line.split())
+        assert done.returncode == 0 and done.stdout, done.stderr
+    refused = pillarbox("cut", "0.0-2.1")
+    assert refused.returncode == 2
+    assert "no cable joins 0.0 and 2.1 in dcell,2,1: 0.0's lead to 1.0, s0" in refused.stderr
+    assert pillarbox("down").returncode == 0
+    assert "no lab is running" in pillarbox("labs").stdout
+    assert list(LABS.iterdir()) == []
+    wait_until(lambda: processes() <= before, "a process is left")
+    wrong = pillarbox("up", "nosuch,2", "--detach")
+    assert wrong.returncode == 2 and "there is no network 'nosuch'" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

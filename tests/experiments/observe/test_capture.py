@@ -202,7 +202,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
         counts: list[Any] = []
         sniffing = threading.Thread(
             target=lambda: counts.append(
-                capture(ports, file, begun=begun.set, stopped=stopped.is_set, heart_beats=False)
+                capture(ports, file, begun=begun.set, stopped=stopped.is_set, regular=False)
             )
         )
         sniffing.start()

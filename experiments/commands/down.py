@@ -1,0 +1,24 @@
+"""``pillarbox down``: end a running lab."""
+
+from __future__ import annotations
+
+import click
+
+from experiments.arguments import lab
+
+
+@click.command()
+@lab
+def command(number: int | None) -> None:
+    """End a running lab, and wait until nothing of it is left.
+
+    \b
+    sudo ./pillarbox up dcell,4,1 --detach
+    sudo ./pillarbox down
+    """
+    from experiments.control.client import ask
+    from experiments.emulation import registry
+
+    folder = registry.folder_of(number)
+    ask(folder, ask="down")
+    registry.wait_for_end(folder)

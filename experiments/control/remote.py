@@ -1,0 +1,26 @@
+"""The prompt's verbs as commands of another terminal, with the same words."""
+
+from __future__ import annotations
+
+import click
+
+from experiments.arguments import answer, json_option, lab
+from experiments.control.client import ask
+from experiments.control.verbs import VERBS
+from experiments.emulation import registry
+
+
+def command_of(verb: str) -> click.Command:
+    """Return the command that asks a running lab for a verb."""
+    form, about, _ = VERBS[verb]
+
+    @click.command(name=verb, help=f"{about[0].upper()}{about[1:]}, in a running lab: {form}.")
+    @click.argument("words", metavar=form.partition(" ")[2] or "", nargs=-1)
+    @lab
+    @json_option()
+    def command(words: tuple[str, ...], number: int | None, as_json: bool) -> None:
+        found = ask(registry.folder_of(number), ask=verb, words=list(words))
+        said = found.pop("said")
+        answer(as_json, found, said)
+
+    return command
