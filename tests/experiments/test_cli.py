@@ -19,7 +19,7 @@ def helped(*words: str) -> str:
 
 def test_no_summary_is_cut_off() -> None:
     said = helped()
-    assert "..." not in said
+    assert "..." not in said.partition("Commands:")[2]
     assert all(f"\n  {name} " in said for name in cli.list_commands(click.Context(cli)))
 
 

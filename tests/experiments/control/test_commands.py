@@ -313,6 +313,7 @@ def test_ctrl_c_ends_a_command_and_not_the_lab(own_run: Callable[[], None]) -> N
         terminal.shows("pillarbox> ")
         terminal.type("path 0.0 2.1\n")
         terminal.shows("(arrived)")
+        terminal.shows("pillarbox> ")  # before it, Ctrl-D is for no one
         terminal.type("\x04")
         assert terminal.ended() == 0
     assert list(LABS.iterdir()) == []
