@@ -1,4 +1,4 @@
-"""``pillarbox labs``: the labs that run on this machine; and the sheets, as a teacher gives them."""
+"""``pillarbox labs``: the labs that run on this machine; and the sheets, handed out."""
 
 from __future__ import annotations
 

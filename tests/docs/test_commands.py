@@ -67,8 +67,11 @@ def test_command_is_taken(command: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("command", INLINES, ids=lambda command: f"{INLINES[command]} {command}")
 def test_command_in_a_line_has_these_options(command: str) -> None:
     name, *words = command.split()
-    known = {option for parameter in command_of(name).params for option in parameter.opts}
-    known |= {option for p in command_of(name).params for option in p.secondary_opts}
+    found = command_of(name)
+    if isinstance(found, click.Group) and words[0] in found.commands:
+        found = found.commands[words[0]]
+    known = {option for parameter in found.params for option in parameter.opts}
+    known |= {option for p in found.params for option in p.secondary_opts}
     assert {word for word in words if word.startswith("--")} <= known | {"--help"}
 
 
