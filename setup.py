@@ -62,6 +62,7 @@ setup(
         "experiments.trials.runs",
         "experiments.trials.trust",
     ],
+    py_modules=["pillarbox"],
     package_dir={"": "."},
     package_data={
         "experiments.observe": ["*.lua"],

@@ -16,6 +16,7 @@ from experiments.control import looks
 from experiments.control.noticing import noticed
 from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.faults import nodes_of
+from experiments.units import with_prefix
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -194,6 +195,19 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
     return Answer(found, f"{said}, in {found['seconds']:.1f} s, by {found['tool']}")
 
 
+def _run(lab: Lab, words: list[str]) -> Answer:
+    from experiments.control.running import run
+
+    require(bool(words), f"write: {VERBS['run'].form}")
+    found = run(lab, words)
+    goodput, ideal = (
+        with_prefix(found[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
+    )
+    verdict = "valid" if found["valid"] else "not valid"
+    flows = f"{found['flows']} flows, {found['failed_flows']} failed"
+    return Answer(found, f"{flows}: {goodput} of {ideal} ideal; {verdict}")
+
+
 # -- words ---------------------------------------------------------------------------------------
 
 
@@ -249,5 +263,6 @@ VERBS = {
     "shrink": Verb("shrink [SERVERS]", "those that joined last leave", _shrink),
     "ping": Verb("ping A B", "one echo from A to B and back", _ping),
     "pingall": Verb("pingall", "an echo from every server to every other", _pingall),
+    "run": Verb("run PATTERN [NAME=VALUE]...", "a pattern's flows, their ideal and verdict", _run),
     "iperf": Verb("iperf A B [SECONDS]", "what one TCP connection carries from A to B", _iperf),
 }

@@ -68,7 +68,7 @@ def test_command_is_taken(command: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_command_in_a_line_has_these_options(command: str) -> None:
     name, *words = command.split()
     found = command_of(name)
-    if isinstance(found, click.Group) and words[0] in found.commands:
+    if isinstance(found, click.Group) and words[:1] and words[0] in found.commands:
         found = found.commands[words[0]]
     known = {option for parameter in found.params for option in parameter.opts}
     known |= {option for p in found.params for option in p.secondary_opts}

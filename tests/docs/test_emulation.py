@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "emulation.md").read_text()
 (TRANSCRIPT,) = re.findall(r"```\n(lab 1: .*?)```", PAGE, re.DOTALL)
-(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(API, PROGRAM) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^pillarbox> (.*)$", TRANSCRIPT, re.MULTILINE)
 LOOKS = 5  # at the same path, one after another
 

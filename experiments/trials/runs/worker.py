@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -66,19 +67,25 @@ def main(descriptor: int, parent: int) -> None:
 def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
     """Run one trial where we are; return what was seen."""
     from experiments.emulation.lab import running
+
+    trial = order.trial
+    connection.send(("phase", "starting servers"))
+    topology = parse(trial.system.network)
+    with running(topology, trial.system, folder, trial.seed) as lab:
+        connection.send(("phase", "servers find their neighbours"))
+        lab.wait_converged()
+        return measured_in(lab, order, connection.send)
+
+
+def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object]) -> Measured:
+    """Send the flows of a trial in a lab that runs, make its faults, and return what was seen."""
     from experiments.traffic.tools import pinned_sysctls
     from experiments.trials.runs.faulting import Faulting
     from experiments.trials.runs.paths import live_paths
     from experiments.trials.trust.watch import Watch
 
-    trial = order.trial
-    connection.send(("phase", "starting servers"))
     with ExitStack() as stack:
-        topology = parse(trial.system.network)
-        lab = stack.enter_context(running(topology, trial.system, folder, trial.seed))
-        connection.send(("phase", "servers find their neighbours"))
-        lab.wait_converged()
-        connection.send(("phase", "connecting"))
+        tell(("phase", "connecting"))
         pinned_sysctls(lab)
         facts = lab_facts(lab)
         tool = stack.enter_context(closing(tool_of(lab, order)))
@@ -91,9 +98,9 @@ def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
         watch.begin(at_s)
         faulting.begin(at_s)
         tool.start(at_s)
-        connection.send(("phase", "sending"))
+        tell(("phase", "sending"))
         try:
-            _follow(tool, told, at_s, order.workload.timeout_s, connection)
+            _follow(tool, told, at_s, order.workload.timeout_s, tell)
         finally:
             readings = watch.end()
             events = faulting.end()
@@ -111,7 +118,7 @@ def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
             events=tuple(events),
             readings=readings,
             lab=facts,
-            log=tuple((folder / "events.jsonl").read_text().splitlines()),
+            log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )
 
 
@@ -129,7 +136,11 @@ def tool_of(lab: Lab, order: Order) -> Tool:
 
 
 def _follow(
-    tool: Tool, events: SimpleQueue[str], at_s: float, timeout_s: float, connection: Any
+    tool: Tool,
+    events: SimpleQueue[str],
+    at_s: float,
+    timeout_s: float,
+    tell: Callable[[tuple[Any, ...]], object],
 ) -> None:
     """Wait until all flows have ended, and say meanwhile how far they are."""
     told_s = at_s
@@ -140,12 +151,12 @@ def _follow(
             f"{tool.name} did not end within {timeout_s:g} s, nor by itself after that",
         )
         while not events.empty():
-            connection.send(("event", events.get()))
+            tell(("event", events.get()))
         if now >= told_s:
-            connection.send(("progress", now - at_s, list(tool.progress())))
+            tell(("progress", now - at_s, list(tool.progress())))
             told_s = now + TELL_S
         time.sleep(LOOK_S)
-    connection.send(("progress", time.monotonic() - at_s, list(tool.progress())))
+    tell(("progress", time.monotonic() - at_s, list(tool.progress())))
 
 
 if __name__ == "__main__":

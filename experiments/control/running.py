@@ -1,0 +1,44 @@
+"""A workload in a lab that runs already: its flows beside their ideals, and the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.trials import Trial
+from experiments.trials.plans.values import fields_of, guessed, made
+from experiments.trials.runs.outcome import outcome
+from experiments.trials.runs.run import order_of
+from experiments.trials.runs.worker import measured_in
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NAME = "run"
+
+
+def run(lab: Lab, words: list[str]) -> dict[str, Any]:
+    """Send the flows of a pattern, with values as ``volume_bytes=1000000``; return the records.
+
+    They are those of an experiment's trial: what its trial.json says, and the rows of its flows.
+    """
+    workload = _workload(words)
+    system = System(network=lab.topology.spec, **lab.settings.plain())
+    experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
+    order = order_of(experiment, Trial(0, system, 0, lab.seed))
+    found = outcome(order, measured_in(lab, order, lambda _: None))
+    return {**found.record, "rows": list(found.tables["flows"])}
+
+
+def _workload(words: list[str]) -> Workload:
+    """Return what is sent; a value that no workload has is an option of the pattern."""
+    values: dict[str, Any] = {"pattern": words[0], "options": {}}
+    for word in words[1:]:
+        name, equals, text = word.partition("=")
+        require(bool(equals), f"{word!r} says nothing: write NAME=VALUE, as duration_s=5")
+        at = values if name in fields_of(Workload) else values["options"]
+        at[name] = guessed(name, text)
+    workload: Workload = made(Workload, values, NAME)
+    return workload
