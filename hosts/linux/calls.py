@@ -21,7 +21,7 @@ CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_NOSUID_NODEV, MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x6, 0xE, 0x4000, 1 << 18
 MS_BIND = 0x1000
-PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_TIMERSLACK, PR_SET_NO_NEW_PRIVS = 1, 4, 29, 38
 # System calls with the same number on every processor.
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_PIDFD_GETFD = 428, 429, 438
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
@@ -92,6 +92,12 @@ def nowhere() -> AbstractContextManager[None]:
 def die_with_parent(signal: int) -> None:
     """Ask the kernel for that signal when the parent process ends."""
     _libc.prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
+def confine() -> None:
+    """Let this process gain no rights by any program, and no other of its user look into it."""
+    checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "renounce new rights")
+    checked(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "hide the process's memory")
 
 
 def wake_punctually() -> None:

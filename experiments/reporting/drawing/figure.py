@@ -210,13 +210,9 @@ class Picture:
         """Draw one cable as one path, whose identifier in an SVG names both interfaces."""
         topology, layout = self.topology, self.layout
         self.levels.add(int(cable.level))
-        ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
-        start, end = (self.places[place][1] for place in ends)
-        controls = control_points(self.obstacles, ends)
-        if controls is None:
-            curve = Curve([start, end])
-        else:
-            curve = Curve([start, *controls, end], [Curve.MOVETO, *[Curve.CURVE4] * 3])
+        points = self.way_of(cable)
+        codes = [Curve.MOVETO, *[Curve.CURVE4] * 3] if len(points) == 4 else None
+        curve = Curve(points, codes)
         interfaces = (
             topology.interface(cable.a, cable.a_port),
             topology.interface(cable.b, cable.b_port),
@@ -227,6 +223,13 @@ class Picture:
         )
         patch.set_gid("cable-" + "-".join(interfaces))
         self.axes.add_patch(patch)
+
+    def way_of(self, cable: Cable, *, bent: bool = True) -> list[Point]:
+        """Return a cable's two ends; between them its curve's two control points, if it is bent."""
+        ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
+        start, end = (self.places[place][1] for place in ends)
+        controls = control_points(self.obstacles, ends) if bent else None
+        return [start, *(controls or ()), end]
 
     def _place(self, node: int, far: int) -> int:
         """Return where among the places the cable from `far` meets the node."""
