@@ -45,6 +45,7 @@ setup(
         "experiments.grading.labs",
         "experiments.linux",
         "experiments.observe",
+        "experiments.page",
         "experiments.reporting",
         "experiments.reporting.drawing",
         "experiments.reporting.reproduced",
@@ -66,10 +67,12 @@ setup(
     package_dir={"": "."},
     package_data={
         "experiments.observe": ["*.lua"],
+        "experiments.page": ["web/*"],
         "experiments.reporting": ["templates/*"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
     },
     install_requires=[
+        "aiohttp>=3.9",
         "click>=8.1",
         "highspy>=1.7",
         "jinja2>=3.1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 )
 @click.option("--detach", is_flag=True, help="Leave it running, without a prompt: see `down`.")
 @click.option("--hold", is_flag=True, help="Run without a prompt until standard input ends.")
+@click.option("--page", is_flag=True, help="Show it in a browser: prints where.")
+@click.option("--listen", default="", metavar="ADDRESS", help="Of the page; else the loopback.")
 @click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
 @click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
 def command(
@@ -54,6 +57,8 @@ def command(
     script: Path | None,
     detach: bool,
     hold: bool,
+    page: bool,
+    listen: str,
     no_sandbox: bool,
     quiet: bool,
     **how: Any,
@@ -65,6 +70,7 @@ def command(
 
     \b
     sudo ./pillarbox up dcell,4,1
+    sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up dcell,4,1 --detach
     """
@@ -78,10 +84,16 @@ def command(
         code = lasting.detached()
         if code is not None:
             return code
+    door = None
+    if page:
+        from experiments.page import process
+
+        door = process.opened(listen)  # in the machine's network: the sandbox has one of its own
     place = registry.take_place()
     if not no_sandbox:
         sandbox.enter()
     from experiments.control import prompt
+    from experiments.control.client import ask
     from experiments.control.service import Service
     from experiments.emulation.lab import Lab
     from experiments.linux.sweep import Run
@@ -103,6 +115,10 @@ def command(
         service = Service(lab)
         stack.callback(service.close)
         _wait_converged(lab)
+        if door:
+            shown = process.Page(door, partial(ask, place.folder), place.folder)
+            stack.callback(shown.close)
+            click.echo(process.welcome(door))
         if not quiet:
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":

@@ -1,0 +1,89 @@
+"""``pillarbox page``: a running lab, or a finished run, as a picture in a browser."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import click
+
+from experiments.arguments import FILE, FOLDER, lab
+
+SAVE_S = 30.0
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", type=FOLDER, required=False)
+@lab
+@click.option("--listen", default="", metavar="ADDRESS", help="ADDRESS[:PORT]; else the loopback.")
+@click.option("--trial", type=int, help="Of a run; its first valid one by default.")
+@click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording as one file.")
+def command(
+    run: Path | None, number: int | None, listen: str, trial: int | None, save: Path | None
+) -> None:
+    """Show a running lab in a browser, and break and mend it with a click.
+
+    Prints two addresses: one to operate with, one that only watches. With RUN it writes what a
+    finished run recorded as one file that needs no network, without root.
+
+    \b
+    sudo ./pillarbox page
+    sudo ./pillarbox page --listen 192.0.2.7:8080
+    sudo ./pillarbox page --save lab.html
+    ./pillarbox page first --save first.html
+    """
+    if run is not None:
+        _save_run(run, trial, save or run / "page.html")
+        return
+    from experiments.emulation import registry
+    from experiments.page import process
+
+    folder = registry.folder_of(number)
+    known = process.address_in(folder)
+    if save is not None:
+        _save(known, save)
+    elif known:
+        click.echo(f"this lab's page is open already: {known}")
+    else:
+        _serve(folder, listen)
+
+
+def _serve(folder: Path, listen: str) -> None:
+    from functools import partial
+
+    from experiments.control.client import ask
+    from experiments.page import process
+
+    door = process.opened(listen)
+    page = process.Page(door, partial(ask, folder), folder)
+    try:
+        click.echo(process.welcome(door))
+        page.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        page.close()
+
+
+def _save(address: str, file: Path) -> None:
+    from experiments.files import give_to_user, write_atomically
+    from topos.base.errors import PillarboxError, require
+
+    require(bool(address), "no page of this lab is open: `pillarbox page` opens one, and records")
+    try:
+        with urllib.request.urlopen(address.replace("/?", "/save?"), timeout=SAVE_S) as answer:
+            content = answer.read()
+    except OSError as error:
+        raise PillarboxError(f"the lab's page does not answer: {error}") from None
+    write_atomically(file, content)
+    give_to_user(file)
+    click.echo(file)
+
+
+def _save_run(run: Path, trial: int | None, file: Path) -> None:
+    from experiments.files import write_atomically
+    from experiments.page.runs import recording_of
+    from experiments.page.standalone import files, standalone
+
+    write_atomically(file, standalone(recording_of(run, trial).text(), files()).encode())
+    click.echo(file)

@@ -1,0 +1,78 @@
+"""A network's picture for the page: the shapes of `topo --draw`, as plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.reporting.drawing.figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
+from topos.base.layout import Disc
+from topos.base.topology import Topology
+
+MOST_BENT = 64  # servers: around more, bending cables takes longer than a page may take to open
+
+
+def picture_of(topology: Topology) -> dict[str, Any]:
+    """Return where everything stands, y downwards as in SVG.
+
+    Returns
+    -------
+    dict
+        ``box``: left, top, width, height. ``nodes``, by their numbers, and ``again``, those that
+        stand in the picture a second time: name, label, kind, x, y, width. ``cables``, in the order
+        of `Topology.links`: both ends, level, and the points of a line (two) or of a Bézier curve
+        (four). ``frames`` and ``notes``: what the paper draws around them.
+    """
+    drawn, bent = Picture(topology), topology.servers <= MOST_BENT
+    (left, bottom), (right, top) = drawn.low.tolist(), drawn.high.tolist()
+    places = [
+        {
+            "node": node,
+            "x": round(x, 3),
+            "y": round(-y, 3),
+            "width": round(drawn.switch_widths.get(node, 2 * SERVER_RADIUS), 3),
+        }
+        for node, (x, y) in drawn.places
+    ]
+    own = len(drawn.layout.positions)
+    return {
+        "box": [round(left, 3), round(-top, 3), round(right - left, 3), round(top - bottom, 3)],
+        "radius": SERVER_RADIUS,
+        "height": SWITCH_HEIGHT,
+        "servers": topology.servers,
+        "nodes": [place | _named(drawn, int(place["node"])) for place in places[:own]],
+        "again": places[own:],
+        "cables": [
+            {
+                "a": cable.a,
+                "b": cable.b,
+                "level": int(cable.level),
+                "points": [[round(x, 3), round(-y, 3)] for x, y in drawn.way_of(cable, bent=bent)],
+            }
+            for cable in topology.links()
+        ],
+        "frames": [_frame(drawn, frame) for frame in drawn.layout.frames],
+        "notes": [
+            {"x": round(x, 3), "y": round(-y, 3), "text": text}
+            for (x, y), text in drawn.layout.notes
+        ],
+    }
+
+
+def _named(drawn: Picture, node: int) -> dict[str, str]:
+    topology = drawn.topology
+    name = topology.name(node)
+    if drawn.is_server(node):
+        label = drawn.layout.labels.get(node) or name
+        return {"name": name, "label": label, "ip": topology.ip(node)}
+    return {"name": name, "label": topology.switch_label(node - topology.servers), "ip": ""}
+
+
+def _frame(drawn: Picture, frame: Any) -> dict[str, Any]:
+    if isinstance(frame, Disc):
+        (x, y), radius = frame.centre, frame.radius
+        return {"x": round(x, 3), "y": round(-y, 3), "radius": round(radius, 3)}
+    points = [drawn.layout.positions[node] for node in frame.nodes]
+    left, right = min(x for x, _ in points) - 0.62, max(x for x, _ in points) + 0.62
+    low, high = min(y for _, y in points) - 0.62, max(y for _, y in points) + 0.62
+    sides = {"width": round(right - left, 3), "height": round(high - low, 3)}
+    return {"left": round(left, 3), "top": round(-high, 3), **sides}

@@ -1,0 +1,199 @@
+"""Makes a recording of a lab that runs, by asking it again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from experiments.page.link import LabLink
+from experiments.page.picture import picture_of
+from experiments.page.recording import Recording
+from experiments.trials.runs.faulting import KILL, REVIVE, hops_through
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Step
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+FEW_SERVERS = 150
+PERIOD_S, LONG_PERIOD_S = 0.2, 1.0  # between samples of a small and of a large network
+NOTICE_S, LOOK_S = 5.0, 0.05  # how long news of a fault is waited for, and how often
+
+
+Tell = Callable[[str, str], None]  # what kind of message, and its JSON
+
+
+class Recorder:
+    """Records a lab; what is new is told at once.
+
+    Parameters
+    ----------
+    link : LabLink
+        The lab.
+    topology : Topology
+        Its network when the page was opened.
+    about : dict
+        What the lab says of itself: its status.
+    """
+
+    def __init__(self, link: LabLink, topology: Topology, about: dict[str, Any]) -> None:
+        self._link, self.topology = link, topology
+        self._about = about
+        self.recording = self._new_recording(time.monotonic())
+        self.tell: Tell = lambda _kind, _text: None
+        self._last: dict[str, Any] | None = None
+        self._state: dict[str, Any] = {}
+        self._failures = NONE
+        self._killed: set[str] = set()  # whose forwarders end because of it
+        self._noticing: set[asyncio.Task[None]] = set()
+
+    def _new_recording(self, now_s: float) -> Recording:
+        names = ("routing", "plane", "timers")
+        self._begun_s = now_s
+        return Recording(
+            {
+                "network": self.topology.spec,
+                "title": f"{self.topology.title} {self.topology.spec}",
+                "about": [[name, str(self._about.get(name, ""))] for name in names],
+                "rate_mbit": self._about.get("rate_mbit"),
+                "begun_s": time.time(),
+                "picture": picture_of(self.topology),
+            }
+        )
+
+    async def run(self) -> None:
+        """Take samples as long as the lab answers."""
+        period_s = PERIOD_S if self.topology.servers <= FEW_SERVERS else LONG_PERIOD_S
+        log_from, due_s = 0, time.monotonic()
+        while True:
+            sample = await self._link.ask(ask="sample", log_from=log_from)
+            log_from = sample["log_to"]
+            self._take(sample)
+            due_s = max(due_s + period_s, time.monotonic())
+            await asyncio.sleep(due_s - time.monotonic())
+
+    # -- what a sample says ----------------------------------------------------------------------
+
+    def _take(self, sample: dict[str, Any]) -> None:
+        if sample["network"] != self.topology.spec:  # servers have joined or left
+            self.topology, self._last = parse(sample["network"]), None
+            self._state, self._failures = {}, NONE
+            self.recording = self._new_recording(sample["at_s"])
+            self.tell("recording", self.recording.text())
+        for line in sample["log"]:
+            self._take_event(json.loads(line))
+        self._take_state(sample)
+        if self._last:
+            new = self.rates(self._last, sample)
+            self.tell("sample", self.recording.add_sample(new))
+        self._last = sample
+
+    def rates(self, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+        """Return what was carried between two samples, in kbit/s; what carried nothing is left out.
+
+        ``sent`` has the number of a cable's direction and its rate in turns: 2 i is cable i from
+        its end a, 2 i + 1 from b.
+        """
+        ms = (after["at_s"] - before["at_s"]) * 1e3
+        sent: list[int] = []
+        for i, (old, new) in enumerate(zip(before["sent_bytes"], after["sent_bytes"], strict=True)):
+            kbit = round(max(0, new - old) * 8 / ms)
+            if kbit:
+                sent += [i, kbit]
+        received = sum(
+            max(0, new - old)
+            for old, new in zip(before["received_bytes"], after["received_bytes"], strict=True)
+        )
+        at_s = self._since(after["at_s"])
+        return {"at_s": at_s, "sent": sent, "received": round(received * 8 / ms)}
+
+    def _since(self, at_s: float) -> float:
+        return round(at_s - self._begun_s, 4)
+
+    def _take_event(self, line: dict[str, Any]) -> None:
+        at_s, kind = line.pop("at_s"), line.pop("event")
+        del line["wall_s"]
+        server = line.pop("server", None)
+        what = line.pop("what", [server] if server else [])
+        if kind == KILL:
+            self._killed.update(what)
+        elif kind == REVIVE:
+            self._killed.difference_update(what)
+        expected = kind == "forwarder ended" and server in self._killed
+        if at_s >= self._begun_s and not expected:
+            self.add_event(kind, at_s, what, **line)
+
+    def add_event(self, kind: str, at_s: float, what: list[str], **details: Any) -> None:
+        """Keep an event and tell it; its moment is by CLOCK_MONOTONIC."""
+        event = {"at_s": self._since(at_s), "kind": kind, "what": what, **details}
+        self.tell("event", self.recording.add_event(event))
+
+    def _take_state(self, sample: dict[str, Any]) -> None:
+        state = {"faults": sample["faults"], "dead": sample["dead"]}
+        if state == self._state:
+            return
+        self._state = state
+        told = {"at_s": self._since(sample["at_s"]), **state}
+        self.tell("state", self.recording.add_state(told))
+        before, self._failures = self._failures, self._failures_of(state)
+        task = asyncio.create_task(self._notice(before, self._failures, sample["at_s"]))
+        self._noticing.add(task)
+        task.add_done_callback(self._noticing.discard)
+
+    def _failures_of(self, state: dict[str, Any]) -> Failures:
+        nodes = {self.topology.server(name) for name in state["dead"]}
+        links = set()
+        for kind, *what in state["faults"]:
+            named = [self.topology.node(name) for name in what]
+            if kind in ("cut", "silent cut"):
+                links.add(frozenset(named))
+            else:
+                nodes.update(named)
+        return Failures(frozenset(nodes), frozenset(links))
+
+    # -- what servers notice ---------------------------------------------------------------------
+
+    async def _notice(self, before: Failures, after: Failures, seen_s: float) -> None:
+        """Ask the servers at what has changed for their news of it, until all have some."""
+        began_s = seen_s - 2 * LONG_PERIOD_S  # it happened before it was seen in a sample
+        missing = changed_links(self.topology, before, after)
+        deadline = time.monotonic() + NOTICE_S
+        while missing and time.monotonic() < deadline:
+            for server in list(missing):
+                try:
+                    state = await self._link.ask(ask="state", server=self.topology.name(server))
+                except PillarboxError:
+                    return
+                for news in state.get("news", []):
+                    step = Step(news["port"], self.topology.server(news["peer"]))
+                    up = missing.get(server, {}).get(step)
+                    if up == news["up"] and news["at_s"] >= began_s:
+                        del missing[server][step]
+                        what = [self.topology.name(server), news["peer"]]
+                        self.add_event("noticed", news["at_s"], what, up=up)
+                if not missing[server]:
+                    del missing[server]
+            await asyncio.sleep(LOOK_S)
+
+
+def changed_links(
+    topology: Topology, before: Failures, after: Failures
+) -> dict[int, dict[Step, bool]]:
+    """Return the links that failed or came back, by the server that would notice: whether it is up.
+
+    >>> import topos
+    >>> cut = Failures(links=frozenset([frozenset([3, 16])]))
+    >>> changed_links(topos.parse("dcell,4,1"), NONE, cut)
+    {3: {Step(port=1, peer=16): False}, 16: {Step(port=1, peer=3): False}}
+    """
+    old, new = hops_through(topology, before), hops_through(topology, after)
+    dead = after.nodes | before.nodes  # one that starts anew hears all its links for the first time
+    found = {}
+    for server in sorted((old.keys() | new.keys()) - dead):
+        was, now = old.get(server, set()), new.get(server, set())
+        if was != now:
+            found[server] = {step: step in was for step in was ^ now}
+    return found

@@ -1,0 +1,135 @@
+"""A finished run as a recording: one trial, as its records have it.
+
+Goodput is what receivers counted. A cable's load is its mean over the trial: records keep no other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from experiments.page.picture import picture_of
+from experiments.page.recording import Recording
+from experiments.reporting import series
+from experiments.trials.loading import experiment_of
+from experiments.trials.plans.faults import CUTS
+from experiments.trials.runs import records
+from experiments.trials.runs.faulting import HEALED, REVIVE, killed_by
+from topos.base.errors import require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": "recovered"}
+
+
+def recording_of(folder: Path, number: int | None = None) -> Recording:
+    """Return the recording of a trial; of the first valid one if no number is given."""
+    run = records.load(folder)
+    told = _chosen(run, number)
+    plan = experiment_of(run.manifest["plan"])
+    topology = parse(next(one.network for one in plan.systems if one.name == told["system"]))
+    tables = {
+        name: table[table["trial"] == told["trial"]]
+        for name, table in (
+            ("intervals", run.intervals),
+            ("links", run.links),
+            ("events", run.events),
+        )
+    }
+    recording = Recording(
+        {
+            "network": topology.spec,
+            "title": f"{topology.title} {topology.spec}",
+            "about": [
+                ["run", folder.resolve().name],
+                ["experiment", plan.name],
+                ["trial", str(told["trial"])],
+                ["system", told["system"]],
+                ["verdict", "valid" if told["valid"] else "not valid"],
+                ["cables", "mean load of the trial"],
+            ],
+            "rate_mbit": _rate_mbit(tables["links"]),
+            "begun_s": 0.0,
+            "picture": picture_of(topology),
+        }
+    )
+    _add_samples(recording, topology, tables, told)
+    _add_events(recording, topology, tables["events"].to_dict("records"))
+    return recording
+
+
+def _chosen(run: records.Run, number: int | None) -> dict[str, Any]:
+    finished = [one for one in run.records if one["status"] == "completed"]
+    require(bool(finished), f"{run.folder} has no trial that was completed")
+    if number is None:
+        return next((one for one in finished if one["valid"]), finished[0])
+    found = [one for one in finished if one["trial"] == number]
+    numbers = ", ".join(str(one["trial"]) for one in finished)
+    require(bool(found), f"{run.folder} has no completed trial {number}: {numbers}")
+    return found[0]
+
+
+def _rate_mbit(links: Any) -> float | None:
+    rates = links["rate_bps"].dropna()
+    return float(rates.max()) / 1e6 if len(rates) else None
+
+
+def _add_samples(
+    recording: Recording, topology: Topology, tables: dict[str, Any], told: dict[str, Any]
+) -> None:
+    intervals = tables["intervals"]
+    if intervals.empty:
+        return
+    bin_s = series.bin_width_s(intervals)
+    goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
+    sent = _mean_loads(topology, tables["links"], float(intervals["end_s"].max()))
+    ideal = round(told["ideal_bps"] / 1e3) if told.get("ideal_bps") else 0
+    for row in goodput.itertuples():
+        received = round(row.goodput_bps / 1e3)
+        at_s = round(float(row.at_s), 4)
+        recording.add_sample({"at_s": at_s, "sent": sent, "received": received, "ideal": ideal})
+
+
+def _mean_loads(topology: Topology, links: Any, seconds: float) -> list[int]:
+    """Return direction and kbit/s in turns, as `Recorder.rates` does."""
+    ports = {}
+    for number, cable in enumerate(topology.links()):
+        ports[topology.name(cable.a), cable.a_port] = 2 * number
+        ports[topology.name(cable.b), cable.b_port] = 2 * number + 1
+    sent: list[int] = []
+    for name, port, octets in zip(links["from"], links["port"], links["sent_bytes"], strict=True):
+        kbit = round(octets * 8e-3 / seconds)
+        if kbit:
+            sent += [ports[name, int(port)], kbit]
+    return sent
+
+
+def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, Any]]) -> None:
+    """Add events, what became of them, and what had failed from each on."""
+    faults: list[list[str]] = []
+    dead: set[str] = set()
+    for row in sorted(rows, key=lambda row: float(row["at_s"])):
+        if row["reason"]:  # it could not be done
+            continue
+        at_s, kind, what = float(row["at_s"]), row["event"], str(row["what"]).split()
+        recording.add_event({"at_s": at_s, "kind": kind, "what": what})
+        for column, name in AFTERWARDS.items():
+            if row[column] == row[column]:  # not missing
+                later = {"at_s": round(at_s + float(row[column]), 4), "kind": name, "what": what}
+                recording.add_event({**later, "up": kind in (HEALED, REVIVE)})
+        dead |= _killed(topology, [kind, *what])
+        if kind == REVIVE:
+            dead -= set(what)
+        elif kind == HEALED:
+            over = [fault for fault in faults if fault[1:] == what]
+            faults = [fault for fault in faults if fault not in over]
+            dead -= {name for fault in over for name in _killed(topology, fault)}
+        elif kind in (*CUTS, "switch", "rack"):
+            faults = [*faults, [kind, *what]]
+        recording.add_state({"at_s": at_s, "faults": faults, "dead": sorted(dead)})
+
+
+def _killed(topology: Topology, fault: list[str]) -> set[str]:
+    """Return the servers of which a fault, or a kill, is the end."""
+    event = {"event": fault[0], "what": " ".join(fault[1:])}
+    return {topology.name(server) for server in killed_by(topology, event)}

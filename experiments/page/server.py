@@ -1,0 +1,265 @@
+"""The page's own server: what it gives to whom, and what it refuses.
+
+A page is got with one of two tokens: to operate, or to watch. Requests are refused whose Host is a
+name that another could own (a rebound name of DNS), or that another site's page has made. Each page
+has a mailbox of its own with room for the newest sample only, so that a slow one slows no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from experiments.page.link import LabLink
+from experiments.page.recorder import Recorder
+from experiments.page.standalone import CONTENT_TYPES, files, standalone
+from topos.base.errors import PillarboxError, require
+
+OPERATE, WATCH = "operate", "watch"
+VERBS = {
+    OPERATE: frozenset(["cut", "heal", "kill", "revive", "stop", "rack", "path", "why", "state"]),
+    WATCH: frozenset(["state"]),
+}
+LONGEST_MESSAGE = 4096
+MOST_PAGES = 64
+MOST_LETTERS = 512  # events and answers that wait for a page
+SLOWEST_S = 10.0  # for a page to take one message
+HEARTBEAT_S = 20.0
+FIRST_REQUEST_S = 10.0  # for a connection to ask for something
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CSP,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass
+class Mailbox:
+    """What waits for one page: events and answers in order, and of samples the newest."""
+
+    role: str
+    letters: deque[str] = field(default_factory=deque)
+    sample: str = ""
+    overrun: bool = False
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, letter: str) -> None:
+        """Put in what must not be lost; a page that leaves too much lying has to begin anew."""
+        self.overrun = self.overrun or len(self.letters) >= MOST_LETTERS
+        self.letters.append(letter)
+        self.news.set()
+
+    def put_sample(self, letter: str) -> None:
+        """Put in a sample, in the place of one that was not taken."""
+        self.sample = letter
+        self.news.set()
+
+    async def next(self) -> str:
+        """Wait for the next letter, and take it."""
+        while not (self.letters or self.sample):
+            self.news.clear()
+            await self.news.wait()
+        if self.letters:
+            return self.letters.popleft()
+        letter, self.sample = self.sample, ""
+        return letter
+
+
+class PageServer:
+    """Serves a recording, and a lab where there is one."""
+
+    def __init__(
+        self, tokens: dict[str, str], name: str, link: LabLink, recorder: Recorder
+    ) -> None:
+        self._tokens, self._name = tokens, name
+        self._link, self._recorder = link, recorder
+        self._files = files()  # read before this process gives up what it may
+        self._mailboxes: list[Mailbox] = []
+        recorder.tell = self._tell
+
+    def application(self) -> web.Application:
+        """Return the application."""
+        made = web.Application(client_max_size=LONGEST_MESSAGE)
+        made.router.add_get("/", self._page)
+        made.router.add_get("/live", self._live)
+        made.router.add_get("/save", self._save)
+        made.router.add_get("/recording", self._recorded)
+        made.router.add_get("/{file}", self._file)
+        return made
+
+    def _tell(self, kind: str, text: str) -> None:
+        letter = f'{{"is":"{kind}","{kind}":{text}}}'
+        for mailbox in self._mailboxes:
+            mailbox.put_sample(letter) if kind == "sample" else mailbox.put(letter)
+
+    # -- who may -----------------------------------------------------------------------------------
+
+    def _role(self, request: web.Request) -> str:
+        """Return what the request's token allows; raise 403 for one that has none."""
+        self._check_host(request)
+        given = request.query.get("token", "").encode()
+        for role, token in self._tokens.items():
+            if hmac.compare_digest(given, token.encode()):
+                return role
+        raise _refused("this address has no valid token: open the one that Pillarbox printed")
+
+    def _check_host(self, request: web.Request) -> None:
+        host = request.headers.get("Host", "")
+        if not is_own_host(host, self._name):
+            raise _refused("this page is reached by its address, not by another name")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin != f"http://{host}":
+            raise _refused("another site's page may not ask")
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise _refused("another site's page may not ask")
+
+    # -- pages -------------------------------------------------------------------------------------
+
+    async def _page(self, request: web.Request) -> web.Response:
+        self._role(request)
+        return _response(self._files["page.html"], "page.html")
+
+    async def _file(self, request: web.Request) -> web.Response:
+        self._check_host(request)
+        name = request.match_info["file"]
+        if name not in self._files:
+            raise web.HTTPNotFound(headers=HEADERS)
+        return _response(self._files[name], name)
+
+    async def _recorded(self, request: web.Request) -> web.Response:
+        self._role(request)
+        return _response(self._recorder.recording.text(), "recording.json")
+
+    async def _save(self, request: web.Request) -> web.Response:
+        self._role(request)
+        saved = _response(standalone(self._recorder.recording.text(), self._files), "page.html")
+        name = self._recorder.topology.spec.replace(",", "-")
+        saved.headers["Content-Disposition"] = f'attachment; filename="pillarbox-{name}.html"'
+        return saved
+
+    # -- live --------------------------------------------------------------------------------------
+
+    async def _live(self, request: web.Request) -> web.WebSocketResponse:
+        role = self._role(request)
+        if len(self._mailboxes) >= MOST_PAGES:
+            raise web.HTTPServiceUnavailable(text=f"{MOST_PAGES} pages are open", headers=HEADERS)
+        channel = web.WebSocketResponse(
+            max_msg_size=LONGEST_MESSAGE, heartbeat=HEARTBEAT_S, compress=False
+        )
+        await channel.prepare(request)
+        mailbox = Mailbox(role)
+        recording = self._recorder.recording.text()
+        mailbox.put(f'{{"is":"recording","role":"{role}","recording":{recording}}}')
+        self._mailboxes.append(mailbox)
+        sender = asyncio.create_task(self._send(channel, mailbox))
+        try:
+            await self._receive(channel, mailbox)
+        finally:
+            self._mailboxes.remove(mailbox)
+            sender.cancel()
+        return channel
+
+    async def _send(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
+        try:
+            while not mailbox.overrun:
+                letter = await mailbox.next()
+                await asyncio.wait_for(channel.send_str(letter), SLOWEST_S)
+        except (TimeoutError, asyncio.TimeoutError, ConnectionError):
+            pass
+        if channel._req is not None and channel._req.transport is not None:
+            channel._req.transport.abort()  # a farewell would wait behind what it does not take
+
+    async def _receive(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
+        async for message in channel:
+            if message.type is not WSMsgType.TEXT:
+                return
+            number, told = None, {}
+            try:
+                number, verb, words = checked(message.data)
+                told = {"answer": await self._done(mailbox.role, verb, words)}
+            except PillarboxError as error:
+                told = {"error": str(error)}
+            mailbox.put(json.dumps({"is": "answer", "id": number, **told}))
+
+    async def _done(self, role: str, verb: str, words: list[str]) -> Any:
+        require(
+            verb in VERBS[role],
+            f"this page may not {verb}: it only watches"
+            if verb in VERBS[OPERATE]
+            else f"there is no {verb!r}",
+        )
+        if verb == "state":
+            require(len(words) == 1, "state takes one server")
+            return await self._link.ask(ask="state", server=words[0])
+        answer = await self._link.ask(ask=verb, words=words)
+        if verb == "path":
+            self._recorder.add_event("path", time.monotonic(), words, **answer)
+        return answer
+
+
+def checked(text: str) -> tuple[int, str, list[str]]:
+    """Return a page's request, its number first; raise PillarboxError for what is none.
+
+    >>> checked('{"id": 3, "do": "cut", "words": ["0.3", "4.0"]}')
+    (3, 'cut', ['0.3', '4.0'])
+    >>> checked('{"id": 3, "do": ["cut"]}')
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: ask with {"id": 1, "do": "cut", "words": ["0.3", "4.0"]}
+    """
+    try:
+        asked = json.loads(text)
+    except (ValueError, RecursionError):
+        asked = None
+    given = asked if isinstance(asked, dict) else {}
+    number, verb, words = given.get("id"), given.get("do"), given.get("words", [])
+    require(
+        isinstance(number, int)
+        and isinstance(verb, str)
+        and isinstance(words, list)
+        and all(isinstance(word, str) for word in words),
+        'ask with {"id": 1, "do": "cut", "words": ["0.3", "4.0"]}',
+    )
+    return int(number), str(verb), words  # type: ignore[arg-type]
+
+
+def is_own_host(host: str, name: str) -> bool:
+    """Tell whether a Host is an address, ``localhost`` or that name: nobody else can own those.
+
+    >>> is_own_host("127.0.0.1:8080", ""), is_own_host("[::1]:80", ""), is_own_host("localhost", "")
+    (True, True, True)
+    >>> is_own_host("rebound.example:8080", ""), is_own_host("", "")
+    (False, False)
+    """
+    bare = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host
+    bare = bare if bare != host or ":" not in host else host.rpartition(":")[0]
+    if bare == "localhost" or (name and bare == name):
+        return True
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    return True
+
+
+def _refused(why: str) -> web.HTTPForbidden:
+    return web.HTTPForbidden(text=f"Pillarbox: {why}.\n", headers=HEADERS)
+
+
+def _response(text: str, name: str) -> web.Response:
+    kind = CONTENT_TYPES[name.rpartition(".")[2]]
+    return web.Response(text=text, content_type=kind, charset="utf-8", headers=HEADERS)

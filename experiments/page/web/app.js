@@ -1,0 +1,291 @@
+// The page: one recording, the moment of it that is shown, and what is selected.
+
+import { element, Recording } from "./time.js";
+import { Wire } from "./wire.js";
+import { Picture, RAMP } from "./picture.js";
+import { Plot } from "./plot.js";
+import { EventList } from "./events.js";
+import { Panel } from "./panel.js";
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const DRAG = 4; // pixels from which on a press is no click
+
+const $ = (id) => document.getElementById(id);
+
+class Page {
+  constructor() {
+    this.recording = null;
+    this.picture = null;
+    this.selected = [];
+    this.role = "watch";
+    this.wire = null;
+    this.lost = false;
+    this.at = null; // the moment shown; null: as it is now
+    this.playing = false;
+    this.ticked = 0;
+    this.plot = new Plot($("plot"), (at) => this.seek(at));
+    this.list = new EventList($("events"), (at) => this.seek(at));
+    this.panel = new Panel($("panel"), this);
+    this.listen();
+    const saved = $("recording");
+    if (saved) this.begin(JSON.parse(saved.textContent), "recorded");
+    else this.connect();
+  }
+
+  connect() {
+    const token = new URLSearchParams(location.search).get("token") ?? "";
+    $("save").href = `save?token=${encodeURIComponent(token)}`;
+    $("save").hidden = false;
+    this.wire = new Wire(token, (message) => this.hear(message));
+  }
+
+  hear(message) {
+    this.lost = message.is === "lost";
+    if (message.is === "recording") this.begin(message.recording ?? message, message.role ?? this.role);
+    else if (message.is === "sample") this.recording.add(message.sample);
+    else if (message.is === "event") this.recording.events.push(message.event);
+    else if (message.is === "state") this.recording.states.push(message.state);
+    this.draw();
+  }
+
+  begin(told, role) {
+    const known = this.recording?.network === told.network ? this.selected : [];
+    this.recording = new Recording(told);
+    this.role = role;
+    this.selected = [];
+    if (!this.wire) this.at = this.recording.first;
+    this.picture = new Picture($("picture"), this.recording, (item, more) => this.select(item, more));
+    $("title").textContent = told.title;
+    document.title = `${told.network} – Pillarbox`;
+    $("about").textContent = told.about.map(([name, value]) => `${name} ${value}`).join(" · ");
+    this.drawLegend();
+    this.choose(known);
+    this.draw();
+  }
+
+  // -- what is shown ---------------------------------------------------------------------------------
+
+  live() {
+    return this.wire !== null && this.at === null && !this.lost;
+  }
+
+  moment() {
+    return this.at ?? this.recording.last;
+  }
+
+  failed() {
+    return this.recording.failedAt(this.moment());
+  }
+
+  loads() {
+    return this.recording.loadsAt(this.moment());
+  }
+
+  draw() {
+    if (!this.recording || this.drawing) return;
+    this.drawing = true;
+    requestAnimationFrame(() => {
+      this.drawing = false;
+      this.drawNow();
+    });
+  }
+
+  drawNow() {
+    const { recording } = this;
+    const at = this.moment();
+    this.picture.update(this.loads(), this.failed());
+    this.picture.drawPaths(this.paths(at));
+    this.plot.draw(recording, at, this.live(), !this.wire);
+    this.list.update(recording.events, at);
+    this.panel.draw();
+    const slider = $("moment");
+    slider.min = recording.first;
+    slider.max = recording.last;
+    slider.value = at;
+    slider.setAttribute("aria-valuetext", `${at.toFixed(1)} seconds`);
+    $("clock").textContent = `${at.toFixed(1)} s`;
+    $("play").textContent = this.playing || this.live() ? "Pause" : "Play";
+    $("live").hidden = !this.wire || this.at === null;
+    const [status, kind] = this.statusNow();
+    if ($("status").textContent !== status) $("status").textContent = status;
+    $("status").dataset.kind = kind;
+  }
+
+  statusNow() {
+    if (!this.wire) return ["recorded", "past"];
+    if (this.lost) return ["the lab has ended, or the connection is lost", "lost"];
+    const watching = this.role === "watch" ? ", watching" : "";
+    return this.at === null ? [`live${watching}`, "live"] : ["going back; the lab goes on", "past"];
+  }
+
+  // The way of the last packet that was traced between what is selected now.
+  paths(at) {
+    if (this.selected.length !== 2) return [];
+    const names = this.selected.map((item) => this.recording.picture.nodes[item.number].name);
+    const traced = this.recording.events.findLast(
+      (one) => one.kind === "path" && one.at_s <= at && one.what.join() === names.join(),
+    );
+    if (!traced) return [];
+    const taken = { kind: traced.delivered ? "taken" : "taken lost", cables: this.recording.cablesAlong(traced.path) };
+    return [{ kind: "computed", cables: this.recording.cablesAlong(traced.computed) }, taken];
+  }
+
+  drawLegend() {
+    const samples = [
+      ...RAMP.map((text, level) => [`lane-${level}`, text]),
+      ["cut", "cut"],
+      ["silent", "silently cut"],
+      ["dead", "dead or stopped"],
+      ["computed", "path computed"],
+      ["taken", "path taken"],
+    ];
+    $("legend").replaceChildren(
+      ...samples.map(([look, text]) =>
+        element("li", {}, element("span", { className: `sample ${look}`, ariaHidden: "true" }), text),
+      ),
+    );
+  }
+
+  // -- selecting -------------------------------------------------------------------------------------
+
+  select(item, more) {
+    if (this.dragged) return;
+    const [first] = this.selected;
+    const pair = more && this.selected.length && first.kind === "server" && item.kind === "server";
+    this.choose(pair && first.number !== item.number ? [first, item] : [item]);
+  }
+
+  choose(items) {
+    this.selected = items.map(({ kind, number }) => this.picture.item(kind, number)).filter(Boolean);
+    this.picture.mind(this.selected);
+    this.panel.say("");
+    this.draw();
+  }
+
+  find(text) {
+    const names = text.trim().split(/[-–\s]+/).filter(Boolean);
+    const nodes = names.map((name) => this.recording.byName.get(name));
+    if (!nodes.length || nodes.includes(undefined)) {
+      this.panel.say(`there is no ${text.trim()} in this network`, true);
+      return;
+    }
+    const { servers } = this.recording.picture;
+    const items = nodes.slice(0, 2).map((number) => ({ kind: number < servers ? "server" : "switch", number }));
+    const [cable] = nodes.length === 2 ? this.recording.cablesBetween(...nodes) : [];
+    if (cable !== undefined) this.choose([{ kind: "cable", number: cable }]);
+    else this.choose(items.every((item) => item.kind === "server") ? items : items.slice(0, 1));
+  }
+
+  // -- time ------------------------------------------------------------------------------------------
+
+  seek(at) {
+    this.at = Math.min(this.recording.last, Math.max(this.recording.first, at));
+    this.playing = false;
+    this.draw();
+  }
+
+  play() {
+    if (this.live() || this.playing) {
+      this.at = this.moment();
+      this.playing = false;
+    } else {
+      if (this.at >= this.recording.last) this.at = this.recording.first;
+      this.playing = true;
+      this.ticked = performance.now();
+      requestAnimationFrame((now) => this.tick(now));
+    }
+    this.draw();
+  }
+
+  tick(now) {
+    if (!this.playing) return;
+    this.at += ((now - this.ticked) / 1e3) * Number($("speed").value);
+    this.ticked = now;
+    if (this.at >= this.recording.last) {
+      this.playing = false;
+      this.at = this.wire ? null : this.recording.last;
+    } else requestAnimationFrame((next) => this.tick(next));
+    this.draw();
+  }
+
+  // -- hands -----------------------------------------------------------------------------------------
+
+  listen() {
+    $("play").addEventListener("click", () => this.play());
+    $("live").addEventListener("click", () => {
+      this.at = null;
+      this.playing = false;
+      this.draw();
+    });
+    $("moment").addEventListener("input", (event) => this.seek(Number(event.target.value)));
+    $("find").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.find($("find-text").value);
+    });
+    for (const button of $("zoom").children) {
+      button.addEventListener("click", () => this.picture.zoom(Number(button.dataset.zoom)));
+    }
+    $("theme").addEventListener("click", () => {
+      const root = document.documentElement;
+      const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = (root.dataset.theme ?? (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
+      this.draw();
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    new ResizeObserver(() => this.draw()).observe($("plot"));
+    document.addEventListener("keydown", (event) => this.key(event));
+    this.listenToPointer($("picture"));
+  }
+
+  key(event) {
+    const field = event.target.closest("input, select, textarea");
+    if (event.ctrlKey || event.metaKey || event.altKey || field || !this.recording) return;
+    if (event.target === $("picture") && event.key in ARROWS) {
+      this.picture.at = this.picture.towards(...ARROWS[event.key]);
+      this.picture.mind([...this.selected.slice(0, 1), this.picture.at]);
+      const { kind, number } = this.picture.at;
+      this.panel.say(`${kind} ${this.nameOf(kind, number)}`);
+    } else if (event.target === $("picture") && event.key === "Enter" && this.picture.at) {
+      this.select(this.picture.at, event.shiftKey);
+    } else if (event.key === "Escape") this.choose([]);
+    else if (event.key === "/") $("find-text").focus();
+    else if (event.key === " " && !event.target.closest("button, a, summary")) this.play();
+    else if (!this.panel.press(event.key)) return;
+    event.preventDefault();
+  }
+
+  nameOf(kind, number) {
+    const { nodes, cables } = this.recording.picture;
+    return kind === "cable" ? `${nodes[cables[number].a].name} – ${nodes[cables[number].b].name}` : nodes[number].name;
+  }
+
+  listenToPointer(svg) {
+    let from = null;
+    svg.addEventListener("pointerdown", (event) => {
+      from = [event.clientX, event.clientY];
+      this.dragged = false;
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (!from || !event.buttons) return;
+      const [dx, dy] = [event.clientX - from[0], event.clientY - from[1]];
+      if (!this.dragged && Math.hypot(dx, dy) < DRAG) return;
+      this.dragged = true;
+      from = [event.clientX, event.clientY];
+      this.picture.move(dx, dy);
+    });
+    svg.addEventListener("pointerup", () => {
+      from = null;
+    });
+    svg.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls
+        event.preventDefault();
+        this.picture.zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, this.picture.pointAt(event));
+      },
+      { passive: false },
+    );
+  }
+}
+
+new Page();

@@ -1,0 +1,75 @@
+// Events as lines: what failed, what was noticed and when, which way a packet took.
+
+import { AFTERWARDS, element, FAULTS, REPAIRS } from "./time.js";
+
+const MOST_LINES = 200;
+const SIGNS = { noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
+
+export function said(event) {
+  const ends = event.what.join(" – ");
+  switch (event.kind) {
+    case "cut":
+      return `${ends} is cut`;
+    case "silent cut":
+      return `${ends} loses everything, silently`;
+    case "kill":
+      return `${ends} is dead`;
+    case "revive":
+      return `${ends} lives again`;
+    case "switch":
+      return `${ends} has stopped`;
+    case "rack":
+      return `${event.what[0]} has stopped, with ${event.what.slice(1).join(" ")}`;
+    case "healed":
+      return `${ends} works again`;
+    case "noticed":
+      return `${event.what[0]} notices that ${event.what[1]} is ${event.up ? "back" : "gone"}`;
+    case "path":
+      return `${event.path.join(" → ")} (${event.delivered ? "arrived" : event.dropped || "lost"})`;
+    case "up":
+      return "the lab is up";
+    default:
+      return `${event.kind} ${ends}`.trim();
+  }
+}
+
+// How long after the last fault or repair something was noticed, in ms.
+export function delayOf(events, number) {
+  if (!AFTERWARDS.has(events[number].kind)) return null;
+  for (let i = events.length - 1; i >= 0; i -= 1) {
+    const { kind, at_s: at } = events[i];
+    const cause = FAULTS.has(kind) || REPAIRS.has(kind);
+    if (cause && at <= events[number].at_s) return (events[number].at_s - at) * 1e3;
+  }
+  return null;
+}
+
+export class EventList {
+  constructor(list, seek) {
+    this.list = list;
+    this.seek = seek;
+    this.shown = "";
+  }
+
+  update(events, at) {
+    const before = events.map((_, i) => i).filter((i) => events[i].at_s <= at);
+    const known = `${before.length} ${events.length} ${events.at(-1)?.at_s}`;
+    if (known === this.shown) return;
+    this.shown = known;
+    before.sort((i, j) => events[j].at_s - events[i].at_s || j - i);
+    this.list.replaceChildren(...before.slice(0, MOST_LINES).map((i) => this.line(events, i)));
+  }
+
+  line(events, number) {
+    const event = events[number];
+    const delay = delayOf(events, number);
+    const sign = SIGNS[event.kind] ?? (FAULTS.has(event.kind) ? "✕" : "·");
+    const sort = FAULTS.has(event.kind) ? "fault" : REPAIRS.has(event.kind) ? "repair" : "";
+    const moment = element("button", { type: "button", textContent: `${event.at_s.toFixed(2)} s` });
+    moment.title = "Go to this moment";
+    moment.addEventListener("click", () => this.seek(event.at_s));
+    const text = element("span", { textContent: said(event) });
+    if (delay !== null) text.append(element("b", { textContent: ` after ${delay.toFixed(delay < 10 ? 1 : 0)} ms` }));
+    return element("li", { className: sort }, moment, element("i", { textContent: sign, ariaHidden: "true" }), text);
+  }
+}

@@ -1,0 +1,212 @@
+// What is selected: how it is, and what can be done to it.
+
+import { element, rateText } from "./time.js";
+
+const ASK_MS = 1000;
+
+export class Panel {
+  // `page` has: recording, failed(), loads(), role, wire, choose(items), selected.
+  constructor(box, page) {
+    this.box = box;
+    this.page = page;
+    this.said = element("p", { className: "said" });
+    this.said.setAttribute("role", "status");
+    this.facts = element("dl");
+    this.details = element("div");
+    this.state = null;
+    setInterval(() => this.askState(), ASK_MS);
+  }
+
+  node(number) {
+    return this.page.recording.picture.nodes[number];
+  }
+
+  names() {
+    const [item] = this.page.selected;
+    if (item.kind !== "cable") return [this.node(item.number).name];
+    const { a, b } = this.page.recording.picture.cables[item.number];
+    return [this.node(a).name, this.node(b).name];
+  }
+
+  // -- what can be done ------------------------------------------------------------------------------
+
+  async act(verb, words) {
+    this.say(`${verb} ${words.join(" ")} …`);
+    try {
+      const answer = await this.page.wire.ask(verb, words);
+      this.say(answer.said || `${verb} ${words.join(" ")}: done`);
+    } catch (error) {
+      this.say(error.message, true);
+    }
+  }
+
+  say(text, bad = false) {
+    this.said.textContent = text;
+    this.said.classList.toggle("bad", bad);
+  }
+
+  deeds() {
+    const { selected } = this.page;
+    if (selected.length === 2) {
+      const ends = selected.map((item) => this.node(item.number).name);
+      return [
+        ["Path", "path", ends, "p"],
+        ["Why", "why", ends, "w"],
+      ];
+    }
+    const [item] = selected;
+    const names = this.names();
+    const { cables, nodes } = this.page.failed();
+    const broken = item.kind === "cable" ? cables.has(item.number) : nodes.has(item.number);
+    if (item.kind === "cable") {
+      return broken
+        ? [["Heal", "heal", names, "h"]]
+        : [
+            ["Cut", "cut", names, "c"],
+            ["Cut silently", "cut", [...names, "silent"], "s"],
+          ];
+    }
+    if (item.kind === "server") return broken ? [["Revive", "revive", names, "r"]] : [["Kill", "kill", names, "k"]];
+    return broken
+      ? [["Heal", "heal", names, "h"]]
+      : [
+          ["Stop", "stop", names, "x"],
+          ["Stop rack", "rack", names, ""],
+        ];
+  }
+
+  press(key) {
+    if (!this.page.selected.length || this.page.role !== "operate" || !this.page.live()) return false;
+    const deed = this.deeds().find((one) => one[3] === key);
+    if (deed) this.act(deed[1], deed[2]);
+    return Boolean(deed);
+  }
+
+  // -- how it is drawn -------------------------------------------------------------------------------
+
+  draw() {
+    const { selected, role } = this.page;
+    if (!selected.length) {
+      this.box.replaceChildren(...this.hints(), this.said);
+      this.shown = "";
+      return;
+    }
+    const names = selected.length === 2 ? selected.map((item) => this.node(item.number).name) : this.names();
+    const deeds = this.deeds();
+    const canAct = role === "operate" && this.page.live();
+    const shown = JSON.stringify([names, deeds, canAct]);
+    if (shown !== this.shown) {
+      const held = this.box.contains(document.activeElement) ? document.activeElement.dataset.place : null;
+      this.shown = shown;
+      const kind = selected.length === 2 ? "two servers" : selected[0].kind;
+      const title = element("h2", {}, element("small", { textContent: kind }), ` ${names.join(" – ")}`);
+      const parts = [title];
+      if (canAct) parts.push(element("p", { className: "deeds" }, ...deeds.map((deed, i) => this.button(deed, i))));
+      parts.push(this.said, this.facts, this.details);
+      this.box.replaceChildren(...parts);
+      if (held) this.box.querySelector(`[data-place="${held}"]`)?.focus();
+      this.details.replaceChildren(...this.around());
+      this.askState();
+    }
+    this.drawFacts();
+  }
+
+  hints() {
+    const hints = ["Click a cable, a server or a switch; a second server with Shift, for the path between them."];
+    hints.push("By keyboard: arrow keys in the picture, Enter selects, Shift+Enter adds a second server, Escape leaves.");
+    if (this.page.role === "watch") hints.push("This page only watches.");
+    return hints.map((text) => element("p", { className: "hint", textContent: text }));
+  }
+
+  button([label, verb, words, key], place) {
+    const button = element("button", { type: "button", className: verb }, label);
+    button.dataset.place = place;
+    if (key) {
+      button.append(" ", element("kbd", { textContent: key }));
+      button.setAttribute("aria-keyshortcuts", key);
+    }
+    button.addEventListener("click", () => this.act(verb, words));
+    return button;
+  }
+
+  around() {
+    const { selected, recording } = this.page;
+    if (selected.length !== 1 || selected[0].kind === "cable") return [];
+    const list = element("ul", { className: "neighbours" });
+    for (const { cable, node } of recording.neighbours(selected[0].number)) {
+      const name = this.node(node).name;
+      const over = element("button", { type: "button", textContent: "cable" });
+      over.addEventListener("click", () => this.page.choose([{ kind: "cable", number: cable }]));
+      const far = element("button", { type: "button", textContent: name });
+      const kind = node < recording.picture.servers ? "server" : "switch";
+      far.addEventListener("click", () => this.page.choose([{ kind, number: node }]));
+      list.append(element("li", {}, over, " to ", far));
+    }
+    return [element("h3", { textContent: "Neighbours" }), list, (this.known = element("div"))];
+  }
+
+  drawFacts() {
+    const { selected, recording } = this.page;
+    const loads = this.page.loads();
+    const failed = this.page.failed();
+    const [item] = selected;
+    const facts = [];
+    if (selected.length === 1 && item.kind === "cable") {
+      const { a, b, level } = recording.picture.cables[item.number];
+      const names = [this.node(a).name, this.node(b).name];
+      facts.push(["state", failed.cables.get(item.number) ?? "works"], ["level", String(level)]);
+      facts.push([`${names[0]} → ${names[1]}`, rateText(loads.get(2 * item.number) ?? 0)]);
+      facts.push([`${names[1]} → ${names[0]}`, rateText(loads.get(2 * item.number + 1) ?? 0)]);
+    } else if (selected.length === 1) {
+      facts.push(["state", failed.nodes.get(item.number) ?? "works"]);
+      if (this.node(item.number).ip) facts.push(["IPv4", this.node(item.number).ip]);
+      let [sent, received] = [0, 0];
+      for (const { cable } of recording.neighbours(item.number)) {
+        const from = recording.picture.cables[cable].a === item.number ? 0 : 1;
+        sent += loads.get(2 * cable + from) ?? 0;
+        received += loads.get(2 * cable + 1 - from) ?? 0;
+      }
+      facts.push(["sends", rateText(sent)], ["receives", rateText(received)]);
+    }
+    const text = JSON.stringify(facts);
+    if (this.facts.dataset.text === text && this.facts.childNodes.length) return;
+    this.facts.dataset.text = text;
+    this.facts.replaceChildren(
+      ...facts.map(([name, value]) =>
+        element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })),
+      ),
+    );
+  }
+
+  // -- what the server itself knows ------------------------------------------------------------------
+
+  async askState() {
+    const { selected, wire } = this.page;
+    if (!wire || !this.page.live() || selected.length !== 1 || selected[0].kind !== "server") return;
+    const [name] = this.names();
+    try {
+      const state = await wire.ask("state", [name]);
+      if (this.page.selected.length === 1 && this.known && this.names()[0] === name) this.drawState(state);
+    } catch {
+      this.known?.replaceChildren();
+    }
+  }
+
+  drawState(state) {
+    const open = this.known.querySelector("details")?.open ?? false;
+    const parts = [];
+    const down = (state.links ?? []).filter((link) => !link.up).map((link) => link.peer);
+    if (state.links) parts.push(["hears", `${state.links.length - down.length} of ${state.links.length}`]);
+    if (down.length) parts.push(["does not hear", down.join(" ")]);
+    if (state.flows?.length !== undefined) parts.push(["flows", String(state.flows.length)]);
+    const drops = { ...state.drops, ...state.plane_drops };
+    for (const [why, count] of Object.entries(drops)) parts.push([`dropped: ${why}`, String(count)]);
+    const facts = element("dl");
+    for (const [key, value] of parts) {
+      facts.append(element("div", {}, element("dt", { textContent: key }), element("dd", { textContent: value })));
+    }
+    const all = element("details", { open }, element("summary", { textContent: "All counters and flows" }));
+    all.append(element("pre", { textContent: JSON.stringify(state, null, 1) }));
+    this.known.replaceChildren(facts, all);
+  }
+}

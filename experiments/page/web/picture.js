@@ -1,0 +1,229 @@
+// The network as SVG: made once, then only what has changed is touched.
+
+import { rateText } from "./time.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const LANE = 0.085; // from a cable's middle to a direction's line, in units of the layout
+const STEPS = [0.25, 0.5, 0.75, 0.95]; // shares of the rate at which the colour changes
+const THIN = 1;
+const THICK = 7;
+const NEAR = 6; // how much farther something may be for each unit aside, by arrow keys
+
+export const RAMP = ["up to 25 %", "50 %", "75 %", "95 %", "full"];
+
+function made(tag, attributes, parent) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  parent?.append(node);
+  return node;
+}
+
+function shifted(points, aside) {
+  const [x1, y1] = points[0];
+  const [x2, y2] = points.at(-1);
+  const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+  return points.map(([x, y]) => [x - ((y2 - y1) / length) * aside, y + ((x2 - x1) / length) * aside]);
+}
+
+function way(points) {
+  const [first, ...rest] = points.map((point) => point.join(" "));
+  return `M${first}${rest.length === 3 ? "C" : "L"}${rest.join(" ")}`;
+}
+
+function middle(points) {
+  if (points.length === 2) return [0, 1].map((i) => (points[0][i] + points[1][i]) / 2);
+  return [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
+}
+
+export class Picture {
+  constructor(svg, recording, select) {
+    this.svg = svg;
+    this.recording = recording;
+    this.select = select;
+    this.items = []; // what can be selected: { kind, number, x, y, shape }
+    this.at = null;
+    svg.replaceChildren();
+    this.home = recording.picture.box;
+    this.show(this.home);
+    const layers = ["frames", "cables", "paths", "nodes", "marks"];
+    this.layers = Object.fromEntries(layers.map((name) => [name, made("g", { class: name }, svg)]));
+    this.drawFrames();
+    this.cables = recording.picture.cables.map((cable, number) => this.drawCable(cable, number));
+    this.nodes = recording.picture.nodes.map((node, number) => this.drawNode(node, number, false));
+    for (const place of recording.picture.again) {
+      this.drawNode({ ...recording.picture.nodes[place.node], ...place }, place.node, true);
+    }
+  }
+
+  show(box) {
+    this.box = box;
+    this.svg.setAttribute("viewBox", box.join(" "));
+  }
+
+  drawFrames() {
+    const { frames, notes } = this.recording.picture;
+    for (const frame of frames) {
+      if (frame.radius) made("circle", { cx: frame.x, cy: frame.y, r: frame.radius }, this.layers.frames);
+      else {
+        const sides = { x: frame.left, y: frame.top, width: frame.width, height: frame.height, rx: 0.3 };
+        made("rect", sides, this.layers.frames);
+      }
+    }
+    for (const note of notes) {
+      made("text", { x: note.x, y: note.y, class: "note" }, this.layers.frames).textContent = note.text;
+    }
+  }
+
+  drawCable(cable, number) {
+    const group = made("g", { class: "cable", id: `cable-${number}`, role: "img" }, this.layers.cables);
+    made("path", { class: "grip", d: way(cable.points) }, group);
+    const base = made("path", { class: "base", d: way(cable.points) }, group);
+    const lanes = [LANE, -LANE].map((aside) =>
+      made("path", { class: "lane", d: way(shifted(cable.points, aside)) }, group),
+    );
+    const title = made("title", {}, group);
+    const [x, y] = middle(cable.points);
+    const item = { kind: "cable", number, x, y, shape: group };
+    this.items.push(item);
+    group.addEventListener("click", (event) => this.select(item, event.shiftKey));
+    return { group, base, lanes, title, mark: null, x, y, kind: "" };
+  }
+
+  drawNode(node, number, again) {
+    const { servers, radius, height } = this.recording.picture;
+    const server = number < servers;
+    const kind = server ? "server" : "switch";
+    const group = made(
+      "g",
+      { class: `node ${kind}${again ? " again" : ""}`, role: "img", transform: `translate(${node.x} ${node.y})` },
+      this.layers.nodes,
+    );
+    if (!again) group.id = `node-${number}`;
+    if (server) made("circle", { class: "body", r: radius }, group);
+    else made("rect", { class: "body", x: -node.width / 2, y: -height / 2, width: node.width, height }, group);
+    const half = server ? radius * 0.78 : height / 2;
+    const wide = server ? half : node.width / 2;
+    made("path", { class: "cross", d: `M${-wide} ${-half}L${wide} ${half}M${-wide} ${half}L${wide} ${-half}` }, group);
+    const room = node.width * 0.84;
+    const size = Math.min(0.36, room / (0.62 * node.label.length));
+    made("text", { "font-size": size, dy: "0.35em" }, group).textContent = node.label;
+    const title = made("title", {}, group);
+    const item = { kind, number, x: node.x, y: node.y, shape: group };
+    if (!again) this.items.push(item);
+    group.addEventListener("click", (event) => this.select(item, event.shiftKey));
+    return { group, title };
+  }
+
+  // -- how it is now -------------------------------------------------------------------------------
+
+  update(loads, failed) {
+    const { nodes, cables } = this.recording.picture;
+    const full = this.full(loads);
+    const unit = this.svg.clientWidth / this.box[2]; // in a large network cables stand closer
+    const thick = Math.min(THICK, Math.max(THIN + 0.5, 2 * LANE * unit));
+    this.cables.forEach((cable, number) => {
+      const rates = [loads.get(2 * number) ?? 0, loads.get(2 * number + 1) ?? 0];
+      cable.lanes.forEach((lane, side) => {
+        const share = Math.min(1, rates[side] / full);
+        const level = share < 0.005 ? "none" : STEPS.filter((step) => share >= step).length;
+        if (lane.dataset.level !== String(level)) lane.dataset.level = level;
+        const width = (THIN + (thick - THIN) * share).toFixed(1);
+        if (lane.dataset.width !== width) {
+          lane.dataset.width = width;
+          lane.style.strokeWidth = `${width}px`;
+        }
+      });
+      const [a, b] = [nodes[cables[number].a].name, nodes[cables[number].b].name];
+      const kind = failed.cables.get(number) ?? "";
+      cable.title.textContent =
+        `${a} – ${b}${kind ? `: ${kind}` : ""}\n` +
+        `${a} → ${b}  ${rateText(rates[0])}\n${b} → ${a}  ${rateText(rates[1])}`;
+      if (cable.kind !== kind) this.mark(cable, kind);
+    });
+    this.nodes.forEach((node, number) => {
+      const kind = failed.nodes.get(number) ?? "";
+      if (node.group.dataset.failed !== kind) {
+        node.group.dataset.failed = kind;
+        node.title.textContent = `${nodes[number].name}${kind ? `: ${kind}` : ""}\n${nodes[number].ip}`;
+      }
+    });
+  }
+
+  // What a full cable carries: its rate, or the most that any carries where there is no limit.
+  full(loads) {
+    const rate = this.recording.rate_mbit;
+    return rate ? rate * 1e3 : Math.max(1e3, ...loads.values());
+  }
+
+  mark(cable, kind) {
+    cable.kind = kind;
+    cable.group.dataset.failed = kind;
+    cable.mark?.remove();
+    cable.mark = null;
+    if (!kind) return;
+    const mark = made("g", { class: "mark", transform: `translate(${cable.x} ${cable.y})` }, this.layers.marks);
+    made("circle", { r: 0.24 }, mark);
+    if (kind === "cut") made("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
+    else made("text", { dy: "0.36em", "font-size": 0.36 }, mark).textContent = "?";
+    cable.mark = mark;
+  }
+
+  drawPaths(paths) {
+    this.layers.paths.replaceChildren();
+    for (const { kind, cables } of paths) {
+      for (const number of cables) {
+        const { points } = this.recording.picture.cables[number];
+        made("path", { class: kind, d: way(points) }, this.layers.paths);
+      }
+    }
+  }
+
+  // -- what is selected ------------------------------------------------------------------------------
+
+  mind(items) {
+    for (const shape of this.svg.querySelectorAll(".selected")) shape.classList.remove("selected");
+    for (const item of items) item.shape.classList.add("selected");
+    this.at = items.at(-1) ?? this.at;
+  }
+
+  item(kind, number) {
+    return this.items.find((item) => item.kind === kind && item.number === number);
+  }
+
+  // The nearest item in a direction, by what an arrow key says.
+  towards(dx, dy) {
+    if (!this.at) return this.items.find((item) => item.kind === "server");
+    let best = null;
+    let least = Infinity;
+    for (const item of this.items) {
+      const [x, y] = [item.x - this.at.x, item.y - this.at.y];
+      const along = x * dx + y * dy;
+      const aside = Math.abs(x * dy - y * dx);
+      const cost = along + NEAR * Math.max(0, aside - 0.25 * along) + aside;
+      if (along > 0.05 && cost < least) [best, least] = [item, cost];
+    }
+    return best ?? this.at;
+  }
+
+  // -- size ------------------------------------------------------------------------------------------
+
+  zoom(factor, at = null) {
+    if (!factor) return this.show(this.home);
+    const [left, top, width, height] = this.box;
+    const [x, y] = at ?? [left + width / 2, top + height / 2];
+    const scale = Math.min(1, Math.max(0.05, width / this.home[2] / factor)) * (this.home[2] / width);
+    return this.show([x - (x - left) * scale, y - (y - top) * scale, width * scale, height * scale]);
+  }
+
+  move(dx, dy) {
+    const [left, top, width, height] = this.box;
+    const scale = Math.max(width / this.svg.clientWidth, height / this.svg.clientHeight);
+    this.show([left - dx * scale, top - dy * scale, width, height]);
+  }
+
+  pointAt(event) {
+    const point = new DOMPoint(event.clientX, event.clientY);
+    const { x, y } = point.matrixTransform(this.svg.getScreenCTM().inverse());
+    return [x, y];
+  }
+}

@@ -1,0 +1,114 @@
+// What was seen, and how it was at a moment.
+
+// Kinds of events.
+export const FAULTS = new Set(["cut", "silent cut", "kill", "switch", "rack", "forwarder ended"]);
+export const REPAIRS = new Set(["healed", "revive"]);
+export const AFTERWARDS = new Set(["noticed", "rerouted", "recovered"]);
+
+const MOST_SAMPLES = 36000;
+
+export class Recording {
+  constructor(told) {
+    Object.assign(this, told);
+    this.byName = new Map(told.picture.nodes.map((node, number) => [node.name, number]));
+    this.byEnds = new Map();
+    told.picture.cables.forEach((cable, number) => {
+      const ends = `${Math.min(cable.a, cable.b)} ${Math.max(cable.a, cable.b)}`;
+      this.byEnds.set(ends, [...(this.byEnds.get(ends) ?? []), number]);
+    });
+  }
+
+  get last() {
+    return Math.max(this.samples.at(-1)?.at_s ?? 0, this.events.at(-1)?.at_s ?? 0, this.length_s ?? 0);
+  }
+
+  get first() {
+    return this.samples[0]?.at_s ?? 0;
+  }
+
+  add(sample) {
+    this.samples.push(sample);
+    if (this.samples.length > MOST_SAMPLES) this.samples.splice(0, MOST_SAMPLES / 10);
+  }
+
+  // The last of a list at or before a moment.
+  before(list, at) {
+    let low = 0;
+    let high = list.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (list[middle].at_s <= at) low = middle + 1;
+      else high = middle;
+    }
+    return list[low - 1];
+  }
+
+  cablesBetween(a, b) {
+    return this.byEnds.get(`${Math.min(a, b)} ${Math.max(a, b)}`) ?? [];
+  }
+
+  neighbours(node) {
+    return this.picture.cables.flatMap((cable, number) => {
+      if (cable.a === node) return [{ cable: number, node: cable.b }];
+      return cable.b === node ? [{ cable: number, node: cable.a }] : [];
+    });
+  }
+
+  // The cables that a packet takes by way of these nodes: a hop may pass a switch that is not named.
+  cablesAlong(names) {
+    const nodes = names.map((name) => this.byName.get(name));
+    const found = [];
+    for (let i = 1; i < nodes.length; i += 1) {
+      const direct = this.cablesBetween(nodes[i - 1], nodes[i]);
+      if (direct.length) {
+        found.push(direct[0]);
+        continue;
+      }
+      const around = new Map(this.neighbours(nodes[i]).map((one) => [one.node, one.cable]));
+      const over = this.neighbours(nodes[i - 1]).find((one) => around.has(one.node));
+      if (over) found.push(over.cable, around.get(over.node));
+    }
+    return found;
+  }
+
+  // What has failed at a moment: kinds of faults by cable, and nodes that are dead or stopped.
+  failedAt(at) {
+    const state = this.before(this.states, at) ?? { faults: [], dead: [] };
+    const cables = new Map();
+    const nodes = new Map();
+    for (const [kind, ...names] of state.faults) {
+      const what = names.map((name) => this.byName.get(name));
+      if (kind === "cut" || kind === "silent cut") {
+        for (const cable of this.cablesBetween(what[0], what[1])) cables.set(cable, kind);
+      } else {
+        for (const node of what) {
+          nodes.set(node, "stopped");
+          for (const near of this.neighbours(node)) if (!cables.has(near.cable)) cables.set(near.cable, "cut");
+        }
+      }
+    }
+    for (const name of state.dead) nodes.set(this.byName.get(name), "dead");
+    return { cables, nodes };
+  }
+
+  // The rates of all directions of cables at a moment, in kbit/s: 2 i is cable i from its end a.
+  loadsAt(at) {
+    const loads = new Map();
+    const sent = this.before(this.samples, at)?.sent ?? [];
+    for (let i = 0; i < sent.length; i += 2) loads.set(sent[i], sent[i + 1]);
+    return loads;
+  }
+}
+
+export function rateText(kbit) {
+  if (kbit >= 1e6) return `${(kbit / 1e6).toFixed(2)} Gbit/s`;
+  if (kbit >= 1e3) return `${(kbit / 1e3).toFixed(1)} Mbit/s`;
+  return `${Math.round(kbit)} kbit/s`;
+}
+
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  Object.assign(made, properties);
+  made.append(...children);
+  return made;
+}

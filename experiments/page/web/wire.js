@@ -1,0 +1,43 @@
+// The connection to the page's server: docs/page.md has its messages.
+
+const AGAIN_MS = 1000;
+
+export class Wire {
+  constructor(token, heard) {
+    this.address = `ws://${location.host}/live?token=${encodeURIComponent(token)}`;
+    this.heard = heard;
+    this.number = 0;
+    this.waiting = new Map();
+    this.connect();
+  }
+
+  connect() {
+    this.socket = new WebSocket(this.address);
+    this.socket.onmessage = (event) => this.take(JSON.parse(event.data));
+    this.socket.onclose = () => {
+      for (const { refuse } of this.waiting.values()) refuse(new Error("the connection was lost"));
+      this.waiting.clear();
+      this.heard({ is: "lost" });
+      setTimeout(() => this.connect(), AGAIN_MS);
+    };
+  }
+
+  take(message) {
+    if (message.is !== "answer") {
+      this.heard(message);
+      return;
+    }
+    const waiting = this.waiting.get(message.id);
+    this.waiting.delete(message.id);
+    if (!waiting) return;
+    if (message.error) waiting.refuse(new Error(message.error));
+    else waiting.accept(message.answer);
+  }
+
+  ask(verb, words) {
+    if (this.socket.readyState !== WebSocket.OPEN) return Promise.reject(new Error("there is no connection"));
+    const id = (this.number += 1);
+    this.socket.send(JSON.stringify({ id, do: verb, words }));
+    return new Promise((accept, refuse) => this.waiting.set(id, { accept, refuse }));
+  }
+}

@@ -1,0 +1,54 @@
+"""A finished run as a recording, and as one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.page.runs import recording_of
+from experiments.page.standalone import MODULES, files, standalone
+from tests.experiments.reporting.conftest import write_run
+from topos.base.errors import PillarboxError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = write_run(tmp_path_factory.mktemp("runs") / "small")
+    return folder
+
+
+def test_a_trial_is_told_as_its_records_have_it(run: Path) -> None:
+    told = json.loads(recording_of(run).text())
+    assert told["network"] == "bcube,2,1"
+    kinds = [(event["at_s"], event["kind"]) for event in told["events"]]
+    after = [(0.55, "noticed"), (0.7, "rerouted"), (1.1, "recovered")]
+    assert kinds == [(0.5, "cut"), *after, (1.5, "healed")]
+    assert [state["faults"] for state in told["states"]] == [[["cut", "0.0", "s0"]], []]
+    # 11 of the 12 flows of 1 MB came through.
+    seconds = told["samples"][1]["at_s"] - told["samples"][0]["at_s"]
+    received = sum(sample["received"] for sample in told["samples"]) * seconds
+    assert received == pytest.approx(11 * 8000, rel=0.02)
+    assert len(told["samples"][0]["sent"]) == 2 * 2 * len(told["picture"]["cables"])
+
+
+def test_a_trial_may_be_chosen(run: Path) -> None:
+    assert json.loads(recording_of(run, 1).text())["network"] == "tree,2,2"
+    with pytest.raises(PillarboxError, match="no completed trial 7: 0, 1, 2, 3"):
+        recording_of(run, 7)
+
+
+def test_a_saved_page_needs_no_other_file(run: Path) -> None:
+    page = standalone(recording_of(run).text(), files())
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert not re.search(r"^(import|export) ", page, re.MULTILINE)
+    assert "default-src 'none'" in page
+
+
+def test_modules_agree_on_all_names() -> None:
+    parts = files()
+    declared = re.compile(r"^(?:export )?(?:const|let|function|class) (\w+)", re.MULTILINE)
+    names = [name for module in MODULES for name in declared.findall(parts[module])]
+    assert sorted(names) == sorted(set(names))

@@ -1,0 +1,260 @@
+"""What a page's server gives to whom: hostile requests each get what they should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from experiments.page import process
+from experiments.page.client import watching
+from experiments.page.gate import Gate
+from experiments.page.process import Page
+from experiments.page.server import MOST_LETTERS, Mailbox
+from topos.base.errors import PillarboxError
+
+SPEC, CABLES, SERVERS = "dcell,4,1", 30, 20
+NASTY = "<img src=x onerror=alert(1)></script>"
+PATIENCE_S = 60.0
+
+
+class Lab:
+    """A lab that is none: it answers what is asked, and notes what it is to do."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, list[str]]] = []
+        self.samples = 0
+        self.faults: list[list[str]] = []
+
+    def ask(self, ask: str, **words: Any) -> Any:
+        if ask == "status":
+            return {"network": SPEC, "routing": NASTY, "plane": "none", "rate_mbit": 100.0}
+        if ask == "sample":
+            self.samples += 1
+            return {
+                "at_s": float(self.samples),
+                "network": SPEC,
+                "sent_bytes": [125_000 * self.samples] + [0] * (2 * CABLES - 1),
+                "received_bytes": [250_000 * self.samples] + [0] * (SERVERS - 1),
+                "faults": self.faults,
+                "dead": [],
+                "log": [],
+                "log_to": 0,
+            }
+        if ask == "state":
+            return {"server": words["server"], "news": []}
+        self.done.append((ask, words["words"]))
+        if ask == "cut":
+            self.faults = [["cut", *words["words"]]]
+        return {"said": f"{ask} done"}
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+@pytest.fixture
+def with_page(lab: Lab, tmp_path: Path) -> Any:
+    """Return what runs a coroutine with the page's two addresses: to operate, and to watch."""
+
+    def run(visit: Callable[[str, str], Coroutine[Any, Any, None]]) -> None:
+        door = process.opened()
+        page = Page(door, lab.ask, tmp_path)
+        try:
+            addresses = door.url("operate"), door.url("watch")
+            asyncio.run(asyncio.wait_for(visit(*addresses), PATIENCE_S))
+        finally:
+            page.close()
+
+    return run
+
+
+def test_it_shows_a_network_and_does_what_is_asked(with_page: Any, lab: Lab) -> None:
+    async def visit(operate: str, _watch: str) -> None:
+        async with watching(operate) as page:
+            assert page.role == "operate"
+            assert page.recording["network"] == SPEC
+            assert len(page.recording["picture"]["cables"]) == CABLES
+            sample = await page.heard("sample")
+            assert sample["sent"] == [0, 1000]  # 125 kB in a second
+            assert sample["received"] == 2000
+            assert await page.do("cut", "0.3", "4.0") == {"said": "cut done"}
+            state = await page.heard("state")
+            while not state["faults"]:
+                state = await page.heard("state")
+            assert state["faults"] == [["cut", "0.3", "4.0"]]
+
+    with_page(visit)
+    assert lab.done == [("cut", ["0.3", "4.0"])]
+
+
+def test_who_watches_changes_nothing(with_page: Any, lab: Lab) -> None:
+    async def visit(_operate: str, watch: str) -> None:
+        async with watching(watch) as page:
+            assert page.role == "watch"
+            for verb in ("cut", "heal", "kill", "revive", "stop", "rack", "path", "why"):
+                with pytest.raises(PillarboxError, match="only watches"):
+                    await page.do(verb, "0.3", "4.0")
+            assert (await page.do("state", "0.3"))["server"] == "0.3"
+
+    with_page(visit)
+    assert lab.done == []
+
+
+PATHS = ["/", "/live", "/save", "/recording"]
+REFUSED = [
+    ("no token", {"Token": ""}),
+    ("another's token", {"Token": "x" * 32}),
+    ("a rebound name", {"Host": "rebound.example:80"}),
+    ("no host", {"Host": ""}),
+    ("another site's page", {"Origin": "http://evil.example"}),
+    ("a page of no site", {"Origin": "null"}),
+    ("another port's page", {"Origin": "http://127.0.0.1:1"}),
+    ("another site's request", {"Sec-Fetch-Site": "cross-site"}),
+]
+
+
+def test_who_is_refused(with_page: Any, lab: Lab) -> None:
+    async def visit(operate: str, _watch: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            for path, (why, headers) in product(PATHS, REFUSED):
+                token = {"token": headers.get("Token", URL(operate).query["token"])}
+                where = URL(operate).with_path(path).with_query(token)
+                async with session.get(where, headers=headers) as answer:
+                    assert answer.status in (400, 403), (path, why)
+                    assert "picture" not in await answer.text(), (path, why)
+
+    with_page(visit)
+    assert lab.done == []
+
+
+def test_what_is_no_request_is_said_so(with_page: Any, lab: Lab) -> None:
+    wrong = ["", "[]", "7", '{"id": 1}', '{"id": "1", "do": "cut"}', "[" * 4000]
+    wrong += ['{"id": 1, "do": ["cut"]}', '{"id": 1, "do": "cut", "words": [1]}']
+    wrong += [json.dumps({"id": 1, "do": verb}) for verb in ("enter", "down", "sample", NASTY)]
+
+    async def visit(operate: str, _watch: str) -> None:
+        address = URL(operate).with_scheme("ws").with_path("/live").with_query(URL(operate).query)
+        async with aiohttp.ClientSession() as session, session.ws_connect(address) as channel:
+            for text in wrong:
+                await channel.send_str(text)
+            answers = 0
+            while answers < len(wrong):
+                told = json.loads((await channel.receive()).data)
+                if told["is"] == "answer":
+                    assert "error" in told
+                    answers += 1
+
+    with_page(visit)
+    assert lab.done == []
+
+
+def test_floods_and_half_open_sockets_hold_nothing_up(with_page: Any, lab: Lab) -> None:
+    async def visit(operate: str, _watch: str) -> None:
+        where = URL(operate)
+        address = where.with_scheme("ws").with_path("/live").with_query(where.query)
+        assert where.host and where.port
+        half_open = [socket.create_connection((where.host, where.port)) for _ in range(50)]
+        for one in half_open[::2]:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        async with aiohttp.ClientSession() as session, session.ws_connect(address) as channel:
+            with suppress(
+                ConnectionError, aiohttp.ClientError
+            ):  # the end may come before it is sent
+                await channel.send_str("x" * (100 << 20))
+            last = await channel.receive()
+            while last.type is aiohttp.WSMsgType.TEXT:
+                last = await channel.receive()
+            assert last.type in (
+                aiohttp.WSMsgType.CLOSE,
+                aiohttp.WSMsgType.CLOSED,
+                aiohttp.WSMsgType.ERROR,
+            )
+        before = lab.samples
+        async with watching(operate) as page:
+            await page.heard("sample")
+        assert lab.samples > before
+        for one in half_open:
+            one.close()
+
+    with_page(visit)
+
+
+def test_whatever_is_said_is_text(with_page: Any) -> None:
+    async def visit(operate: str, _watch: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(operate) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "script-src 'self'" in policy and "unsafe" not in policy
+                assert NASTY not in await answer.text()
+            async with session.get(
+                URL(operate).with_path("/save").with_query(URL(operate).query)
+            ) as saved:
+                text = await saved.text()
+        assert NASTY not in text
+        assert NASTY.replace("<", "\\u003c").replace('"', '\\"') in text
+
+    with_page(visit)
+
+
+@pytest.mark.root
+def test_the_server_has_no_rights(tmp_path: Path) -> None:
+    lab, door = Lab(), process.opened()
+    page = Page(door, lab.ask, tmp_path)
+    try:
+        status = Path(f"/proc/{page.number}/status").read_text()
+    finally:
+        page.close()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert set(fields["Uid"].split()) & {"0"} == set()
+    assert set(fields["Gid"].split()) & {"0"} == set()
+    assert fields["Groups"].split() == []
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(fields[kind], 16) == 0, kind
+    assert fields["NoNewPrivs"] == "1"
+    assert not (tmp_path / process.ADDRESS).exists()
+
+
+def test_the_gate_lets_through_what_a_page_may_ask(lab: Lab) -> None:
+    near, far = socket.socketpair()
+    gate = Gate(near, lab.ask)
+    with far, far.makefile("rwb") as lines:
+        for asked in (
+            {"id": 1, "ask": "enter", "server": "0.0"},
+            {"id": 2, "ask": "down"},
+            {"id": 3, "ask": "cut", "words": ["0.3", "4.0"], "folder": "/"},
+            {"id": 4, "ask": "kill", "words": ["0.0"]},
+        ):
+            lines.write(json.dumps(asked).encode() + b"\n")
+        lines.write(b"{" * 9000 + b"\n")
+        lines.flush()
+        answers = [json.loads(lines.readline()) for _ in range(5)]
+    gate.close()
+    assert [answer["answer"] for answer in answers if "answer" in answer] == [{"said": "kill done"}]
+    assert lab.done == [("kill", ["0.0"])]
+
+
+def test_a_slow_page_gets_the_newest_sample() -> None:
+    async def visit() -> None:
+        mailbox = Mailbox("watch")
+        mailbox.put_sample("old")
+        mailbox.put_sample("new")
+        mailbox.put("event")
+        assert [await mailbox.next(), await mailbox.next()] == ["event", "new"]
+        for number in range(MOST_LETTERS):
+            mailbox.put(str(number))
+        assert not mailbox.overrun
+        mailbox.put("one too many")
+        assert mailbox.overrun
+
+    asyncio.run(visit())
