@@ -11,7 +11,8 @@
 # output; a failure is one sentence on standard error and a non-zero exit.
 #
 # Environment: PILLARBOX_VENV (where the venv is), PILLARBOX_PYTHON (which python3),
-# PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is).
+# PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is),
+# PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test).
 # pip is configured as always: PIP_* or pip.conf.
 set -u
 umask 022
@@ -34,6 +35,11 @@ user_id=$(id -u)
 packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
     libbpf-dev libseccomp2 mininet net-tools procps psmisc python3 python3-venv tcpdump tshark"
 commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump tshark"
+
+# For the live page's test only: Debian has a Chromium as a package, and Ubuntu has none.
+if [ -n "${PILLARBOX_BROWSER:-}" ]; then
+    packages="$packages chromium" commands="$commands chromium"
+fi
 
 # ---------------------------------------------------------------- Is this machine ready?
 
