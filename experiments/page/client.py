@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator
@@ -75,7 +74,7 @@ class Client:
 
 
 @asynccontextmanager
-async def watching(url: str, patience_s: float = 30.0) -> AsyncIterator[Client]:
+async def watching(url: str) -> AsyncIterator[Client]:
     """Open a page by the address that Pillarbox printed."""
     where = URL(url)
     live = where.with_scheme("ws").with_path("/live").with_query(where.query)
@@ -86,7 +85,7 @@ async def watching(url: str, patience_s: float = 30.0) -> AsyncIterator[Client]:
             )
         except aiohttp.ClientError as error:
             raise PillarboxError(f"{where.origin()} does not let in: {error}") from error
-        async with channel, asyncio.timeout(patience_s):
+        async with channel:
             page = Client(channel)
             await page.begin()
             yield page
