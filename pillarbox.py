@@ -1,15 +1,17 @@
 """Pillarbox in Python: live networks from scripts, from pytest and from notebooks.
 
+A lab is a process of its own, as `pillarbox up` makes it, which other terminals see. It ends with
+its block, with `close`, and with this process, however that ends. What can be done to it is asked
+of its socket (`experiments.control`), and what is refused raises `PillarboxError`.
+
+Examples
+--------
 >>> import pillarbox
 >>> with pillarbox.lab("dcell,4,1", rate_mbit=100) as lab:                # doctest: +SKIP
 ...     lab.cut("0.3", "4.0")
 ...     print(lab.path("0.0", "4.3"), lab.ping("0.0", "4.3").ms)
 ...     print(lab.iperf("0.0", "4.3", seconds=2).mbit)
 ...     flows = lab.run(pillarbox.AllToAll(volume="1MB"))
-
-A lab is a process of its own, as `pillarbox up` makes it, which other terminals see. It ends with
-its block, with `close`, and with this process, however that ends. What can be done to it is asked
-of its socket (`experiments.control`), and what is refused raises `PillarboxError`.
 """
 
 from __future__ import annotations

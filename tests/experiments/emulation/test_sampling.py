@@ -38,17 +38,19 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
         after = sampler.sample(before["log_to"])
         sampler.close()
     sent = carried(before, after, "sent_bytes")
-    # What passes through a node comes in and goes out again.
+    # What passes through a node comes in and goes out again, all but what ends there.
     into, out_of = [0] * topology.nodes, [0] * topology.nodes
     for cable, (from_a, from_b) in zip(
         cables, zip(sent[::2], sent[1::2], strict=True), strict=True
     ):
         for sender, receiver, count in ((cable.a, cable.b, from_a), (cable.b, cable.a, from_b)):
-            if count > SENT // 2:
-                out_of[sender] += 1
-                into[receiver] += 1
-    assert into == out_of
-    assert out_of[source] == out_of[destination] == 1
+            out_of[sender] += count
+            into[receiver] += count
+    passed = [min(pair) for pair in zip(into, out_of, strict=True)]
+    busy = [node for node, count in enumerate(passed) if count > SENT // 4]
+    assert {source, destination} < set(busy)
+    assert all(abs(into[node] - out_of[node]) < SENT // 4 for node in busy)
+    assert all(passed[node] > SENT for node in (source, destination))
     received = carried(before, after, "received_bytes")
     assert [server for server, count in enumerate(received) if count > SENT] == [
         source,
