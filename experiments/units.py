@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 PREFIXES = ("", "k", "M", "G", "T", "P")
+MOST_FIGURES = 6
 MISSING = "–"
 
 
@@ -14,12 +15,31 @@ def three_figures(value: float) -> str:
     >>> three_figures(0.98765), three_figures(12.345), three_figures(1234.5)
     ('0.988', '12.3', '1234')
     """
+    return with_figures(value, 3)
+
+
+def with_figures(value: float, figures: int) -> str:
+    """Return the number with so many significant figures and no exponent.
+
+    >>> with_figures(12.4567, 4)
+    '12.46'
+    """
     if not known(value):
         return MISSING
     if value == 0:
         return "0"
-    decimals = max(0, min(6, 2 - math.floor(math.log10(abs(value)))))
+    decimals = max(0, min(6, figures - 1 - math.floor(math.log10(abs(value)))))
     return f"{value:.{decimals}f}"
+
+
+def figures_apart(first: float, second: float, least: int = 3) -> int:
+    """Return how many significant figures tell two numbers apart, at least so many.
+
+    >>> figures_apart(11.287, 11.312), figures_apart(11.2961, 11.2964), figures_apart(2.0, 2.0)
+    (4, 6, 6)
+    """
+    enough = (n for n in range(least, MOST_FIGURES) if f"{first:.{n}g}" != f"{second:.{n}g}")
+    return next(enough, MOST_FIGURES)
 
 
 def with_prefix(value: float, unit: str, step: float = 1000.0) -> str:
@@ -73,7 +93,7 @@ def share(value: float | None) -> str:
     )
 
 
-def plain(value: float | None) -> str:
+def plain(value: float | None, figures: int = 3) -> str:
     """Return a number of unknown kind as text, nothing where there is none.
 
     >>> plain(14047), plain(0.4837), plain(2.0), plain(None)
@@ -83,4 +103,4 @@ def plain(value: float | None) -> str:
         return ""
     if float(value).is_integer() and abs(value) < 1e9:
         return f"{value:.0f}"
-    return three_figures(value) if 1e-4 <= abs(value) < 1e9 else f"{value:.3g}"
+    return with_figures(value, figures) if 1e-4 <= abs(value) < 1e9 else f"{value:.{figures}g}"

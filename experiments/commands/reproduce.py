@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,8 @@ from experiments.files import output_folder
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.reporting.reproduced.result import Point, Reproduction
+    from experiments.reporting.reproduced.result import Reproduction
 
-DIGITS = 4
 TASKS = "tasks"  # of all figures: some ask for the same
 FAILED = 1
 
@@ -121,38 +119,15 @@ def _listing() -> str:
 
 def text_of(found: Reproduction) -> str:
     """Return all that is to be said of a figure as text."""
-    from experiments.text import paragraphs
+    from experiments.reporting.reproduced.drawing import table_of
+    from experiments.text import columns, paragraphs
 
-    lines = [f"{found.name}: {found.title}", "", _table(found.rows or found.points), ""]
+    titles, rows = table_of(found, found.rows or found.points)
+    table = columns([titles, *rows], range(2, len(titles)))
+    lines = [f"{found.name}: {found.title}", "", table, ""]
     lines.append(f"verdict: {found.verdict}")
     if found.reasons:
         lines.append(paragraphs([f"- {reason}" for reason in found.reasons]))
     if found.notes:
         lines += ["", paragraphs(list(found.notes))]
     return "\n".join(lines)
-
-
-def _table(points: Sequence[Point]) -> str:
-    """Return a row for each point; columns that no point has are left out."""
-    from experiments.text import columns
-
-    header = ["", "", "paper", "ours", "from", "to", "ideal"]
-    rows = [
-        [
-            point.series,
-            _number(point.x) if isinstance(point.x, float | int) else point.x,
-            *map(_number, (point.paper, point.ours, point.low, point.high, point.ideal)),
-        ]
-        for point in points
-    ]
-    used = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    shown = [[row[i] for i in used] for row in [header, *rows]]
-    return columns(shown, [at for at, i in enumerate(used) if i >= 2])
-
-
-def _number(value: float | None) -> str:
-    """Return a number with as many digits as can matter."""
-    if value is None or value != value:
-        return ""
-    whole = len(f"{abs(value):.0f}")
-    return f"{value:,.{max(0, DIGITS - whole)}f}".replace(",", " ") if value else "0"

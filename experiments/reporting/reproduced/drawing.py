@@ -189,16 +189,11 @@ def table_of(
     columns = ["", x_label, "paper", "ours", "spread", "ideal"]
     rows = []
     for point in reproduction.points if points is None else points:
-        spread = ""
-        if point.low is not None and point.high is not None:
-            spread = f"{units.plain(point.low)} to {units.plain(point.high)}"
+        paper, ours, ideal, *ends = (
+            units.plain(value, point.figures)
+            for value in (point.paper, point.ours, point.ideal, *(point.spread or ()))
+        )
         x = f"{point.x:g}" if isinstance(point.x, (int, float)) else str(point.x)
-        values = [
-            units.plain(point.paper),
-            units.plain(point.ours),
-            spread,
-            units.plain(point.ideal),
-        ]
-        rows.append([point.series, x, *values])
+        rows.append([point.series, x, paper, ours, " to ".join(ends), ideal])
     used = [i for i in range(len(columns)) if i < 2 or any(row[i] for row in rows)]
     return [columns[i] for i in used], [[row[i] for i in used] for row in rows]

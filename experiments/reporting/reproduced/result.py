@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.units import figures_apart
+
 AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
 UNDECIDED = "not decided"  # more draws or trials would decide
 
@@ -42,6 +44,19 @@ class Point:
     high: float | None = None
     ideal: float | None = None
     draws: int = 0  # or trials, of which ours is the mean; 0 where chance has no part in it
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Between what ours lies; None where nothing is known of it, or all draws were alike."""
+        if self.low is None or self.high is None or math.isclose(self.low, self.high, rel_tol=1e-6):
+            return None
+        return self.low, self.high
+
+    @property
+    def figures(self) -> int:
+        """How many significant figures its numbers need: the paper's, and to show a spread."""
+        papers = 3 if self.paper is None or float(f"{self.paper:.3g}") == self.paper else 4
+        return max(papers, figures_apart(*self.spread)) if self.spread else papers
 
 
 @dataclass(frozen=True)

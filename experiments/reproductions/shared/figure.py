@@ -25,6 +25,7 @@ from experiments.reporting.reproduced.result import (
     Settings,
 )
 from experiments.trials.runs.statistics import estimate
+from experiments.units import figures_apart
 from topos.base.errors import require
 
 Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series and x
@@ -68,8 +69,9 @@ class Claim(NamedTuple):
         row = self.row
         words = "at most " if self.at_most else "at least " if self.at_least else ""
         ours = "missing" if row.ours is None else f"{row.ours:.4g}"
-        if row.low is not None and row.high is not None and row.low != row.high:
-            ours += f" ({row.low:.4g} to {row.high:.4g})"
+        if row.spread:
+            figures = figures_apart(*row.spread, least=4)
+            ours += " ({:.{figures}g} to {:.{figures}g})".format(*row.spread, figures=figures)
         whose = "the paper's" if self.wanted is None else "wanted is"
         repeats = f"{row.draws} repeat{'s' * (row.draws != 1)}"
         open_end = f", not decided by {repeats}" if self.holds is None else ""

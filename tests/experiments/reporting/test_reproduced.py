@@ -67,6 +67,16 @@ def test_table_leaves_out_columns_without_values():
     assert rows == [["SP", "2", "", "0.660"], ["<b>MP</b>", "1", "0.100", ""]]
 
 
+def test_table_tells_the_ends_of_an_interval_apart_as_near_as_the_papers_number_is():
+    near = Point("DCell", "mean", ours=11.3024, paper=11.31, low=11.2861, high=11.3187, draws=8)
+    alike = Point("DCell", "all", ours=11.289, paper=11.29, low=11.289, high=11.289 + 1e-14)
+    _, rows = table_of(made(points=(near, alike)))
+    assert [row[2:] for row in rows] == [
+        ["11.31", "11.30", "11.29 to 11.32"],
+        ["11.29", "11.29", ""],
+    ]
+
+
 @pytest.mark.parametrize("kind", ["lines", "bars", "table"])
 @pytest.mark.parametrize("log", [False, True])
 def test_every_kind_is_two_files(kind, log, tmp_path):

@@ -171,7 +171,7 @@ def test_numbers_have_digits_that_matter() -> None:
     told = command_module.text_of(
         Reproduction("n", "t", "x", "y", (Point("s", 1500, 0.2438, 2270.0, ideal=0.0),), AGREES)
     )
-    assert "s  1 500  2 270  0.244      0" in told
+    assert "s  1500   2270  0.244      0" in told
 
 
 # -- what records are taken for ------------------------------------------------------------------
