@@ -35,6 +35,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     metavar="RUN",
     help="Go on with a run that was stopped; NAME may be left out.",
 )
+@click.option("--plain-csv", is_flag=True, help="In CSV: 1.10, which some take for a number.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
 def command(
     name: str | None,
@@ -42,6 +43,7 @@ def command(
     changes: tuple[str, ...],
     out: Path | None,
     resume: Path | None,
+    plain_csv: bool,
     dry_run: bool,
     **short: Any,
 ) -> int:
@@ -76,7 +78,7 @@ def command(
     folder = resume or out or new_name(experiment)
     try:
         with Live(trials, experiment.name) as live:
-            done = run(experiment, folder, live=live)
+            done = run(experiment, folder, live=live, plain_csv=plain_csv)
     except KeyboardInterrupt:
         raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
     except OSError as error:

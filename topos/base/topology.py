@@ -303,14 +303,14 @@ class Topology(UidAddresses, ABC):
         )
 
     def node(self, text: str) -> int:
-        """Return the node with that address or Mininet's name (``0.3``, ``h7``, ``s3``)."""
+        """Return the node of that address or name (``0.3``, ``0.3.dcell``, ``h7``, ``s3``)."""
         if text[:1] == "s":
             return self.servers + self.switch(text)
         if text[:1] == "h" and text[1:].isascii() and text[1:].isdecimal():
             number = int(text[1:])
             require(number < self.servers, f"there is no host {text} in {self.spec}")
             return number
-        return self.server(text)
+        return self.server(text.removesuffix(f".{self.kind}"))
 
     def name(self, node: int) -> str:
         """Return what `node` takes, and what people write: an address, or a switch's name."""

@@ -17,6 +17,7 @@ import pandas
 
 from experiments.trials.runs import schema, store
 from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
 
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
 
@@ -96,12 +97,34 @@ def write_trial(
     store.put_in_place(unfinished, folder)
 
 
-def write_combined(run: Run) -> None:
-    """Write the tables of all trials together, as Parquet and as CSV."""
+def write_combined(run: Run, *, plain_csv: bool = False) -> None:
+    """Write the tables of all trials together, as Parquet and as CSV.
+
+    Programs that read CSV take 1.10 and 1.1 for one number. So an address there is written as the
+    lab's programs know it, `1.10.dcell`; `plain_csv` leaves it as it is.
+    """
     for table in (TRIALS, *schema.TABLES):
         found: pandas.DataFrame = getattr(run, table)
-        for suffix, write in (("parquet", found.to_parquet), ("csv", found.to_csv)):
+        read = found if plain_csv else _with_kinds(found, schema.ADDRESSES.get(table, ()), run)
+        for suffix, write in (("parquet", found.to_parquet), ("csv", read.to_csv)):
             store.write_by(run.folder / f"{table}.{suffix}", partial(write, index=False))
+
+
+def _with_kinds(found: pandas.DataFrame, addresses: Sequence[str], run: Run) -> pandas.DataFrame:
+    """Return a table whose addresses end in the kind of their network."""
+    kinds = found["system"].map(run.kinds)
+    changed = {
+        name: [_with_kind(*cell) for cell in zip(found[name], kinds, strict=True)]
+        for name in addresses
+    }
+    return found.assign(**changed)
+
+
+def _with_kind(cell: Any, kind: str) -> Any:
+    """Return addresses, and names of switches, with blanks between; what is missing stays so."""
+    if pandas.isna(cell):
+        return cell
+    return " ".join(f"{word}.{kind}" if word[0].isdigit() else word for word in cell.split())
 
 
 @dataclass(frozen=True)
@@ -130,6 +153,14 @@ class Run:
         from experiments.trials.loading import experiment_of
 
         return [system.name for system in experiment_of(self.manifest["plan"]).systems]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each system's network, such as ``dcell``."""
+        from experiments.trials.loading import experiment_of
+
+        planned = experiment_of(self.manifest["plan"]).systems
+        return {system.name: parse(system.network).kind for system in planned}
 
     @cached_property
     def trials(self) -> pandas.DataFrame:

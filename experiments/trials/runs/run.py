@@ -50,6 +50,7 @@ def run(
     *,
     live: Shown | None = None,
     measure: Measure = measure,
+    plain_csv: bool = False,
 ) -> Run:
     """Run an experiment, or what is left of it; return its records.
 
@@ -63,6 +64,8 @@ def run(
         What shows how it goes (see experiments.reporting.live); nothing by default.
     measure : callable, optional
         What runs one trial.
+    plain_csv : bool
+        Whether addresses in CSV are as in Parquet (see `records.write_combined`).
     """
     orders_of(experiment)  # refuses what cannot be run, before anything is
     folder = output_folder(folder or new_name(experiment))
@@ -80,7 +83,7 @@ def run(
                     _run_trial(order_of(experiment, trial), folder, told, shown, measure)
         store.write_json(folder / MANIFEST, told | {"ended": moment()})
         done = records.load(folder)
-        records.write_combined(done)
+        records.write_combined(done, plain_csv=plain_csv)
     return done
 
 

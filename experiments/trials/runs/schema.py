@@ -87,4 +87,10 @@ EVENTS = {
     "stopped_flows": "Int64",  # flows that stood still because of it; missing if unknown
     "reason": "string",  # why it could not be done; empty where it was
 }
+# Columns of addresses and of switches' names; several have blanks between.
+ADDRESSES = {
+    "flows": ("source", "destination", "path"),
+    "links": ("from", "to"),
+    "events": ("what",),
+}
 TABLES = {"flows": FLOWS, "intervals": INTERVALS, "links": LINKS, "events": EVENTS}

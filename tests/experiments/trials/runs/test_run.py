@@ -27,6 +27,7 @@ from experiments.trials.runs.summary import doubtful, summaries, text_of
 from experiments.trials.runs.trial import Shown, TrialError
 from experiments.trials.trust.readings import Readings, Spread
 from topos.base.errors import PillarboxError
+from topos.base.spec import parse
 
 EXPERIMENT = Experiment(
     "fake",
@@ -87,6 +88,7 @@ class FakeTrials:
         self.asked: list[Order] = []
         self.fails, self.stops_at, self.late = fails, stops_at, late
         self.sysctl = "4096 131072 6291456"
+        self.events: tuple[dict[str, object], ...] = ()
 
     def __call__(self, order: Order, live: Shown, log: Path) -> Measured:
         number = order.trial.number
@@ -107,7 +109,7 @@ class FakeTrials:
             results=tuple(results),
             paths=tuple(() for _ in results),
             back=tuple(() for _ in results),
-            events=(),
+            events=self.events,
             readings=readings(order, 1.0 if number in self.late else 1e-4),
             lab={"sysctls": {"net.ipv4.tcp_rmem": self.sysctl}},
             log=('{"event": "up"}',),
@@ -151,6 +153,26 @@ def test_tables_have_their_columns_and_types(tmp_path: Path):
         assert list(pandas.read_csv(found.folder / f"{table}.csv").columns) == list(frame.columns)
         again = records.typed(table, pandas.read_parquet(found.folder / f"{table}.parquet"))
         pandas.testing.assert_frame_equal(again, frame)
+
+
+def test_addresses_in_csv_are_numbers_to_no_reader(tmp_path: Path):
+    fake = FakeTrials()
+    fake.events = ({"at_s": 0.1, "event": "kill", "what": "0.1", "reason": ""},)
+    only = replace(EXPERIMENT, systems=EXPERIMENT.systems[:1], repeats=1)
+    folder = run(only, tmp_path / "run", measure=fake).folder
+
+    def cells(table: str) -> list[list[object]]:
+        found = pandas.read_csv(folder / f"{table}.csv")
+        return found[list(schema.ADDRESSES[table])].to_numpy().tolist()
+
+    assert cells("flows")[0] == ["0.0.bcube", "0.1.bcube", "0.0.bcube 0.1.bcube"]
+    assert cells("links") == [["0.0.bcube", "s0"], ["s0", "0.0.bcube"]]
+    assert cells("events") == [["0.1.bcube"]]
+    assert parse("bcube,2,1").node("0.1.bcube") == parse("bcube,2,1").node("0.1")
+    assert list(pandas.read_parquet(folder / "events.parquet").what) == ["0.1"]
+
+    run(only, folder, measure=fake, plain_csv=True)  # of a run that has ended, the tables alone
+    assert cells("flows")[0] == [0.0, 0.1, "0.0 0.1"]  # which is why
 
 
 def test_files_can_be_read_by_everybody_and_nothing_is_left_over(tmp_path: Path):
