@@ -60,11 +60,8 @@ def picture_of(topology: Topology) -> dict[str, Any]:
 
 def _named(drawn: Picture, node: int) -> dict[str, str]:
     topology = drawn.topology
-    name = topology.name(node)
-    if drawn.is_server(node):
-        label = drawn.layout.labels.get(node) or name
-        return {"name": name, "label": label, "ip": topology.ip(node)}
-    return {"name": name, "label": topology.switch_label(node - topology.servers), "ip": ""}
+    ip = topology.ip(node) if drawn.is_server(node) else ""
+    return {"name": topology.name(node), "label": drawn.label(node), "ip": ip}
 
 
 def _frame(drawn: Picture, frame: Any) -> dict[str, Any]:

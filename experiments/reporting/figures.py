@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -21,11 +22,11 @@ from experiments.reporting import style
 from experiments.reporting.drawing.figure import COLOURS, INK
 
 PANEL = 1.75  # inches, the height of one of several panels
-# What follows a fault, in order: until then, and how dark.
+# What follows a fault, in order: until then, how dark, and what tells it from the others in print.
 SPANS = (
-    ("detected_s", "until detected", 0.42),
-    ("rerouted_s", "until rerouted", 0.24),
-    ("recovered_s", "until recovered", 0.11),
+    ("detected_s", "until detected", 0.55, None),
+    ("rerouted_s", "until rerouted", 0.22, style.HATCH),
+    ("recovered_s", "until recovered", 0.1, None),
 )
 SAME = 0.01  # of the time shown: faults nearer than that are one line
 MOST_MARKS = 12  # faults in a figure of all trials; more would hide the lines
@@ -83,10 +84,7 @@ def faults_figure(
             _finish_goodput(axes, series, ideals)
             axes.set_title(f"{_name(system, valid)}, trial {own['trial'].iloc[0] + 1}", pad=14)
         panels[-1].set_xlabel("time after the start (s); faults are numbered as in the table")
-        spans = [
-            Patch(color=style.FAULT, alpha=alpha, linewidth=0, label=label)
-            for _, label, alpha in SPANS
-        ]
+        spans = [Patch(label=label, **_span_look(alpha, hatch)) for _, label, alpha, hatch in SPANS]
         figure.legend(handles=spans, loc="outside lower center", ncols=3)
         return figure
 
@@ -261,11 +259,16 @@ def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
         color=style.FAULT,
     )
     begin_s = mark.at_s
-    for name, _, alpha in SPANS:
+    for name, _, alpha, hatch in SPANS:
         end_s = getattr(mark, name)
         if units.known(end_s) and end_s > begin_s:
-            axes.axvspan(begin_s, end_s, color=style.FAULT, alpha=alpha, linewidth=0)
+            axes.axvspan(begin_s, end_s, **_span_look(alpha, hatch))
             begin_s = end_s
+
+
+def _span_look(alpha: float, hatch: str | None) -> dict[str, Any]:
+    fill = to_rgba(style.FAULT, alpha)  # a hatch has the colour of the edge, which is not pale
+    return {"facecolor": fill, "edgecolor": style.FAULT, "linewidth": 0, "hatch": hatch}
 
 
 def _link_bars(axes: Axes, loads: pd.DataFrame, spread: pd.DataFrame) -> None:

@@ -148,7 +148,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "summary": tables.summary(found),
         "comparisons": tables.comparisons(found),
         "workload": tables.workload(plan) if plan else "",
-        "faults": tables.faults(plan) if plan else [],
+        "faults": tables.faults(plan, found.networks) if plan else [],
         "systems": tables.systems(found),
         "figures": drawn,
         "networks": networks,

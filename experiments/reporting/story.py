@@ -45,7 +45,7 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     if struck.empty:
         return f"Nothing failed in {system}: all was done before."
     fault = struck.iloc[0]
-    parts = [f"{fault.event} of {fault.what.replace(' ', ' - ')} at {units.time(fault.at_s)}"]
+    parts = [f"{fault.event} of {fault.what.replace(' ', '-')} at {units.time(fault.at_s)}"]
     if units.known(fault.detected_s):
         parts.append(f"noticed after {units.time(fault.detected_s)}")
     stopped = int(fault.stopped_flows) if units.known(fault.stopped_flows) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
@@ -24,6 +25,8 @@ from experiments.trials.runs.summary import (
     value_and_interval,
     values,
 )
+from topos.base.errors import PillarboxError
+from topos.base.topology import Topology
 
 MOST_NAMES = 8  # of what has the same reason
 TITLES = {"rate_mbit": "rate, Mbit/s", "loss": "loss, %", "mtu": "MTU, bytes"}
@@ -119,19 +122,34 @@ def workload(plan: Experiment) -> str:
     )
 
 
-def faults(plan: Experiment) -> list[str]:
-    """Return each planned fault in words."""
+def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
+    """Return each planned fault in words; nodes are called as in the systems' networks."""
     told = []
     for fault in plan.faults:
         if isinstance(fault, FaultAt):
+            own = [
+                network
+                for name, network in networks.items()
+                if not fault.systems or name in fault.systems
+            ]
+            what = " or ".join(dict.fromkeys(named(fault.what, network) for network in own))
             until = f" until {units.time(fault.until_s)}" if fault.until_s is not None else ""
-            told.append(f"{fault.kind} {' '.join(fault.what)} at {units.time(fault.at_s)}{until}")
+            what = what or named(fault.what)
+            told.append(f"{fault.kind} {what} at {units.time(fault.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
             told.append(
                 f"{fault.kind}: {fault.per_minute:g} a minute at random, each for {lasting}"
             )
     return told
+
+
+def named(what: Iterable[str], network: Topology | None = None) -> str:
+    """Return what a fault is about as commands take it: ``0.3-4.0`` for a cable."""
+    if network:
+        with suppress(PillarboxError):
+            what = [network.name(network.node(one)) for one in what]
+    return "-".join(what)
 
 
 def summary(found: Found) -> Table:
@@ -217,7 +235,7 @@ def events(marks: pd.DataFrame) -> Table:
         for number, mark in enumerate(own.to_dict("records"), start=1):
             after = [units.time(mark[name] - mark["at_s"]) for name in series.AFTERWARDS]
             reason = _text(mark["reason"])
-            what = _text(mark["what"]) + (f" (not done: {reason})" if reason else "")
+            what = named(_text(mark["what"]).split()) + (f" (not done: {reason})" if reason else "")
             told = [str(mark["system"]), units.time(mark["at_s"]), _text(mark["event"]), what]
             rows.append(Row([str(number), *told, *after], doubtful=bool(reason)))
     return Table(columns, rows, frozenset({2, 5, 6, 7}))

@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.bezier import BezierSegment
 
 import topos
+from experiments.page.picture import picture_of
 from experiments.reporting.drawing import draw_topology
 from experiments.reporting.drawing.curves import Obstacles, control_points
 from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
@@ -67,6 +68,19 @@ def test_every_server_and_its_label_are_there_once(spec):
         label = labels.get(server, topology.address(server))
         written = re.findall(rf'<g id="label-h{server}">.*?<text[^>]*>([^<]*)</text>', text, re.S)
         assert written == [label]
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_switches_have_the_names_that_commands_take(spec):
+    topology = topos.parse(spec)
+    for switch in range(topology.servers, topology.nodes):
+        name = topology.name(switch)
+        written = re.findall(
+            rf'<g id="label-{name}">.*?<text[^>]*>([^<]*)</text>', drawn(spec), re.S
+        )
+        assert written == [name]
+    named = {one["name"]: one["label"] for one in picture_of(topology)["nodes"]}
+    assert all(named[name] == name for name in named if name.startswith("s"))
 
 
 @pytest.mark.parametrize("spec", SMALL)

@@ -147,6 +147,10 @@ class Picture:
         """Tell servers from switches."""
         return node < self.topology.servers
 
+    def label(self, node: int) -> str:
+        """Return what is written on a node: what commands call it, or its layout's shorter word."""
+        return self.layout.labels.get(node) or self.topology.name(node)
+
     def _switch_widths(self) -> dict[int, float]:
         """Return each switch's width: that of its label, where its row leaves so much room."""
         rows: dict[float, list[tuple[float, int]]] = {}
@@ -163,8 +167,7 @@ class Picture:
                     2 * (abs(x - side) - SERVER_RADIUS) if self.is_server(other) else abs(x - side)
                     for side, other in sides
                 ]
-                label = self.topology.switch_label(node - self.topology.servers)
-                wish = max(0.9, self.units(text_width(label, LABEL)) + 0.35)
+                wish = max(0.9, self.units(text_width(self.label(node), LABEL)) + 0.35)
                 widths[node] = max(min([wish, *(0.82 * room for room in rooms)]), 0.3)
         return widths
 
@@ -243,14 +246,13 @@ class Picture:
             again = "again-" if i >= len(self.layout.positions) else ""
             if self.is_server(node):
                 shape: Patch = Circle((x, y), SERVER_RADIUS, facecolor=SERVER_FILL)
-                label = self.layout.labels.get(node) or self.topology.address(node)
                 room = 2 * SERVER_RADIUS * 0.84
             else:
                 width = self.switch_widths[node]
                 corner = (x - width / 2, y - SWITCH_HEIGHT / 2)
                 shape = Rectangle(corner, width, SWITCH_HEIGHT, facecolor=SWITCH_FILL)
-                label = self.topology.switch_label(node - self.topology.servers)
                 room = width * 0.9
+            label = self.label(node)
             shape.set(edgecolor=INK, linewidth=0.8, zorder=3)
             if again:
                 shape.set(linestyle=(0, (2, 1.5)))

@@ -135,7 +135,7 @@ class Faulting:
                 if earlier.due.fault == due.fault:
                     earlier.until_s = event.at_s
         self._events.append(event)
-        line = f"{event.name} {' '.join(due.fault.what)} at {event.at_s:.2f} s"
+        line = f"{event.name} {'-'.join(due.fault.what)} at {event.at_s:.2f} s"
         self._say(f"{line}: {event.reason}" if event.reason else line)
 
     def _begin(self, fault: FaultAt) -> None:

@@ -62,6 +62,13 @@ def test_faults_have_numbers_and_spans(over_time):
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2"]
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in figure.axes[0].patches]
     assert spans == [pytest.approx(span) for span in ((0.5, 0.55), (0.55, 0.7), (0.7, 1.1))]
+    looks, legend = (
+        [(patch.get_hatch(), patch.get_facecolor(), patch.get_edgecolor()) for patch in patches]
+        for patches in (figure.axes[0].patches, figure.legends[0].get_patches())
+    )
+    assert legend == looks and [hatch for hatch, *_ in looks] == [None, style.HATCH, None]
+    (_, dark, _), (_, hatched, lines), (_, pale, _) = looks
+    assert dark[3] > 4 * pale[3] and lines[3] > 4 * hatched[3]  # opacities
 
 
 def test_no_faults_no_figure(over_time):

@@ -14,7 +14,7 @@ from experiments.reporting import tables
 from experiments.reporting.page import write_report
 from experiments.reporting.reading import read
 from experiments.traffic.workload import Workload
-from experiments.trials.plans.experiment import System
+from experiments.trials.plans.experiment import FaultAt, System
 from topos.base.errors import PillarboxError
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -82,11 +82,37 @@ def test_it_holds_every_table(outline):
         "2",
         "50 ms\nat most 50 ms",
     ]
-    assert by_head["no.", "system", "at"][0][3:] == ["cut", "0.0 s0", "50 ms", "200 ms", "600 ms"]
+    assert by_head["no.", "system", "at"][0][3:] == ["cut", "0.0-s0", "50 ms", "200 ms", "600 ms"]
     failures = by_head["system", "reason", "flows"]
     assert failures == [["bcube,2,1 bsr", FAILED, "1", "1", "0.1 to 1.1", "0 B"]]
     slow = [table for table in outline.tables if table[0][-1] == "path"]
     assert len(slow[0]) == 1 + 5 + 5
+
+
+def test_a_fault_has_one_name_in_plan_and_table(run_folder):
+    networks = read(run_folder).networks
+    both = FaultAt("cut", ("h0", "s0"), at_s=0.5)
+    bcube = replace(both, what=("0.0", "s0"), systems=("bcube,2,1 bsr",))
+    gone = replace(both, what=("h9", "s0"))
+    rack = FaultAt("rack", ("s1",), at_s=0.5)
+    plan = replace(read(run_folder).plan, faults=(both, bcube, gone, rack))
+    told = tables.faults(plan, networks)
+    assert [line.partition(" at ")[0] for line in told] == [
+        "cut 0.0-s0",
+        "cut 0.0-s0",
+        "cut h9-s0",
+        "rack s1",
+    ]
+
+
+def test_what_is_wider_than_the_page_scrolls_under_a_shade(page):
+    text = page.read_text()
+    assert text.count("<table") + text.count("<svg") == text.count('<div class="scroll">')
+    assert text.count("no-repeat local") == 2  # covers the shade where there is nothing more
+    opaque = re.findall(r"^(?:table|tbody|tr|t[dh]) {[^}]*background", text, re.MULTILINE)
+    assert not opaque and 'svg [id$="-patch_1"] path { fill: none !important; }' in text
+    for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        assert len(re.findall(r'id="[^"]*-patch_1"', svg)) == 1  # the paper of its figure
 
 
 def test_it_compares_the_systems_by_trials_that_were_completed(run_folder):

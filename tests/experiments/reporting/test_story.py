@@ -99,7 +99,7 @@ def test_a_system_with_a_failed_flow_is_compared_with_nothing(run):
 def test_a_fault_is_told_by_what_it_did(run):
     told = story.after_fault(run, CUT, CUBE)
     assert told == (
-        "cube, cut: cut of 0.0 - s0 at 1.00 s; noticed after 7 ms; 1 flow got nothing through "
+        "cube, cut: cut of 0.0-s0 at 1.00 s; noticed after 7 ms; 1 flow got nothing through "
         "until it was mended; all was done after 4.00 s instead of 3.00 s."
     )
     run.intervals["delivered_bytes"] = 9
