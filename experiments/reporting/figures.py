@@ -25,7 +25,7 @@ PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, how dark, and what tells it from the others in print.
 SPANS = (
     ("detected_s", "until detected", 0.55, None),
-    ("rerouted_s", "until rerouted", 0.22, style.HATCH),
+    ("rerouted_s", "until rerouted", 0.0, style.HATCH),
     ("recovered_s", "until recovered", 0.1, None),
 )
 SAME = 0.01  # of the time shown: faults nearer than that are one line
@@ -267,7 +267,8 @@ def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
 
 
 def _span_look(alpha: float, hatch: str | None) -> dict[str, Any]:
-    fill = to_rgba(style.FAULT, alpha)  # a hatch has the colour of the edge, which is not pale
+    # In an SVG a hatch is as pale as what it fills, and would not be seen on it.
+    fill = "none" if hatch else to_rgba(style.FAULT, alpha)
     return {"facecolor": fill, "edgecolor": style.FAULT, "linewidth": 0, "hatch": hatch}
 
 
