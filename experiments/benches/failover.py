@@ -44,10 +44,10 @@ WINDOW_S = 0.1  # over which a port's counter is compared
 END_S = 10.0  # for the flow to end when it is asked to
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
-# Beside the flow: all-to-all at so much of what all cables together carry. Python forwards a fifth
-# of what the kernel does; either keeps a machine of two processors busy, as busy_percent says.
-LOAD = {"ebpf": 0.8, "python": 0.16}
-LOAD_MTU = 9000
+# Beside the flow: all-to-all, every flow at so much of its share of the cables. That leaves room
+# for a failed cable's flows on others. Python forwards a fifth of what the kernel does.
+LOAD = {"ebpf": 0.4, "python": 0.08}
+LOAD_MBIT, LOAD_MTU = 200.0, 9000
 MORE_UNDER_LOAD_S = 0.1  # than a goal without load
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
@@ -78,8 +78,8 @@ the longest of all; repair_gap_s: the longest after the repair; return_s: from t
 flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
 cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
 switch a cut as well.
-beside: nothing, or all-to-all over cables with an MTU of {LOAD_MTU}, every flow at
-{LOAD["ebpf"]:.0%} of its share ({LOAD["python"]:.0%} on the Python plane); busy_percent: of all
+beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}, each
+flow at {LOAD["ebpf"]:.0%} of its share ({LOAD["python"]:.0%} on the Python plane); busy_percent: of all
 processors, before the fault. The goals are {MORE_UNDER_LOAD_S:g} s longer then.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
@@ -159,7 +159,7 @@ def turns_of(
         routing=_routing(topology, faults),
         plane=plane,
         timers=timers,
-        rate_mbit=RATE_MBIT,
+        rate_mbit=LOAD_MBIT if loaded else RATE_MBIT,
         mtu=LOAD_MTU if loaded else 1500,
     )
     found: dict[str, list[Turn]] = {fault: [] for fault in faults}
@@ -191,7 +191,7 @@ def load(lab: Lab, ends: tuple[int, int]) -> Iterator[None]:
 
     pairs = [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
     flows = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
-    shares = ideal(lab.topology, lab.routing, flows, RATE_MBIT * 1e6, LOAD_MTU).goodput_bps
+    shares = ideal(lab.topology, lab.routing, flows, LOAD_MBIT * 1e6, LOAD_MTU).goodput_bps
     most_bps = LOAD[lab.plane] * float(shares.min())
     sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, most_bps)
     with closing(Generator(lab, flows, sending)) as tool:
