@@ -78,9 +78,9 @@ the longest of all; repair_gap_s: the longest after the repair; return_s: from t
 flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
 cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
 switch a cut as well.
-beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}, each
-flow at {LOAD["ebpf"]:.0%} of its share ({LOAD["python"]:.0%} on the Python plane); busy_percent: of all
-processors, before the fault. The goals are {MORE_UNDER_LOAD_S:g} s longer then.
+beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}. Each
+flow has {LOAD["ebpf"]:.0%} of its share then ({LOAD["python"]:.0%} on the Python plane), and the
+goals are {MORE_UNDER_LOAD_S:g} s longer. busy_percent: of all processors, before the fault.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
