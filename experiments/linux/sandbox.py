@@ -28,7 +28,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -53,6 +53,7 @@ from hosts.linux.calls import (
 from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
 IGNORED = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to the program as well
 # Holds the number of the pid namespace, so that a copy of it elsewhere means nothing.
 INSIDE = "PILLARBOX_SANDBOX"
@@ -129,11 +130,12 @@ def _enter(private_tmp: bool) -> int | None:
     alive, held = os.pipe()  # closed by the outer's death, however it comes
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC)
     # Signals wait until each of the three is ready for them: init would never see one before.
-    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_IN)
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it may have been ignored by who called
     init = os.fork()
     if init:
         os.close(alive)
-        return _stand_by(init, waiting)
+        return _stand_by(init)
     os.close(held)
     die_with_parent(signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:  # it died before the kernel was asked to watch
@@ -142,32 +144,35 @@ def _enter(private_tmp: bool) -> int | None:
     _prepare(private_tmp)
     program = os.fork()
     if program:
-        _protected(lambda: _bury(program, waiting))
+        _protected(lambda: _stand_by(program))
     signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     return None
 
 
-def _stand_by(child: int, mask: Collection[int]) -> int:
-    """Pass signals on to a child until it ends; return its exit code."""
-    _pass_signals_to(child, mask)
-    return _code(_wait_for(child))
+def _stand_by(child: int) -> int:
+    """Pass signals on to a child until it ends, and bury all that do; return its exit code.
 
-
-def _bury(program: int, mask: Collection[int]) -> int:
-    """Be the sandbox's first process: reap processes that end, end with the program."""
-    _pass_signals_to(program, mask)
-    while True:
-        dead, status = os.waitpid(-1, 0)
-        if dead == program:
-            return _code(status)
-
-
-def _pass_signals_to(child: int, mask: Collection[int]) -> None:
+    The signals stay blocked and are waited for: a handler would not run for one that comes just
+    before the process waits.
+    """
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    for number in PASSED_IN:
-        signal.signal(number, lambda received, _: _pass_on(child, received))
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    while True:
+        received = signal.sigwait(WAITED_FOR)
+        if received != signal.SIGCHLD:
+            _pass_on(child, received)
+            continue
+        while (ended := _ended())[0]:
+            if ended[0] == child:
+                return _code(ended[1])
+
+
+def _ended() -> tuple[int, int]:
+    """Return a child that has ended and how; 0 if none has."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0
 
 
 def _wait_for(child: int) -> int:
