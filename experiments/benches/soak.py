@@ -18,6 +18,7 @@ from typing import Any
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
 from experiments.linux.processes import own_mib
+from experiments.trials.trust.machine import between, machine
 from topos.base.spec import parse
 
 # About 32 servers each, and a routing that survives failures.
@@ -119,7 +120,7 @@ class Soak:
 
     def run(self, length_s: float) -> Row:
         """Go on for that long; return the columns of the row."""
-        start_s, before = time.monotonic(), _processor_times()
+        start_s, before = time.monotonic(), machine()
         self._steady(1.0)
         warm = None
         while time.monotonic() < start_s + length_s:
@@ -127,9 +128,9 @@ class Soak:
                 warm = self._memory_mib()
             self._fault_and_repair()
         length_s = time.monotonic() - start_s
-        total, idle = (b - a for a, b in zip(before, _processor_times(), strict=True))
+        idle = between(before, machine()).idle
         self._finish()
-        return self._row(length_s, warm or self._memory_mib(), idle / total * 100)
+        return self._row(length_s, warm or self._memory_mib(), idle * 100)
 
     # -- the phases ------------------------------------------------------------------------------
 
@@ -257,9 +258,3 @@ class Soak:
         if missed and row["idle_percent"] < LEAST_IDLE_PERCENT:
             missed.append("but no processor was free: nothing follows from it")
         return f"missed: {'; '.join(missed)}" if missed else "ok"
-
-
-def _processor_times() -> tuple[int, int]:
-    """Return how long all processors have run and idled, in ticks of the kernel."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(ticks), ticks[3] + ticks[4]

@@ -133,7 +133,7 @@ def lines(state: dict[str, Any], indent: str = "") -> list[str]:
 
 def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     """Return the round trip of an echo in ms, None where it did not come back."""
-    _require_alive(lab, source)
+    require_alive(lab, source)
     ends = {"source": lab.name(source), "destination": lab.name(destination)}
     return {**ends, "ms": echoes(lab, source, [destination])[destination]}
 
@@ -167,8 +167,8 @@ def pingall_text(found: dict[str, Any]) -> str:
 
 def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, Any]:
     """Send one TCP flow for that long; return what arrived."""
-    _require_alive(lab, source)
-    _require_alive(lab, destination)
+    require_alive(lab, source)
+    require_alive(lab, destination)
     flow = Flow(0, source, destination, duration_s=seconds)
     with closing(tool_for(AUTO, lab, [flow], Sending(timeout_s=seconds + GRACE_S))) as tool:
         tool.prepare()
@@ -191,6 +191,7 @@ def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, 
     }
 
 
-def _require_alive(lab: Lab, server: int) -> None:
+def require_alive(lab: Lab, server: int) -> None:
+    """Raise PillarboxError where a server is dead."""
     name = lab.name(server)
     require(server not in lab.dead, f"{name} is dead: revive {name}")

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from mininet.cli import CLI
 
+from experiments.control.looks import require_alive
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
@@ -108,7 +109,7 @@ class Prompt(CLI):
             hint = f"did you mean {close[0]}?" if close else "`help` tells what there is"
             require(name in self.mn, f"there is no command {name!r}, and no such server: {hint}")
             return self.mn[name]
-        require(server not in self.lab.dead, f"{name} is dead: revive {name}")
+        require_alive(self.lab, server)
         return self.lab.host(server)
 
     def _server(self, name: str) -> int | None:

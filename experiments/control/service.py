@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from experiments.control import looks
 from experiments.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
@@ -91,7 +92,7 @@ class Service:
             return lab.state(self._server(asked, "server"))
         if what == "trace":
             ends = self._server(asked, "source"), self._server(asked, "destination")
-            return {**lab.trace(*ends), "computed": lab.computed(*ends)}
+            return looks.path(lab, *ends)
         if what == "sample":
             log_from = asked.get("log_from", 0)
             require(
@@ -126,8 +127,7 @@ class Service:
         }
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
-        name = self._lab.name(server)
-        require(server not in self._lab.dead, f"{name} is dead: revive {name}")
+        looks.require_alive(self._lab, server)
         files.append(self._lab.namespace_of(server))
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
         return {"network": self._lab.topology.spec}

@@ -103,7 +103,7 @@ def run(program: Callable[[], int | None], *, private_tmp: bool = False) -> int:
     outer = os.fork()
     if not outer:
         _protected(lambda: _run_inside(program, private_tmp))
-    return _code(_wait_for(outer))
+    return _code(os.waitpid(outer, 0)[1])
 
 
 def _run_inside(program: Callable[[], int | None], private_tmp: bool) -> int:
@@ -162,21 +162,9 @@ def _stand_by(child: int) -> int:
         if received != signal.SIGCHLD:
             _pass_on(child, received)
             continue
-        while (ended := _ended())[0]:
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == child:
                 return _code(ended[1])
-
-
-def _ended() -> tuple[int, int]:
-    """Return a child that has ended and how; 0 if none has."""
-    try:
-        return os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return 0, 0
-
-
-def _wait_for(child: int) -> int:
-    return os.waitpid(child, 0)[1]
 
 
 def _code(status: int) -> int:
