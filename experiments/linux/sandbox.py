@@ -54,7 +54,7 @@ from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
-IGNORED = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to the program as well
+IGNORED = {signal.SIGINT, signal.SIGQUIT}  # the terminal sends them to the program as well
 # Holds the number of the pid namespace, so that a copy of it elsewhere means nothing.
 INSIDE = "PILLARBOX_SANDBOX"
 PRIVATE = ("/run/netns", "/run/openvswitch")
@@ -129,8 +129,9 @@ def _enter(private_tmp: bool) -> int | None:
     _flush()
     alive, held = os.pipe()  # closed by the outer's death, however it comes
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC)
-    # Signals wait until each of the three is ready for them: init would never see one before.
-    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
+    # Signals wait until each of the three is ready for them: init would never see one before, and
+    # a Ctrl-C that comes before the other two ignore it would end them, and the program with them.
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR | IGNORED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it may have been ignored by who called
     init = os.fork()
     if init:
