@@ -8,8 +8,6 @@ from experiments.reporting.drawing.figure import SERVER_RADIUS, SWITCH_HEIGHT, P
 from topos.base.layout import Disc
 from topos.base.topology import Topology
 
-MOST_BENT = 64  # servers: around more, bending cables takes longer than a page may take to open
-
 
 def picture_of(topology: Topology) -> dict[str, Any]:
     """Return where everything stands, y downwards as in SVG.
@@ -22,7 +20,7 @@ def picture_of(topology: Topology) -> dict[str, Any]:
         of `Topology.links`: both ends, level, and the points of a line (two) or of a Bézier curve
         (four). ``frames`` and ``notes``: what the paper draws around them.
     """
-    drawn, bent = Picture(topology), topology.servers <= MOST_BENT
+    drawn = Picture(topology)
     (left, bottom), (right, top) = drawn.low.tolist(), drawn.high.tolist()
     places = [
         {
@@ -46,7 +44,7 @@ def picture_of(topology: Topology) -> dict[str, Any]:
                 "a": cable.a,
                 "b": cable.b,
                 "level": int(cable.level),
-                "points": [[round(x, 3), round(-y, 3)] for x, y in drawn.way_of(cable, bent=bent)],
+                "points": [[round(x, 3), round(-y, 3)] for x, y in drawn.way_of(cable)],
             }
             for cable in topology.links()
         ],

@@ -17,7 +17,7 @@ from matplotlib.bezier import BezierSegment
 import topos
 from experiments.page.picture import picture_of
 from experiments.reporting.drawing import draw_topology
-from experiments.reporting.drawing.curves import Obstacles, control_points
+from experiments.reporting.drawing.curves import CLEARANCE, Obstacles, control_points
 from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
 from experiments.reporting.drawing.files import rendered
 from topos.base.errors import PillarboxError
@@ -190,6 +190,32 @@ def test_cable_bends_around_what_stands_between(between):
 
     assert control_points(obstacles(between), (0, 1)) is not None
     assert control_points(obstacles((between[0], 2.0)), (0, 1)) is None
+
+
+def test_what_is_near_a_curve_is_found_among_all_obstacles():
+    random = np.random.default_rng(3)
+    halves = random.uniform(0, 2, (60, 2))
+    obstacles = Obstacles(
+        random.uniform(0, 30, (60, 2)),
+        halves,
+        random.uniform(0, 0.5, 60),
+        np.zeros(2),
+        np.array((30.0, 30.0)),
+    )
+    curves = random.uniform(-3, 33, (20, 50, 2))
+    outside = np.maximum(-curves, 0) + np.maximum(curves - 30, 0)
+    away = np.abs(curves[:, :, None] - obstacles.centres) - halves
+    distances = np.hypot(*np.moveaxis(np.maximum(away, 0), -1, 0)) - obstacles.radii
+    hidden = np.where(distances < CLEARANCE, CLEARANCE - distances + 0.5, 0)
+    hidden[..., [4, 9]] = 0
+    expected = (outside.sum(-1) + hidden.sum(-1)).mean(-1)
+    assert obstacles.depths(curves, (4, 9)) == pytest.approx(expected)
+
+
+def test_drawing_says_that_names_were_left_out(tmp_path, monkeypatch):
+    assert "left out" not in svg(topos.parse("tree,3,1"), tmp_path)
+    monkeypatch.setattr("experiments.reporting.drawing.figure.SMALLEST", 50)
+    assert "names left out that could not be read" in svg(topos.parse("tree,3,1"), tmp_path)
 
 
 def test_file_is_readable_as_the_umask_says_and_nothing_is_left_beside(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ SAMPLES = 97  # a long cable could slip past a node between fewer
 
 _T = np.linspace(0.0, 1.0, SAMPLES)[:, None]
 _WEIGHTS = np.hstack([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3])
-_PAIRS = np.array([(a, b) for a in SHIFTS for b in SHIFTS])
+# What is shifted least first, some at a time.
+_PAIRS = np.array_split(
+    np.array(sorted(product(SHIFTS, SHIFTS), key=lambda pair: pair[0] ** 2 + pair[1] ** 2)), 8
+)
 
 
 @dataclass
@@ -32,22 +36,43 @@ class Obstacles:
     low: Floats  # corners of the picture, which no cable should leave
     high: Floats
 
+    def __post_init__(self) -> None:
+        # Squares of the picture, one unit wide, each with the few obstacles that reach into it: a
+        # sample is compared with those of its own square only.
+        reach = self.halves + self.radii[:, None] + CLEARANCE
+        first, last = self._squares(self.centres - reach), self._squares(self.centres + reach)
+        within: dict[tuple[int, int], list[int]] = {}
+        for i, ((left, low), (right, high)) in enumerate(
+            zip(first.tolist(), last.tolist(), strict=True)
+        ):
+            for square in product(range(left, right + 1), range(low, high + 1)):
+                within.setdefault(square, []).append(i)
+        shape = self._squares(self.high) + 1
+        most = max(map(len, within.values()))
+        self._near = np.full((*shape, most), -1)
+        for square, found in within.items():
+            self._near[square][: len(found)] = found
+
+    def _squares(self, points: Floats) -> NDArray[np.int64]:
+        """Return the column and row of each point's square; that at the edge for those outside."""
+        inside = np.clip(points, self.low, self.high)
+        return np.floor(inside - self.low).astype(np.int64)
+
     def depths(self, curves: Floats, ends: tuple[int, int]) -> Floats:
         """Return how much of each curve (curves, samples, 2) lies under others than its ends."""
-        low, high = curves.min(axis=(0, 1)), curves.max(axis=(0, 1))
-        reach = self.halves + self.radii[:, None] + CLEARANCE
-        near = ((self.centres + reach > low) & (self.centres - reach < high)).all(axis=1)
-        near[list(ends)] = False
         outside = np.maximum(self.low - curves, 0.0) + np.maximum(curves - self.high, 0.0)
-        depth: Floats = outside.sum(axis=2)
-        for centre, half, radius in zip(
-            self.centres[near], self.halves[near], self.radii[near], strict=True
-        ):
-            away = np.maximum(np.abs(curves - centre) - half, 0.0)
-            distance = np.hypot(away[..., 0], away[..., 1]) - radius
-            # A cable that is hidden counts as such, however little its middle is covered.
-            depth += np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
-        mean: Floats = depth.mean(axis=1)
+        depth: Floats = outside.sum(axis=(1, 2))
+        squares = self._squares(curves)
+        near = self._near[squares[..., 0], squares[..., 1]]
+        curve, sample, slot = np.nonzero((near >= 0) & (near != ends[0]) & (near != ends[1]))
+        found = near[curve, sample, slot]
+        away = np.abs(curves[curve, sample] - self.centres[found]) - self.halves[found]
+        away = np.maximum(away, 0.0)
+        distance = np.hypot(away[:, 0], away[:, 1]) - self.radii[found]
+        # A cable that is hidden counts as such, however little its middle is covered.
+        hidden = np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
+        depth += np.bincount(curve, hidden, len(curves))
+        mean: Floats = depth / curves.shape[1]
         return mean
 
 
@@ -58,15 +83,19 @@ def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, 
     if obstacles.depths((start + _T * along)[None], ends)[0] == 0.0:
         return None
     aside = np.array([-along[1], along[0]])
-    first = start + along / 3 + _PAIRS[:, :1] * aside
-    second = start + along * 2 / 3 + _PAIRS[:, 1:] * aside
-    corners = np.stack(
-        [np.broadcast_to(start, first.shape), first, second, np.broadcast_to(end, first.shape)],
-        axis=1,
-    )
-    cost = obstacles.depths(_WEIGHTS @ corners, ends) + SHIFT_COST * (_PAIRS**2).sum(axis=1)
-    best = int(cost.argmin())
-    if not _PAIRS[best].any():
+    least, best = np.inf, None
+    for pairs in _PAIRS:
+        costs = SHIFT_COST * (pairs**2).sum(axis=1)
+        if least <= costs[0]:
+            break  # no other can cost less: they come in this order
+        first = start + along / 3 + pairs[:, :1] * aside
+        second = start + along * 2 / 3 + pairs[:, 1:] * aside
+        corners = np.stack(np.broadcast_arrays(start, first, second, end), axis=1)
+        costs += obstacles.depths(_WEIGHTS @ corners, ends)
+        i = int(costs.argmin())
+        if costs[i] < least:
+            least, best = costs[i], (first[i], second[i]) if pairs[i].any() else None
+    if best is None:
         return None
-    (x1, y1), (x2, y2) = first[best].tolist(), second[best].tolist()
+    (x1, y1), (x2, y2) = best[0].tolist(), best[1].tolist()
     return (x1, y1), (x2, y2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -96,8 +97,14 @@ def topology_figure(
 
 def text_width(text: str, size: float) -> float:
     """Return how wide the text is, in points."""
-    font = FontProperties(size=size)
-    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+    return size * _width(text)
+
+
+@cache
+def _width(text: str) -> float:
+    """Return how many times its size a text is wide."""
+    font = FontProperties(size=100)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]) / 100
 
 
 @dataclass
@@ -107,6 +114,7 @@ class Picture:
     topology: Topology
     layout: Layout = field(init=False)
     places: list[tuple[int, Point]] = field(init=False)  # every drawn node, repeated ones last
+    unlabelled: int = field(init=False, default=0)  # nodes too small for their names
 
     def __post_init__(self) -> None:
         topology = self.topology
@@ -205,7 +213,7 @@ class Picture:
                     (x, y), right - x, top - y, boxstyle="round,pad=0,rounding_size=0.3"
                 )
             shape.set(facecolor=FRAME, edgecolor=FRAME_EDGE, linewidth=0.7, zorder=0)
-            self.axes.add_patch(shape)
+            self.axes.add_artist(shape)
         for point, text in self.layout.notes:
             self.axes.text(*point, text, size=NOTE, color=INK, ha="center", va="center", zorder=5)
 
@@ -225,13 +233,13 @@ class Picture:
             curve, fill=False, edgecolor=colour, linewidth=width, linestyle=style, zorder=2
         )
         patch.set_gid("cable-" + "-".join(interfaces))
-        self.axes.add_patch(patch)
+        self.axes.add_artist(patch)
 
-    def way_of(self, cable: Cable, *, bent: bool = True) -> list[Point]:
+    def way_of(self, cable: Cable) -> list[Point]:
         """Return a cable's two ends; between them its curve's two control points, if it is bent."""
         ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
         start, end = (self.places[place][1] for place in ends)
-        controls = control_points(self.obstacles, ends) if bent else None
+        controls = control_points(self.obstacles, ends)
         return [start, *(controls or ()), end]
 
     def _place(self, node: int, far: int) -> int:
@@ -258,12 +266,14 @@ class Picture:
                 shape.set(linestyle=(0, (2, 1.5)))
             name = again + self.topology.node_name(node)
             shape.set_gid(name)
-            self.axes.add_patch(shape)
+            self.axes.add_artist(shape)
             size = min(LABEL, LABEL * room / self.units(text_width(label, LABEL)))
             size = min(size, 0.8 * SWITCH_HEIGHT * self.inches * POINTS)
             if size >= SMALLEST:
                 text = self.axes.text(x, y, label, size=size, color=INK, zorder=4)
                 text.set(ha="center", va="center_baseline", gid=f"label-{name}")
+            else:
+                self.unlabelled += 1
 
     # -- what stands around --------------------------------------------------------------------
 
@@ -278,6 +288,8 @@ class Picture:
                 (topology.cables, "cables", "cable"),
             )
         ]
+        if self.unlabelled:
+            counts.append("names left out that could not be read")
         self._above(", ".join(counts), (CAPTION - 2) * self.magnified, "normal")
         self._above(f"{topology.title}  {topology.spec}", CAPTION * self.magnified, "bold")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from topos.base.topology import Topology
 
-MOST_SERVERS = 600  # beyond, labels and cables of a drawing cannot be told apart
+MOST_SERVERS = 1200  # beyond, not even cables can be told apart
 FORMATS = (".svg", ".png")
 MOST_PIXELS = 12_000  # of a PNG's longer side
 DPI = 160
