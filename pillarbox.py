@@ -217,13 +217,17 @@ class Lab:
 
     # -- faults ----------------------------------------------------------------------------------
 
+    def fault(self, text: str) -> Change:
+        """Let something fail, as it is written everywhere: ``cut 0.3-4.0 silent``, ``kill 1.3``."""
+        return self._change(*text.split())
+
     def cut(self, a: str, b: str, *, silent: bool = False) -> Change:
         """Cut the cable between two nodes; silently: no port notices."""
-        return self._change("cut", a, b, *(["silent"] if silent else []))
+        return self._change("cut", f"{a}-{b}", *(["silent"] if silent else []))
 
     def heal(self, *what: str) -> Change:
         """Mend a cable, by its ends, or a switch; everything, if nothing is named."""
-        return self._change("heal", *(what or ["all"]))
+        return self._change("heal", "-".join(what) or "all")
 
     def stop(self, switch: str) -> Change:
         """Take the power from a switch."""

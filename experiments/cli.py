@@ -16,6 +16,7 @@ import experiments.commands
 from topos.base.errors import PillarboxError
 
 BAD_INPUT = 2
+RENAMED = {"--algorithm": "--routing"}
 WHOLE = 1000  # characters: more than a summary has
 
 
@@ -65,6 +66,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(BAD_INPUT)
+    except click.NoSuchOption as error:
+        if error.option_name in RENAMED:
+            error.possibilities = [RENAMED[error.option_name]]
+        _fail(error.format_message())
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         hint = f" ({usage.command_path} --help tells more)" if usage else ""

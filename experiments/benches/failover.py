@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.benches._frame import Row
 from experiments.linux.measure import in_child
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
-from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import SHORTEST, algorithms, route
+from hosts.base.faults import Fault
 from hosts.base.path import Path, Step
 from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
@@ -314,7 +314,7 @@ def _longest(gaps: list[tuple[float, float]], start: float, end: float) -> float
 class Scenario(NamedTuple):
     """A fault on a way, and the port that carried the flow."""
 
-    fault: FaultAt
+    fault: Fault
     server: int
     port: int
 
@@ -344,7 +344,7 @@ def _on_cable(topology: Topology, kind: str, server: int, step: Step) -> Scenari
 
 
 def _on(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> Scenario:
-    fault = FaultAt(kind, tuple(map(topology.name, nodes)), 0.0)
+    fault = Fault(kind, tuple(map(topology.name, nodes)))
     return Scenario(fault, server, step.port)
 
 

@@ -39,7 +39,7 @@ def command(
     was lost although there was a way.
 
     \b
-    pillarbox check-router dcell,4,1 dfr --fail link:0.3-4.0
+    pillarbox check-router dcell,4,1 dfr --fail 'cut 0.3-4.0'
     pillarbox check-router ficonn,4,2 my_router.py
     """
     failures = parse_failures(topology, fail)

@@ -64,9 +64,9 @@ def command(
 
     \b
     pillarbox gap bcube,4,1
-    pillarbox gap bcube,4,1 0.0 2.3 --fail switch:s4
+    pillarbox gap bcube,4,1 0.0 2.3 --fail 'stop s4'
     pillarbox gap dpillar,4,3 --routing sp-cw --routing mp-both --flows permutation
-    pillarbox gap dcell,4,1 --fail link:0.3-4.0 --json
+    pillarbox gap dcell,4,1 --fail 'cut 0.3-4.0' --json
     pillarbox gap bcube,4,2 --flows permutation --routing bsr --rounds 10
     """
     failures = parse_failures(topology, fail)

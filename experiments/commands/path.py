@@ -23,7 +23,7 @@ DROPPED = 1
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(
-    "--algorithm",
+    "--routing",
     metavar="NAME",
     help="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest (the network's own by "
     "default), or a FILE.py with a router of your own.",
@@ -34,21 +34,21 @@ DROPPED = 1
     "--fail",
     multiple=True,
     metavar="WHAT",
-    help="server:ADDR, switch:NAME, link:ADDR-ADDR or link:ADDR-SWITCH; repeatable.",
+    help="'cut A-B', 'kill A', 'stop SWITCH' or 'rack SWITCH'; repeatable.",
 )
 @click.option(
     "--protocol",
     is_flag=True,
     help="Let the servers find the path: their protocol, run in memory, not told of failures.",
 )
-@json_option('{"paths": [[ADDR, ...], ...]}')
+@json_option("One JSON object.")
 @click.pass_context
 def command(
     ctx: click.Context,
     topology: Topology,
     source: str,
     destination: str,
-    algorithm: str | None,
+    routing: str | None,
     several: bool,
     direction: str | None,
     fail: tuple[str, ...],
@@ -62,14 +62,14 @@ def command(
     \b
     pillarbox path dcell,4,1 0.0 4.3
     pillarbox path dpillar,8,2 0.0.0 0.3.3 --all --direction ccw
-    pillarbox path bcube,4,1 0.0 2.3 --fail switch:s4 --algorithm bsr --protocol
+    pillarbox path bcube,4,1 0.0 2.3 --fail 'stop s4' --routing bsr --protocol
     """
     ends = topology.server(source), topology.server(destination)
     failures = parse_failures(topology, fail)
-    if algorithm and algorithm.endswith(".py"):
-        name, about, protocol = algorithm, algorithm, True
+    if routing and routing.endswith(".py"):
+        name, about, protocol = routing, routing, True
     else:
-        name = choose(topology, algorithm, several, direction == "ccw")
+        name = choose(topology, routing, several, direction == "ccw")
         about = algorithms(topology)[name].about
     if protocol:
         require(not several, "--protocol shows the path in use: leave out --all")
@@ -77,17 +77,31 @@ def command(
             routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)
+    apart = _apart(topology, *ends) if several else None
     if as_json:
         paths = [[topology.address(server) for server in path.servers] for path in routed.paths]
         dropped = {"dropped": routed.dropped} if routed.dropped else {}
-        click.echo(json.dumps({"paths": paths, **dropped}))
+        disjoint = {"most_disjoint": apart} if several else {}
+        click.echo(json.dumps({"paths": paths, **dropped, **disjoint}))
     elif routed.dropped:
         click.echo(f"dropped: {routed.dropped}")
     else:
         click.echo(f"{topology.spec}, {about}")
         for path in routed.paths:
             click.echo("\n" + text_of(topology, path, failures))
+        if apart is not None:
+            strictly = f"at most {apart} share no server and no switch, by max-flow as in compare"
+            click.echo(f"\npaths: {len(routed.paths)}; {strictly}")
     ctx.exit(DROPPED if routed.dropped else 0)
+
+
+def _apart(topology: Topology, source: int, destination: int) -> int | None:
+    """Return how many paths share no server and no switch, where nothing has failed."""
+    from experiments.analysis.comparison.paths import MOST_PAIRED
+    from experiments.analysis.fluid.disjoint import disjoint_paths
+
+    small = topology.servers <= MOST_PAIRED and source != destination
+    return disjoint_paths(topology, source, destination).by_node if small else None
 
 
 def text_of(topology: Topology, path: Path, failures: Failures) -> str:

@@ -138,5 +138,4 @@ def _tell_order(experiment: Experiment) -> None:
                 f"{trial.number + 1}. {trial.system.name}, repeat {trial.repeat + 1}: {flows}"
             )
             for fault in order.faults:
-                until = "" if fault.until_s is None else f" until {fault.until_s:.2f} s"
-                click.echo(f"   {fault.at_s:.2f} s: {fault.kind} {'-'.join(fault.what)}{until}")
+                click.echo(f"   {fault}")

@@ -127,7 +127,7 @@ class Prompt(CLI):
         words = line.split()
         verb = {"up": "heal", "down": "cut"}.get(words[-1] if words else "")
         require(len(words) == 3 and verb is not None, "write: link A B up, or link A B down")
-        self.onecmd(f"{verb} {words[0]} {words[1]}")
+        self.onecmd(f"{verb} {words[0]}-{words[1]}")
 
     def do_switch(self, line: str) -> None:
         """switch SWITCH start|stop: as `heal SWITCH` and `stop SWITCH`."""

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.control import looks
 from experiments.control.noticing import noticed
-from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.faults import nodes_of
 from experiments.units import with_prefix
+from hosts.base.faults import Fault as Written
+from hosts.base.faults import ends_of, read
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.faults import Fault
     from experiments.emulation.lab import Lab
     from hosts.base.failures import Failures
-
-SILENT = "silent"
 
 
 class Answer(NamedTuple):
@@ -55,31 +54,36 @@ def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
 
 
 def _cut(lab: Lab, words: list[str]) -> Answer:
-    silent = words[-1:] == [SILENT]
-    a, b = _cable(lab, words[: len(words) - silent], "cut")
+    fault = _fault("cut", words)
+    silent = fault.kind == "silent cut"
+    a, b = nodes_of(lab.topology, fault)
     before = lab.failures()
-    fault = lab.cut(a, b, silent=silent)
+    held = lab.cut(a, b, silent=silent)
     how = "drops everything, and no carrier changes" if silent else "is cut"
-    return _changed(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, fault.at_s)
+    return _changed(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, held.at_s)
 
 
 def _stop(lab: Lab, words: list[str]) -> Answer:
-    switch = _switch(lab, words, "stop")
+    (name,) = _fault("stop", words).what
+    switch = lab.topology.switch(name)
     before = lab.failures()
     fault = lab.stop_switch(switch)
     return _changed(lab, f"s{switch} has stopped", before, fault.at_s)
 
 
 def _rack(lab: Lab, words: list[str]) -> Answer:
+    (name,) = _fault("rack", words).what
     before = lab.failures()
-    fault = lab.stop_rack(_switch(lab, words, "rack"))
+    fault = lab.stop_rack(lab.topology.switch(name))
     switch, *servers = lab.names_in(fault)
     said = f"{switch} has stopped, and {' '.join(servers)} are dead"
     return _changed(lab, said, before, fault.at_s)
 
 
 def _kill(lab: Lab, words: list[str]) -> Answer:
-    server, before, at_s = _server(lab, words, "kill"), lab.failures(), time.monotonic()
+    (name,) = _fault("kill", words).what
+    server = lab.server(name)
+    before, at_s = lab.failures(), time.monotonic()
     lab.kill(server)
     return _changed(lab, f"{lab.name(server)} is dead, with all its programs", before, at_s)
 
@@ -104,7 +108,9 @@ def _heal(lab: Lab, words: list[str]) -> Answer:
 
 
 def _faults_of(lab: Lab, words: list[str]) -> list[Fault]:
-    names = [lab.topology.node_name(lab.node(name)) for name in _ends(words)]
+    require(len(words) == 1, f"write: {VERBS['heal'].form}")
+    ends = ends_of(words[0]) if "-" in words[0] else words
+    names = [lab.topology.node_name(lab.node(name)) for name in ends]
     found = [
         fault
         for fault in lab.faults.active
@@ -211,16 +217,14 @@ def _run(lab: Lab, words: list[str]) -> Answer:
 # -- words ---------------------------------------------------------------------------------------
 
 
-def _ends(words: list[str]) -> list[str]:
-    """Return the two ends of a cable, written as 0.3-4.0 or apart."""
-    return words[0].split("-") if len(words) == 1 else words
-
-
-def _cable(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
-    ends = _ends(words)
-    require(len(ends) == 2, f"write: {VERBS[verb].form}")
-    a, b = nodes_of(lab.topology, FaultAt("cut", tuple(ends), 0.0))
-    return a, b
+def _fault(verb: str, words: list[str]) -> Written:
+    """Return the fault that is written; it begins now."""
+    fault = read([verb, *words])
+    require(
+        (fault.at_s, fault.until_s) == (0.0, None),
+        f"at and until are for experiments, and here it begins now: write {fault.named!r}",
+    )
+    return fault
 
 
 def _two(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
@@ -233,11 +237,6 @@ def _two(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
 def _server(lab: Lab, words: list[str], verb: str) -> int:
     require(len(words) == 1, f"write: {VERBS[verb].form}")
     return lab.server(words[0])
-
-
-def _switch(lab: Lab, words: list[str], verb: str) -> int:
-    require(len(words) == 1, f"write: {VERBS[verb].form}")
-    return lab.topology.switch(words[0])
 
 
 def _number(words: list[str], verb: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -116,4 +117,4 @@ def path_text(topology: Topology, path: Path) -> str:
 def failures_text(topology: Topology, failures: Failures) -> str:
     """Return what has failed as an addition to a sentence."""
     texts = failure_texts(topology, failures)
-    return f" with --fail {' --fail '.join(texts)}" if texts else ""
+    return f" with --fail {' --fail '.join(map(shlex.quote, texts))}" if texts else ""

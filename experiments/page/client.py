@@ -1,7 +1,7 @@
 """The page's protocol from Python, for tests and notebooks: docs/page.md has its messages.
 
 >>> async with watching("http://127.0.0.1:8080/?token=...") as page:      # doctest: +SKIP
-...     await page.do("cut", "0.3", "4.0")
+...     await page.do("cut", "0.3-4.0")
 ...     async for message in page:
 ...         print(message)
 """

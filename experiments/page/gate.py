@@ -1,6 +1,6 @@
 """Root's end of the one socket that a page's server has: what it may ask of a lab, and no more.
 
-One line of JSON for each request, ``{"id": 1, "ask": "cut", "words": ["0.3", "4.0"]}``, and one for
+One line of JSON for each request, ``{"id": 1, "ask": "cut", "words": ["0.3-4.0"]}``, and one for
 each answer, ``{"id": 1, "answer": ...}`` or ``{"id": 1, "error": "..."}``, in any order.
 """
 
@@ -74,8 +74,8 @@ class Gate:
 def checked(line: bytes) -> tuple[int, dict[str, Any]]:
     """Return a request's number and what to ask of the lab, or raise PillarboxError.
 
-    >>> checked(b'{"id": 7, "ask": "cut", "words": ["0.3", "4.0"]}')
-    (7, {'ask': 'cut', 'words': ['0.3', '4.0']})
+    >>> checked(b'{"id": 7, "ask": "cut", "words": ["0.3-4.0"]}')
+    (7, {'ask': 'cut', 'words': ['0.3-4.0']})
     >>> checked(b'{"id": 8, "ask": "enter", "server": "0.0"}')
     Traceback (most recent call last):
     topos.base.errors.PillarboxError: a page may not ask for 'enter'

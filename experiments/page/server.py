@@ -215,11 +215,11 @@ class PageServer:
 def checked(text: str) -> tuple[int, str, list[str]]:
     """Return a page's request, its number first; raise PillarboxError for what is none.
 
-    >>> checked('{"id": 3, "do": "cut", "words": ["0.3", "4.0"]}')
-    (3, 'cut', ['0.3', '4.0'])
+    >>> checked('{"id": 3, "do": "cut", "words": ["0.3-4.0"]}')
+    (3, 'cut', ['0.3-4.0'])
     >>> checked('{"id": 3, "do": ["cut"]}')
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: ask with {"id": 1, "do": "cut", "words": ["0.3", "4.0"]}
+    topos.base.errors.PillarboxError: ask with {"id": 1, "do": "cut", "words": ["0.3-4.0"]}
     """
     try:
         asked = json.loads(text)
@@ -232,7 +232,7 @@ def checked(text: str) -> tuple[int, str, list[str]]:
         and isinstance(verb, str)
         and isinstance(words, list)
         and all(isinstance(word, str) for word in words),
-        'ask with {"id": 1, "do": "cut", "words": ["0.3", "4.0"]}',
+        'ask with {"id": 1, "do": "cut", "words": ["0.3-4.0"]}',
     )
     return int(number), str(verb), words  # type: ignore[arg-type]
 

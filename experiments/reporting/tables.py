@@ -25,6 +25,7 @@ from experiments.trials.runs.summary import (
     value_and_interval,
     values,
 )
+from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
@@ -132,15 +133,14 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
                 for name, network in networks.items()
                 if not fault.systems or name in fault.systems
             ]
-            what = " or ".join(dict.fromkeys(named(fault.what, network) for network in own))
-            until = f" until {units.time(fault.until_s)}" if fault.until_s is not None else ""
-            what = what or named(fault.what)
-            told.append(f"{fault.kind} {what} at {units.time(fault.at_s)}{until}")
+            one = read(fault.fault)
+            what = " or ".join(dict.fromkeys(named(one.what, network) for network in own))
+            until = f" until {units.time(one.until_s)}" if one.until_s is not None else ""
+            told.append(f"{one.kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
-            told.append(
-                f"{fault.kind}: {fault.per_minute:g} a minute at random, each for {lasting}"
-            )
+            often = f"{fault.per_minute:g} a minute at random"
+            told.append(f"{kind_of(fault.fault)}: {often}, each for {lasting}")
     return told
 
 

@@ -60,7 +60,7 @@ def choose(topology: Topology, name: str | None, several: bool, opposite: bool) 
         name = next(fitting, SHORTEST)
     if name not in known:
         raise PillarboxError(
-            f"{topology.spec} has no algorithm {name!r}: there are {', '.join(known)}"
+            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}"
         )
     if opposite:
         if not known[name].opposite:

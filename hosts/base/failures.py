@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hosts.base.faults import Fault, read
 from hosts.base.path import Path, Step, way
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 Pair = frozenset[int]
@@ -64,45 +65,53 @@ def _switches(topology: Topology, server: int, step: Step, failures: Failures) -
 
 
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
-    """Return the failures written as ``server:0.3``, ``switch:s2``, ``link:0.3-4.0``.
+    """Return the failures written as ``kill 0.3``, ``stop s2``, ``rack s2``, ``cut 0.3-4.0``.
 
-    An end of a link may be a switch. Raises PillarboxError for what is not in the network.
+    Raises PillarboxError for what is not in the network, and for a moment: these are in effect
+    from the beginning.
     """
-    nodes, links = set(), set()
+    nodes: set[int] = set()
+    links = set()
     for text in texts:
-        kind, _, name = text.partition(":")
-        if kind == "server":
-            nodes.add(topology.server(name))
-        elif kind == "switch":
-            nodes.add(topology.servers + topology.switch(name))
-        elif kind == "link":
-            links.add(_parse_link(topology, name))
+        fault = read(text)
+        require(
+            (fault.at_s, fault.until_s) == (0.0, None),
+            f"nothing begins or ends here: write {fault.named!r}",
+        )
+        if len(fault.what) == 2:
+            links.add(_link(topology, *fault.what))
+        elif fault.kind == "server":
+            nodes.add(topology.server(fault.what[0]))
         else:
-            raise PillarboxError(
-                f"{text!r} is no failure: write server:ADDR, switch:NAME or link:ADDR-ADDR"
-            )
+            switch = topology.servers + topology.switch(fault.what[0])
+            nodes |= {switch, *(rack(topology, switch) if fault.kind == "rack" else ())}
     return Failures(frozenset(nodes), frozenset(links))
+
+
+def rack(topology: Topology, switch: int) -> list[int]:
+    """Return the servers that lose their power with a switch: those plugged into it."""
+    around = (plug.node for _, plug in topology.neighbours(switch))
+    return [node for node in around if node < topology.servers]
 
 
 def failure_texts(topology: Topology, failures: Failures) -> list[str]:
     """Return failures as `parse_failures` takes them.
 
     >>> import topos
-    >>> bcube, texts = topos.parse("bcube,4,1"), ["server:0.3", "switch:s2", "link:0.0-s0"]
+    >>> bcube, texts = topos.parse("bcube,4,1"), ["kill 0.3", "stop s2", "cut 0.0-s0"]
     >>> failure_texts(bcube, parse_failures(bcube, texts)) == texts
     True
     """
-    texts = [
-        f"{'server' if node < topology.servers else 'switch'}:{topology.name(node)}"
+    faults = [
+        Fault("server" if node < topology.servers else "switch", (topology.name(node),))
         for node in sorted(failures.nodes)
     ]
     links = sorted(sorted(link) for link in failures.links)
-    return texts + [f"link:{'-'.join(map(topology.name, link))}" for link in links]
+    faults += [Fault("cut", tuple(map(topology.name, link))) for link in links]
+    return list(map(str, faults))
 
 
-def _parse_link(topology: Topology, name: str) -> Pair:
-    a, dash, b = name.partition("-")
-    require(bool(dash), f"{name!r} is no link: write its two ends as ADDR-ADDR or ADDR-SWITCH")
+def _link(topology: Topology, a: str, b: str) -> Pair:
     ends = [topology.node(end) for end in (a, b)]
     around = {plug.node for _, plug in topology.neighbours(ends[0])}
     if ends[0] < topology.servers and ends[1] < topology.servers:

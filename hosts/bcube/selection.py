@@ -51,7 +51,7 @@ def parallel_paths(
 
     >>> from hosts.base.failures import parse_failures
     >>> bcube = BCube(8, 3)  # Fig. 4, with the relay of P_1 dead
-    >>> dead = parse_failures(bcube, ["server:0.0.1.1"])
+    >>> dead = parse_failures(bcube, ["kill 0.0.1.1"])
     >>> for path in parallel_paths(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1"), dead):
     ...     print(*map(bcube.address, path.servers))
     0.0.0.1 1.0.0.1 1.0.1.1

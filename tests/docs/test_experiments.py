@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from experiments.trials.loading import load
-from experiments.trials.plans.experiment import FAULTS, Experiment, FaultAt, FaultRate, System
+from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
 from experiments.traffic.workload import Workload
+from hosts.base.faults import KINDS
 from experiments.trials.plans.values import fields_of
 from experiments.trials.runs import schema
 from experiments.trials.runs.run import orders_of
@@ -42,7 +43,7 @@ def test_every_key_is_there_and_no_other(title: str, kind: type):
 
 
 def test_faults_and_patterns_are_named():
-    for name in (*FAULTS, *fields_of(FaultAt), *fields_of(FaultRate), *PATTERNS):
+    for name in (*KINDS, *fields_of(FaultAt), *fields_of(FaultRate), *PATTERNS):
         assert f"`{name}`" in EXPERIMENTS, name
 
 

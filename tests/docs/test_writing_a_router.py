@@ -78,7 +78,7 @@ def test_packet_that_goes_in_circles_is_dropped(folder: Path) -> None:
 )
 def test_file_that_is_no_router_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(text)
-    for command in ("check-router bcube,4,1 mine.py", "path bcube,4,1 0.0 2.3 --algorithm mine.py"):
+    for command in ("check-router bcube,4,1 mine.py", "path bcube,4,1 0.0 2.3 --routing mine.py"):
         done = pillarbox(tmp_path, f"pillarbox {command}")
         assert done.returncode == 2
         assert says in done.stderr

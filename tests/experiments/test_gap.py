@@ -46,7 +46,7 @@ def test_no_routing_is_above_the_optimum() -> None:
 
 def test_failures_are_known_to_all() -> None:
     bcube = topos.parse("bcube,4,1")
-    failures = parse_failures(bcube, ["switch:s0", "switch:s4"])  # all that 0.0 has
+    failures = parse_failures(bcube, ["stop s0", "stop s4"])  # all that 0.0 has
     pairs = [(0, 5), (6, 9), (1, 10)]
     found = gap(bcube, pairs, ["bcube", "bsr"], failures)
     assert found.flows == 2
@@ -67,7 +67,7 @@ def test_the_table_says_where_and_how_much() -> None:
 
 
 def test_routing_that_loses_flows_has_no_share_of_the_abt() -> None:
-    done = run("dcell,4,1", "--fail", "link:0.3-4.0", "--routing", "dcell", "--routing", "dfr")
+    done = run("dcell,4,1", "--fail", "cut 0.3-4.0", "--routing", "dcell", "--routing", "dfr")
     dcell, dfr = (line.split() for line in done.output.splitlines()[1:3])
     assert (dcell[1], dcell[5]) == ("348", "-")
     assert (dfr[1], float(dfr[5])) == ("380", pytest.approx(0.978, abs=0.001))
@@ -95,7 +95,7 @@ def test_between_two_servers_the_ways_are_counted() -> None:
     # The n / 2 paths of one direction share the source's port (Liao 2012, section 4.1).
     assert (counts["sp-cw"], counts["mp"], counts["mp-both"]) == ((1, 1), (4, 1), (8, 2))
     assert (told["by_link"], told["by_node"]) == (2, 2)
-    lines = run("bcube,4,1", "0.0", "2.3", "--fail", "switch:s4").output.splitlines()
+    lines = run("bcube,4,1", "0.0", "2.3", "--fail", "stop s4").output.splitlines()
     assert lines[-5].split() == ["any", "way", "-", "-", "1", "1"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.cli import cli
+from experiments.cli import cli, main
 
 
 def path(*arguments: str) -> Result:
@@ -45,27 +45,43 @@ def test_text_names_ports_and_switches() -> None:
 
 
 def test_drop_is_told_with_its_reason_and_exit_code_1() -> None:
-    dropped = path("dcell,4,1", "0.0", "4.3", "--fail", "link:0.3-4.0", "--json")
+    dropped = path("dcell,4,1", "0.0", "4.3", "--fail", "cut 0.3-4.0", "--json")
     assert dropped.exit_code == 1
     assert json.loads(dropped.stdout) == {"paths": [], "dropped": "link 0.3-4.0 has failed"}
 
 
 def test_mp_takes_another_path_when_one_fails() -> None:
-    usual = paths("dpillar,8,2", "0.0.0", "0.3.3", "--algorithm", "mp")[0]
+    usual = paths("dpillar,8,2", "0.0.0", "0.3.3", "--routing", "mp")[0]
     other = paths(
-        *("dpillar,8,2", "0.0.0", "0.3.3", "--algorithm", "mp", "--fail", f"server:{usual[1]}")
+        *("dpillar,8,2", "0.0.0", "0.3.3", "--routing", "mp", "--fail", f"kill {usual[1]}")
     )
     assert other
     assert other[0] != usual
 
 
 @pytest.mark.parametrize(
+    ("spec", "ends", "shown", "disjoint"),
+    [("dpillar,8,2", ("0.0.0", "0.3.3"), 4, 2), ("ficonn,4,2", ("0.2.1", "1.2.1"), 1, 2)],
+)
+def test_all_says_how_many_are_disjoint_as_compare_counts(spec, ends, shown, disjoint) -> None:
+    said = path(spec, *ends, "--all").output
+    assert said.count("hops)") == shown
+    assert f"paths: {shown}; at most {disjoint} share no server and no switch" in said
+
+
+def test_algorithm_is_called_routing(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["path", "dcell,4,1", "0.0", "4.3", "--algorithm", "dfr"])
+    assert "Did you mean '--routing'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("bcube,4,1", "0.0", "9.9"), "from 0 to 3"),
-        (("bcube,4,1", "0.0", "1.0", "--algorithm", "tor"), "no algorithm 'tor'"),
+        (("bcube,4,1", "0.0", "1.0", "--routing", "tor"), "no routing 'tor'"),
         (("bcube,4,1", "0.0", "1.0", "--direction", "ccw"), "no direction"),
-        (("bcube,4,1", "0.0", "1.0", "--fail", "x"), "no failure"),
+        (("bcube,4,1", "0.0", "1.0", "--fail", "x"), "no fault 'x'"),
     ],
 )
 def test_bad_input_is_refused(arguments: tuple[str, ...], says: str) -> None:

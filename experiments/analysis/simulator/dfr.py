@@ -56,7 +56,7 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     >>> from experiments.analysis.simulator.hops import walk
     >>> from hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
-    >>> works = working_links(dcell, parse_failures(dcell, ["link:0.3-4.0"]))
+    >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = (numpy.array([dcell.server(server)]) for server in ("0.0", "4.3"))
     >>> print(*map(dcell.address, walk(fill(dcell, works), TTL, *ends).peers.tolist()))
     1.0 1.3 4.1 4.3

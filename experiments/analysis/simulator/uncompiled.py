@@ -73,7 +73,7 @@ def failures_of(topology: Topology, works: Bools) -> Failures:
     >>> from experiments.analysis.fluid.links import working_links
     >>> from hosts.base.failures import parse_failures
     >>> bcube = topos.parse("bcube,4,1")
-    >>> failed = parse_failures(bcube, ["server:0.3", "link:0.0-s0"])
+    >>> failed = parse_failures(bcube, ["kill 0.3", "cut 0.0-s0"])
     >>> failures_of(bcube, working_links(bcube, failed)) == failed
     True
     """

@@ -60,10 +60,10 @@ export class Panel {
     const broken = item.kind === "cable" ? cables.has(item.number) : nodes.has(item.number);
     if (item.kind === "cable") {
       return broken
-        ? [["Heal", "heal", names, "h"]]
+        ? [["Heal", "heal", [names.join("-")], "h"]]
         : [
-            ["Cut", "cut", names, "c"],
-            ["Cut silently", "cut", [...names, "silent"], "s"],
+            ["Cut", "cut", [names.join("-")], "c"],
+            ["Cut silently", "cut", [names.join("-"), "silent"], "s"],
           ];
     }
     if (item.kind === "server") return broken ? [["Revive", "revive", names, "r"]] : [["Kill", "kill", names, "k"]];

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ABOUT = "a TCP connection through a link's failure and repair and a server's death (Guo 2008)"
 
 NETWORK, ROUTING, SOURCE, DESTINATION = "dcell,4,1", "dfr", "0.0", "4.3"
-CABLE, SERVER = ("0.3", "4.0"), "0.3"
+CABLE, SERVER = "0.3-4.0", "0.3"
 FAST, PAPER = "fast timers", "the paper's timers"
 SYSTEMS = (
     System(NETWORK, routing=ROUTING, timers="fast", label=FAST),
@@ -87,8 +87,8 @@ def fig11(settings: Settings) -> Made:
             options={"source": SOURCE, "destination": DESTINATION, "flows": 1},
         ),
         faults=(
-            FaultAt("cut", CABLE, moments.cut_s, moments.plug_s),
-            FaultAt("server", (SERVER,), moments.death_s, moments.back_s),
+            FaultAt(f"cut {CABLE} at {moments.cut_s} until {moments.plug_s}"),
+            FaultAt(f"kill {SERVER} at {moments.death_s} until {moments.back_s}"),
         ),
         repeats=live.repeats(settings),
         seed=settings.seed,
@@ -185,8 +185,8 @@ def _paths() -> list[str]:
     sentences = []
     for state, failed in (
         ("at first", ()),
-        ("with the plug pulled", (f"link:{'-'.join(CABLE)}",)),
-        ("with the server dead", (f"server:{SERVER}",)),
+        ("with the plug pulled", (f"cut {CABLE}",)),
+        ("with the server dead", (f"kill {SERVER}",)),
     ):
         found = route(dcell, ROUTING, *ends, parse_failures(dcell, failed))
         way = " ".join(dcell.address(server) for server in found.paths[0].servers)

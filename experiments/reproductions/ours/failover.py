@@ -13,6 +13,7 @@ from experiments.reproductions.shared import live
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultRate, System
+from hosts.base.faults import verb_of
 
 if TYPE_CHECKING:
     import pandas
@@ -56,7 +57,7 @@ def failover(settings: Settings) -> Made:
     window_s = strikes * 60.0 / PER_MINUTE
     faults, at_s = [], FROM_S
     for kind in KINDS:
-        faults.append(FaultRate(kind, PER_MINUTE, LASTING_S, at_s, at_s + window_s))
+        faults.append(FaultRate(verb_of(kind), PER_MINUTE, LASTING_S, at_s, at_s + window_s))
         at_s += window_s + LASTING_S + REST_S
     experiment = Experiment(
         name="four-failover",

@@ -22,6 +22,6 @@ EXPERIMENT = Experiment(
     ),
     workload=Workload(volume_bytes=1_750_000, tool="generator", timeout_s=40.0),
     # Both networks have this cable. In the tree there is no way around it.
-    faults=(FaultAt("cut", ("h0", "s0"), at_s=1.0, until_s=2.5, systems=(CUT_CUBE, CUT_TREE)),),
+    faults=(FaultAt("cut h0-s0 at 1 until 2.5", systems=(CUT_CUBE, CUT_TREE)),),
     repeats=1,
 )

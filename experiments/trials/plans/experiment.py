@@ -7,12 +7,12 @@ flows and the same faults at the same moments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from experiments.traffic.workload import Workload
+from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
-
-FAULTS = ("cut", "silent cut", "server", "switch", "rack")
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,30 @@ class System(LabSettings):
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault that begins at a moment after the barrier, and may end at another.
+    """A fault as `hosts.base.faults` reads it: ``cut 0.3-4.0 silent at 2 until 4``.
 
-    `what` names nodes as the command line does: two ends of a cable (``0.3``, ``4.0`` or ``s2``), a
-    server, a switch (for a rack: its switch). It strikes the systems of these names, or all.
+    It strikes the systems of these names, or all.
     """
 
-    kind: str
-    what: tuple[str, ...]
-    at_s: float
-    until_s: float | None = None
+    WRITTEN: ClassVar = 'fault = "cut 0.3-4.0 at 2 until 4"'
+
+    fault: str
     systems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require(self.kind in FAULTS, f"there is no fault {self.kind!r}: {', '.join(FAULTS)}")
+        read(self.fault)
 
 
 @dataclass(frozen=True)
 class FaultRate:
-    """Faults at random: so many a minute, of that kind, each lasting so long, within a window."""
+    """Faults at random: so many a minute, of that kind, each lasting so long, within a window.
 
-    kind: str
+    `fault` is a fault's verb: ``cut``, ``cut silent``, ``kill``, ``stop``, ``rack``.
+    """
+
+    WRITTEN: ClassVar = 'fault = "kill", with per_minute and lasting_s'
+
+    fault: str
     per_minute: float
     lasting_s: float
     from_s: float = 0.0
@@ -63,7 +66,7 @@ class FaultRate:
     systems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require(self.kind in FAULTS, f"there is no fault {self.kind!r}: {', '.join(FAULTS)}")
+        kind_of(self.fault)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Experiment:
             unknown = [name for name in fault.systems if name not in names]
             require(
                 not unknown,
-                f"a fault {fault.kind!r} of {self.name} is for {', '.join(unknown)}, which is no "
+                f"{fault.fault!r} of {self.name} is for {', '.join(unknown)}, which is no "
                 f"system of it: there are {', '.join(names)}",
             )
         require(self.repeats >= 1, "an experiment has at least one repeat")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, FaultRate
-from hosts.base.failures import Failures
+from hosts.base.failures import Failures, rack
+from hosts.base.faults import Fault, kind_of, read
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -35,7 +35,7 @@ FORMS = {
 
 def schedule(
     topology: Topology, faults: Sequence[FaultAt | FaultRate], workload: Workload, seed: int
-) -> list[FaultAt]:
+) -> list[Fault]:
     """Return the faults in the order in which they begin.
 
     Those at given moments come as they are, with the names that `Topology.name` gives. Those at
@@ -50,7 +50,7 @@ def schedule(
     >>> import topos
     >>> found = schedule(
     ...     topos.parse("dcell,4,1"),
-    ...     [FaultAt("cut", ("h3", "h16"), 1.0, 2.0), FaultRate("server", 60.0, 0.5)],
+    ...     [FaultAt("cut h3-h16 at 1 until 2"), FaultRate("kill", 60.0, 0.5)],
     ...     Workload(duration_s=4.0),
     ...     seed=1,
     ... )
@@ -60,14 +60,14 @@ def schedule(
     planned: list[_Planned] = []
     for fault in faults:
         if isinstance(fault, FaultAt):
-            planned.append(_checked(topology, fault, planned))
+            planned.append(_checked(topology, read(fault.fault), planned))
     for number, fault in enumerate(faults):
         if isinstance(fault, FaultRate):
             planned += _drawn(topology, fault, workload, f"{seed}.{number}", planned)
     return sorted((one.fault for one in planned), key=lambda fault: fault.at_s)
 
 
-def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
+def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
     """Return the nodes that a fault names, or raise PillarboxError for what is not there."""
     form = FORMS[fault.kind]
     cable = fault.kind in CUTS
@@ -92,19 +92,19 @@ def nodes_of(topology: Topology, fault: FaultAt) -> tuple[int, ...]:
     return nodes
 
 
-def failures_of(topology: Topology, fault: FaultAt) -> Failures:
+def failures_of(topology: Topology, fault: Fault) -> Failures:
     """Return what a fault breaks, as the algorithms take it."""
     nodes = nodes_of(topology, fault)
     if fault.kind in CUTS:
         return Failures(links=frozenset([frozenset(nodes)]))
-    rack = _in_rack(topology, *nodes) if fault.kind == "rack" else []
-    return Failures(frozenset([*nodes, *rack]))
+    servers = rack(topology, *nodes) if fault.kind == "rack" else []
+    return Failures(frozenset([*nodes, *servers]))
 
 
 class _Planned(NamedTuple):
     """A fault, and what no other fault may break meanwhile."""
 
-    fault: FaultAt
+    fault: Fault
     broken: Failures
 
     def clashes(self, other: _Planned) -> bool:
@@ -114,12 +114,12 @@ class _Planned(NamedTuple):
         return bool(both) and a.at_s < _end(b) and b.at_s < _end(a)
 
 
-def _planned(topology: Topology, fault: FaultAt) -> _Planned:
+def _planned(topology: Topology, fault: Fault) -> _Planned:
     named = tuple(topology.name(node) for node in nodes_of(topology, fault))
-    return _Planned(replace(fault, what=named), failures_of(topology, fault))
+    return _Planned(fault._replace(what=named), failures_of(topology, fault))
 
 
-def _checked(topology: Topology, fault: FaultAt, others: Sequence[_Planned]) -> _Planned:
+def _checked(topology: Topology, fault: Fault, others: Sequence[_Planned]) -> _Planned:
     named = f"the {fault.kind} of {' '.join(fault.what)}"
     require(fault.at_s >= 0, f"{named} begins before the barrier: at_s is {fault.at_s:g}")
     require(
@@ -144,14 +144,15 @@ def _drawn(
     others: Sequence[_Planned],
 ) -> list[_Planned]:
     """Return the faults of a rate; none holds what another has."""
-    targets = _TARGETS[rate.kind](topology)
-    require(bool(targets), f"{topology.spec} has nothing that a fault {rate.kind!r} could hit")
+    kind = kind_of(rate.fault)
+    targets = _TARGETS[kind](topology)
+    require(bool(targets), f"{topology.spec} has nothing that a fault {rate.fault!r} could hit")
     chosen = random.Random(f"{seed} targets")  # apart from the moments, which all networks share
     found: list[_Planned] = []
     for at_s in _moments(rate, workload, random.Random(f"{seed} moments")):
         for nodes in chosen.sample(targets, len(targets)):
             named = tuple(topology.name(node) for node in nodes)
-            fault = FaultAt(rate.kind, named, at_s, at_s + rate.lasting_s)
+            fault = Fault(kind, named, at_s, at_s + rate.lasting_s)
             planned = _planned(topology, fault)
             if not any(map(planned.clashes, (*others, *found))):
                 found.append(planned)
@@ -161,7 +162,7 @@ def _drawn(
 
 def _moments(rate: FaultRate, workload: Workload, drawn: random.Random) -> Iterator[float]:
     """Yield when a Poisson process strikes; to the millisecond, which people can read."""
-    named = f"faults {rate.kind!r} at random"
+    named = f"faults {rate.fault!r} at random"
     end_s = workload.duration_s if rate.until_s is None else rate.until_s
     require(
         end_s is not None,
@@ -193,7 +194,7 @@ def _switches(topology: Topology) -> list[tuple[int, ...]]:
 
 def _racks(topology: Topology) -> list[tuple[int, ...]]:
     """Return the switches that have servers in their rack."""
-    return [(switch,) for (switch,) in _switches(topology) if _in_rack(topology, switch)]
+    return [(switch,) for (switch,) in _switches(topology) if rack(topology, switch)]
 
 
 _TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
@@ -205,11 +206,5 @@ _TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
 }
 
 
-def _in_rack(topology: Topology, switch: int) -> list[int]:
-    """Return the servers that lose their power with a switch: those plugged into it."""
-    around = (plug.node for _, plug in topology.neighbours(switch))
-    return [node for node in around if node < topology.servers]
-
-
-def _end(fault: FaultAt) -> float:
+def _end(fault: Fault) -> float:
     return FOR_EVER if fault.until_s is None else fault.until_s

@@ -1,8 +1,10 @@
 """Dataclasses to and from plain data, such as a TOML file or JSON holds; errors name the key.
 
 >>> from experiments.trials.plans.experiment import FaultAt
->>> made(FaultAt, {"kind": "cut", "what": ["0.3", "4.0"], "at_s": 2}, "faults.0")
-FaultAt(kind='cut', what=('0.3', '4.0'), at_s=2.0, until_s=None)
+>>> made(FaultAt, {"fault": "cut 0.3-4.0 at 2", "systems": ["a tree"]}, "faults.0")
+FaultAt(fault='cut 0.3-4.0 at 2', systems=('a tree',))
+>>> made(FaultAt, "kill 1.3", "faults.0")
+FaultAt(fault='kill 1.3', systems=())
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ def made(kind: Any, value: Any, place: str) -> Any:
     is read as the type wants it, so that a command line need not say what is a number.
     """
     if dataclasses.is_dataclass(kind):
+        if isinstance(value, str):  # as its first field
+            value = {dataclasses.fields(kind)[0].name: value}
         return _dataclass(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
@@ -86,7 +90,9 @@ def _dataclass(kind: Any, value: Any, place: str) -> Any:
     for key in value:
         if key not in known:
             close = difflib.get_close_matches(str(key), known, 1)
-            hint = f"did you mean {where}{close[0]}?" if close else f"there are {', '.join(known)}"
+            form = getattr(kind, "WRITTEN", "")
+            there = f"write {form}" if form else f"there are {', '.join(known)}"
+            hint = f"did you mean {where}{close[0]}?" if close else there
             raise PillarboxError(f"there is no {where}{key}: {hint}")
     for one in dataclasses.fields(kind):
         optional = (

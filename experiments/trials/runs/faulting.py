@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.faults import CUTS, failures_of, nodes_of
 from hosts.base.failures import Failures
+from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
@@ -36,7 +36,7 @@ class _Due(NamedTuple):
 
     at_s: float
     begins: bool
-    fault: FaultAt
+    fault: Fault
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Faulting:
     ----------
     lab : Lab
         The network.
-    schedule : sequence of FaultAt
+    schedule : sequence of Fault
         From `experiments.trials.plans.faults.schedule`.
     say : callable, optional
         Called with a line of text for each event, from a thread of its own.
@@ -79,14 +79,14 @@ class Faulting:
     def __init__(
         self,
         lab: Lab,
-        schedule: Sequence[FaultAt],
+        schedule: Sequence[Fault],
         say: Callable[[str], object] = str,  # does nothing
     ) -> None:
         self._lab, self._say = lab, say
         begins = [_Due(fault.at_s, True, fault) for fault in schedule]
         ends = [_Due(f.until_s, False, f) for f in schedule if f.until_s is not None]
         self._due = sorted(begins + ends, key=lambda due: due[:2])
-        self._undo: dict[FaultAt, Deed] = {}
+        self._undo: dict[Fault, Deed] = {}
         self._events: list[_Event] = []
         self._news: dict[int, list[dict[str, Any]]] = {}  # of servers that died since
         self._barrier_s = 0.0
@@ -138,7 +138,7 @@ class Faulting:
         line = f"{event.name} {'-'.join(due.fault.what)} at {event.at_s:.2f} s"
         self._say(f"{line}: {event.reason}" if event.reason else line)
 
-    def _begin(self, fault: FaultAt) -> None:
+    def _begin(self, fault: Fault) -> None:
         self._undo[fault] = begun(self._lab, fault)
 
     def _remember(self, nodes: Iterable[int]) -> None:
@@ -189,7 +189,7 @@ class Faulting:
         return min(moments, default=None)
 
 
-def begun(lab: Lab, fault: FaultAt) -> Deed:
+def begun(lab: Lab, fault: Fault) -> Deed:
     """Make a fault in a lab that runs, at once; return what undoes it."""
     nodes = nodes_of(lab.topology, fault)
     if fault.kind == "server":
@@ -215,7 +215,7 @@ def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
     kind = "server" if event["event"] == KILL else event["event"]
     if kind not in ("server", "rack"):
         return set()
-    fault = FaultAt(kind, tuple(event["what"].split()), 0.0)
+    fault = Fault(kind, tuple(event["what"].split()))
     return {node for node in failures_of(topology, fault).nodes if node < topology.servers}
 
 

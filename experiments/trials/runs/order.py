@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import Flow, FlowResult
 from experiments.traffic.workload import Workload
-from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.plans.trials import Trial
+from hosts.base.faults import Fault
 
 if TYPE_CHECKING:
     from experiments.trials.trust.readings import Readings
@@ -26,7 +26,7 @@ class Order:
     trial: Trial
     workload: Workload
     flows: tuple[Flow, ...]
-    faults: tuple[FaultAt, ...]
+    faults: tuple[Fault, ...]
     servers: int
 
     @property

@@ -137,7 +137,7 @@ SCRIPT = """
 # lines of a prompt
 path 0.0 4.3
 0.0 ping -c 1 -W 2 4.3
-cut 0.3 4.0
+cut 0.3-4.0
 sh sleep 1
 path 0.0 4.3
 heal all
@@ -265,7 +265,7 @@ def test_a_lab_left_to_itself_does_what_the_prompt_can(own_run: Callable[[], Non
     assert cut["did"] == "0.0-1.0 is cut"
     assert set(cut["noticed_ms"]) | set(cut["not_noticed"]) == {"0.0", "1.0"}
     assert "in effect: cut of 0.0 1.0" in pillarbox("why", "0.0", "1.0").stdout
-    assert pillarbox("heal", "0.0", "1.0").stdout.startswith("0.0-1.0 mended")
+    assert pillarbox("heal", "0.0-1.0").stdout.startswith("0.0-1.0 mended")
     for line in ("kill 2.1", "revive 2.1", "stop s0", "heal s0", "rack s1", "heal all", "load"):
         done = pillarbox(*line.split())
         assert done.returncode == 0 and done.stdout, done.stderr

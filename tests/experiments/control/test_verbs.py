@@ -68,7 +68,7 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("cut 0.0", "write: cut A-B [silent]"),
+        ("cut 0.0", "is no cable: write its two ends, as 0.3-4.0"),
         ("cut 0.0-9.9", "'9.9' is not a server"),
         ("kil 0.0", "there is no 'kil': did you mean kill?"),
         ("heal s0", "nothing of s0 was cut or stopped"),

@@ -260,9 +260,9 @@ PILLARBOX = [sys.executable, "-c", "from experiments.cli import main; main()"]
 LABS = Path("/run/pillarbox/labs")
 THEIRS = {"lo", "s77", "s77-eth1", "theirs"}
 FAULTS = """\
-cut 0.0 s0
+cut 0.0-s0
 kill 1.1
-heal 0.0 s0
+heal 0.0-s0
 revive 1.1
 stop s1
 heal s1

@@ -46,7 +46,7 @@ def test_text_report_has_a_line_for_each_check_and_an_example_to_try(wrong: str)
     assert lines[0] == "Lab 4, Link state and local reroute in DCell: s1"
     assert lines[-1].split() == ["65", "of", "100"]
     (example,) = (line for line in lines if "packet from 3.1.0 to 0.0.1" in line)
-    assert "--fail link:0.1.0-3.0.0: at 3.1.0 it drops the packet" in example
+    assert "--fail 'cut 0.1.0-3.0.0': at 3.1.0 it drops the packet" in example
 
 
 def test_case_is_asked_again_with_what_the_file_prints(wrong: str, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_ways_are_put_together_and_judged(both: bool) -> None:
     assert verdicts(way("0.0", "0.1", "1.1", "1.3", both=both)) == [(DIFFERS, 1)]
     assert verdicts(way("0.0", "1.0", both=both)) == [(LOST, 1)]
     assert verdicts(way("0.0", "1.0", "1.3", both=both)[1 + both :]) == [(PARTLY, 1)]
-    assert verdicts(way("0.0", "0.3", "1.3", both=both), "bsr", "server:1.0") == [(COMPUTED, 1)]
+    assert verdicts(way("0.0", "0.3", "1.3", both=both), "bsr", "kill 1.0") == [(COMPUTED, 1)]
 
 
 def test_a_loop_is_seen_as_one() -> None:

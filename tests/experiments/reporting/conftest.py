@@ -21,7 +21,7 @@ EXPERIMENT = Experiment(
     about="A cube against a tree.",
     systems=(System("bcube,2,1", routing="bsr"), System("tree,2,2")),
     workload=Workload(volume_bytes=VOLUME),
-    faults=(FaultAt("cut", ("0.0", "s0"), 0.5, 1.5),),
+    faults=(FaultAt("cut 0.0-s0 at 0.5 until 1.5"),),
     repeats=2,
 )
 

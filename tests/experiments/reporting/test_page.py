@@ -91,10 +91,10 @@ def test_it_holds_every_table(outline):
 
 def test_a_fault_has_one_name_in_plan_and_table(run_folder):
     networks = read(run_folder).networks
-    both = FaultAt("cut", ("h0", "s0"), at_s=0.5)
-    bcube = replace(both, what=("0.0", "s0"), systems=("bcube,2,1 bsr",))
-    gone = replace(both, what=("h9", "s0"))
-    rack = FaultAt("rack", ("s1",), at_s=0.5)
+    both = FaultAt("cut h0-s0 at 0.5")
+    bcube = FaultAt("cut 0.0-s0 at 0.5", systems=("bcube,2,1 bsr",))
+    gone = FaultAt("cut h9-s0 at 0.5")
+    rack = FaultAt("rack s1 at 0.5")
     plan = replace(read(run_folder).plan, faults=(both, bcube, gone, rack))
     told = tables.faults(plan, networks)
     assert [line.partition(" at ")[0] for line in told] == [

@@ -81,7 +81,7 @@ def test_gap_shows_what_flows_come_to_after_rounds() -> None:
 
 
 def test_gap_takes_rounds_on_the_command_line() -> None:
-    asked = ["ficonn,4,1", "--flows", "permutation", "--rounds", "2", "--fail", "server:0.1"]
+    asked = ["ficonn,4,1", "--flows", "permutation", "--rounds", "2", "--fail", "kill 0.1"]
     done = CliRunner().invoke(command, asked)
     assert done.exit_code == 0, done.output
     assert "tar, round 2" in done.output

@@ -20,7 +20,7 @@ EXPERIMENT = Experiment(
     "two networks",
     (System("bcube,2,1", options={"paths": 2}), System("tree,2,2")),
     Workload(duration_s=3.0),
-    (FaultAt("cut", ("0.0", "s0"), 1.0, 2.0), FaultRate("server", 6.0, 1.0)),
+    (FaultAt("cut 0.0-s0 at 1 until 2"), FaultRate("kill", 6.0, 1.0)),
     repeats=2,
 )
 TOML = """
@@ -35,11 +35,9 @@ label = "a tree"
 pattern = "all-to-all"
 volume_bytes = 1000000
 [[faults]]
-kind = "cut"
-what = ["0.0", "s0"]
-at_s = 1
+fault = "cut 0.0-s0 at 1"
 [[faults]]
-kind = "server"
+fault = "kill"
 per_minute = 6
 lasting_s = 2.5
 """
@@ -65,8 +63,8 @@ def test_toml(tmp_path: Path):
     assert [system.name for system in found.systems] == ["bcube,4,1", "a tree"]
     assert found.systems[0].rate_mbit == 30.0
     assert found.faults == (
-        FaultAt("cut", ("0.0", "s0"), 1.0),
-        FaultRate("server", 6.0, 2.5),
+        FaultAt("cut 0.0-s0 at 1"),
+        FaultRate("kill", 6.0, 2.5),
     )
 
 
@@ -78,9 +76,11 @@ def test_toml(tmp_path: Path):
         ("repeats = 2", "repeats = 2.5", "repeats is a whole number, not 2.5"),
         ("repeats = 2", "repeats = true", "repeats is a whole number|repeats is a number"),
         ('network = "bcube,4,1"', "mtu = 1500", "systems.0.network is missing"),
-        ('kind = "cut"', 'kind = "cutt"', "there is no fault 'cutt'"),
-        ("at_s = 1", "at_ss = 1", "no faults.0.at_ss: did you mean faults.0.at_s"),
-        ('what = ["0.0", "s0"]', "what = 3", "faults.0.what is a list, not 3"),
+        ('"cut 0.0-s0', '"cutt 0.0-s0', "there is no fault 'cutt': did you mean 'cut'"),
+        ('fault = "cut', 'faults = "cut', "no faults.0.faults: did you mean faults.0.fault"),
+        ('fault = "cut 0.0-s0 at 1"', "fault = 3", "faults.0.fault is a text, not 3"),
+        ('fault = "cut 0.0-s0 at 1"', 'kind = "cut"', 'write fault = "cut 0.3-4.0 at 2 until 4"'),
+        ('fault = "kill"', 'fault = "server"', "there is no fault 'server': did you mean 'kill'"),
         ("[workload]", "[workloads]", "no workloads: did you mean workload"),
         ("volume_bytes = 1000000", "", "either volume_bytes"),
         ("repeats = 2", "repeats = ", "is no TOML"),
@@ -104,7 +104,7 @@ def test_what_is_wrong_in_toml_is_named(tmp_path: Path, before: str, after: str,
         ("workload.options.source=0.3", lambda e: e.workload.options, {"source": "0.3"}),
         ("workload.options.jitter_s=0.3", lambda e: e.workload.options, {"jitter_s": 0.3}),
         ("duration_s=9", lambda e: e.workload.duration_s, 9.0),
-        ("faults.0.what=0.1,s1", lambda e: e.faults[0].what, ("0.1", "s1")),
+        ("faults.0=kill 0.1 at 2", lambda e: e.faults[0], FaultAt("kill 0.1 at 2")),
         ("seed=7", lambda e: e.seed, 7),
     ],
 )

@@ -92,12 +92,12 @@ def test_algorithms_are_found_by_the_network() -> None:
 @pytest.mark.parametrize(
     ("failure", "says"),
     [
-        ("server:0.9", "from 0 to 3"),
-        ("switch:s99", "s0 to s4"),
-        ("link:0.0-4.3", "no link between"),
-        ("link:0.0", "two ends"),
-        ("rack:1", "write server"),
-        ("", "write server"),
+        ("kill 0.9", "from 0 to 3"),
+        ("stop s99", "s0 to s4"),
+        ("cut 0.0-4.3", "no link between"),
+        ("cut 0.0", "two ends"),
+        ("rack:1", "no fault 'rack:1': did you mean 'rack'"),
+        ("", "no fault ''"),
     ],
 )
 def test_bad_failure_is_refused(failure: str, says: str) -> None:
@@ -107,7 +107,7 @@ def test_bad_failure_is_refused(failure: str, says: str) -> None:
 
 def test_link_over_a_switch_fails_for_its_two_servers_only() -> None:
     bcube = topos.parse("bcube,4,1")
-    failures = parse_failures(bcube, ["link:0.0-0.1"])
+    failures = parse_failures(bcube, ["cut 0.0-0.1"])
     assert route(bcube, "bcube", 0, 1, failures).dropped == "link 0.0-0.1 has failed"
     assert route(bcube, "bcube", 0, 2, failures).paths
     detour = route(bcube, "shortest", 0, 1, failures).paths[0]
@@ -116,7 +116,7 @@ def test_link_over_a_switch_fails_for_its_two_servers_only() -> None:
 
 def test_cable_to_a_switch_fails_for_everything_behind_it() -> None:
     bcube = topos.parse("bcube,4,1")
-    failures = parse_failures(bcube, ["link:0.0-s0"])
+    failures = parse_failures(bcube, ["cut 0.0-s0"])
     assert all(route(bcube, "bcube", 0, other, failures).dropped for other in (1, 2, 3))
     assert route(bcube, "bcube", 0, 4, failures).paths
 

@@ -21,7 +21,7 @@ from topos.dcell import DCell
 
 
 def links(dcell: DCell, *texts: str) -> Failures:
-    return parse_failures(dcell, [f"link:{text}" for text in texts])
+    return parse_failures(dcell, [f"cut {text}" for text in texts])
 
 
 # -- one decision ------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_local_reroute_takes_the_nearest_link_of_the_same_level(dcell: DCell) ->
     assert decided(dcell, "0.0.0.1", "0.1.3.3", cut) == ("0.2.0.0", "0.2.0.0", True)
     # The end of the cut cable itself: of its neighbours, one hop away all, the lowest uid is first.
     assert decided(dcell, "0.0.0.0", "0.1.3.3", cut)[1:] == ("0.2.0.0", True)
-    dead = parse_failures(dcell, ["server:0.0.0.0"])
+    dead = parse_failures(dcell, ["kill 0.0.0.0"])
     assert decided(dcell, "0.0.0.1", "0.1.3.3", dead) == ("0.2.0.0", "0.2.0.0", True)
 
 
@@ -83,7 +83,7 @@ def test_proxy_whose_way_on_has_failed_too_jumps_up(dcell: DCell) -> None:
     # packet leaves DCell_2 0 altogether.
     inner = dfr.first_link(dcell, 2, dcell.server("0.0.0.0"), dcell.server("21.0.0.0"))
     assert inner is not None and dcell.address(inner[0]) == "0.1.0.0"
-    rack = parse_failures(dcell, [f"server:0.1.{i}.{j}" for i in range(5) for j in range(4)])
+    rack = parse_failures(dcell, [f"kill 0.1.{i}.{j}" for i in range(5) for j in range(4)])
     first = decided(dcell, "0.0.0.0", "21.0.0.0", rack)
     assert first[2] and first[1] is not None and first[1].startswith("0."), "level 2"
     second = decided(dcell, "0.2.0.0", "21.0.0.0", rack, proxy="0.2.0.0", came_by=2)
@@ -189,7 +189,7 @@ def test_partial_dcells_grown_by_whole_dcell_1s_are_routed_without_failures() ->
 def test_of_equally_near_proxies_the_lowest_is_taken() -> None:
     # By the upper port first, packets went round the racks 5.3 and 5.4 until their retries ended.
     dcell = DCell(2, 3, servers=300)
-    rack = [f"server:5.1.{a}.{b}" for a in range(3) for b in range(2)]
+    rack = [f"kill 5.1.{a}.{b}" for a in range(3) for b in range(2)]
     ends = dcell.server("5.3.0.1"), dcell.server("7.0.1.1")
     (path,) = route(dcell, "dfr", *ends, parse_failures(dcell, rack)).paths
     assert names(dcell, path) == (
@@ -222,6 +222,6 @@ def test_success_is_close_to_what_is_reachable(ratio: float, least: float) -> No
 
 def test_dropped_says_where_and_why() -> None:
     dcell = DCell(4, 1)
-    cut = parse_failures(dcell, ["switch:s4", "link:4.3-3.3"])
+    cut = parse_failures(dcell, ["stop s4", "cut 4.3-3.3"])
     routed = route(dcell, "dfr", 0, dcell.server("4.3"), cut)
     assert routed.dropped == "dropped at 0.0: no way inside the DCell_1"

@@ -143,7 +143,7 @@ def test_wider_view_and_more_retries_are_options() -> None:
     assert network("dcell,4,1", b=5).routers[0].b == 1  # type: ignore[attr-defined]
     # A DCell_2 0 with a cut to each of the next DCell_1s: one retry is none.
     dcell = DCell(4, 2)
-    cut = parse_failures(dcell, ["link:0.0.0-1.0.0"])
+    cut = parse_failures(dcell, ["cut 0.0.0-1.0.0"])
     found, why = dfr.walk(
         dcell, 0, 20, lambda server: dfr.Converged(dcell, 1, server, cut), retry=1
     )

@@ -219,7 +219,7 @@ def test_any_failed_relay_is_gone_around(spec: str) -> None:
 
 
 def test_no_way_is_one_sentence() -> None:
-    failures = parse_failures(FICONN, ["link:0.0.3-s0"])  # a server without a backup cable
+    failures = parse_failures(FICONN, ["cut 0.0.3-s0"])  # a server without a backup cable
     dropped = route(FICONN, "tar", at("0.0.3"), at("1.0.0"), failures).dropped
     assert dropped == "no probe finds a way around the failures"
 
@@ -373,7 +373,7 @@ def test_departs_probes_may_come_by_the_far_side_of_the_destinations_backup_link
     switch: int,
 ) -> None:
     """With a failed switch of ficonn,4,2 TAR finds no way to one of its servers from 34 others."""
-    failures = parse_failures(FICONN, [f"switch:s{switch}"])
+    failures = parse_failures(FICONN, [f"stop s{switch}"])
     without = 0
     for a, b in permutations(range(FICONN.servers), 2):
         # Only servers on the failed switch are hard to reach.

@@ -118,6 +118,6 @@ def test_stream_sends_at_its_rate() -> None:
 
 
 def test_what_failed_before_the_start_is_found_out() -> None:
-    failures = parse_failures(DCELL, ["link:0.3-4.0"])
+    failures = parse_failures(DCELL, ["cut 0.3-4.0"])
     assert tried(network_of(DCELL, DCellRouting, failures), A, B).dropped == "next hop is down"
     assert tried(network_of(DCELL, DCellRouting), A, B).paths[0].servers == (A, NEAR, FAR, B)

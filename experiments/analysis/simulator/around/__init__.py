@@ -68,7 +68,7 @@ def routes(
     >>> from experiments.analysis.fluid.links import working_links
     >>> from hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
-    >>> works = working_links(dcell, parse_failures(dcell, ["link:0.3-4.0"]))
+    >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = numpy.array([0]), numpy.array([19])
     >>> found = routes(dcell, "dfr", *ends, works, numpy.random.default_rng(1))
     >>> len(found.links)  # the detour of section 7.3; DCellRouting's way has 5

@@ -65,7 +65,7 @@ def test_throughput_serves_whom_it_can() -> None:
 
 def test_failures_part_a_pair() -> None:
     network = topos.parse("tree,2,2")
-    works = working_links(network, parse_failures(network, ["switch:s2"]))
+    works = working_links(network, parse_failures(network, ["stop s2"]))
     pairs = [(0, 1), (0, 3)]
     assert at_once(network, pairs, 1e9, works) == pytest.approx(0, abs=1)
     assert at_least(network, pairs, 1e9, works) == pytest.approx(1e9)

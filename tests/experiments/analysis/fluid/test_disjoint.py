@@ -26,7 +26,7 @@ def test_as_many_as_networkx_finds(spec: str) -> None:
     for _ in range(5):
         ends = draw.sample(range(network.servers), 2)
         broken = draw.sample(sorted(set(range(network.servers)).difference(ends)), 2)
-        failures = parse_failures(network, [f"server:{network.address(s)}" for s in broken])
+        failures = parse_failures(network, [f"kill {network.address(s)}" for s in broken])
         left = graph.copy()
         left.remove_nodes_from(broken)
         by_link = networkx.edge_connectivity(left, *ends)

@@ -97,7 +97,7 @@ def test_a_caller_may_say_which_paths() -> None:
 def test_failures_change_the_paths_and_the_optimum() -> None:
     network = topos.parse("bcube,2,1")
     flows = [Flow(0, 0, 3, 10**6)]
-    broken = parse_failures(network, ["server:1.0"])
+    broken = parse_failures(network, ["kill 1.0"])
     whole = ideal(network, "bsr", flows, 1e8, optimum=True)
     around = ideal(network, "bsr", flows, 1e8, failures=broken, optimum=True)
     assert whole.paths[0] != around.paths[0]

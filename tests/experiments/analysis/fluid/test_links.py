@@ -76,7 +76,7 @@ def test_a_flow_without_a_path_has_no_links() -> None:
 
 def test_failures_take_both_directions() -> None:
     network = topos.parse("dcell,4,1")
-    texts = ["switch:s1", "link:0.3-4.0", "link:0.0-s0", "server:2.2"]
+    texts = ["stop s1", "cut 0.3-4.0", "cut 0.0-s0", "kill 2.2"]
     works = working_links(network, parse_failures(network, texts))
     broken = {
         name_of(network, link)[:2] for link in cabled_links(network).tolist() if not works[link]
@@ -87,6 +87,6 @@ def test_failures_take_both_directions() -> None:
 
 def test_what_is_no_cable_is_refused_with_a_sentence() -> None:
     network = topos.parse("bcube,4,1")
-    over_a_switch = parse_failures(network, ["link:0.0-0.1"])
+    over_a_switch = parse_failures(network, ["cut 0.0-0.1"])
     with pytest.raises(PillarboxError, match=r"no cable between 0\.0 and 0\.1"):
         working_links(network, over_a_switch)

@@ -275,9 +275,9 @@ def test_each_network_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("spec", "name", "fails"),
     [
-        ("ficonn,4,1", "tar", ["server:1.0", "link:0.1-s0"]),  # one third FiConn: nothing is drawn
-        ("bcube,4,1", "bsr", ["server:1.3", "switch:s5"]),
-        ("dpillar,4,2", "mp-aware", ["server:0.1.1", "switch:s1"]),
+        ("ficonn,4,1", "tar", ["kill 1.0", "cut 0.1-s0"]),  # one third FiConn: nothing is drawn
+        ("bcube,4,1", "bsr", ["kill 1.3", "stop s5"]),
+        ("dpillar,4,2", "mp-aware", ["kill 0.1.1", "stop s1"]),
     ],
 )
 def test_lone_flows_go_around_failures_as_packets_do(

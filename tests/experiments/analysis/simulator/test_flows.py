@@ -33,7 +33,7 @@ def test_a_flow_has_a_path_if_one_of_the_set_works(spec: str, name: str) -> None
 
 def test_paths_that_work_are_taken_equally_often() -> None:
     network = topos.parse("bcube,4,2")
-    works = working_links(network, parse_failures(network, ["server:3.0.0"]))
+    works = working_links(network, parse_failures(network, ["kill 3.0.0"]))
     ends = numpy.zeros(9000, int), numpy.full(9000, 63)
     found = working_routes(network, "parallel", *ends, works, numpy.random.default_rng(1))
     firsts = numpy.bincount(found.links[found.starts[:-1]], minlength=3)[:3]

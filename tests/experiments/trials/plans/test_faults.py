@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.traffic.workload import Workload
-from experiments.trials.plans.experiment import FAULTS, FaultAt, FaultRate
+from experiments.trials.plans.experiment import FaultAt, FaultRate
 from experiments.trials.plans.faults import nodes_of, schedule
+from hosts.base.faults import KINDS, Fault
 from topos.base.errors import PillarboxError
 from topos.base.spec import small
 
@@ -21,7 +22,7 @@ TEN_S = Workload(duration_s=10.0)
 
 rates = st.builds(
     FaultRate,
-    kind=st.sampled_from(FAULTS),
+    fault=st.sampled_from(sorted(KINDS)),
     per_minute=st.floats(1.0, 600.0),
     lasting_s=st.floats(0.01, 30.0),
     from_s=st.floats(0.0, 5.0),
@@ -29,7 +30,7 @@ rates = st.builds(
 )
 
 
-def broken(topology: topos.Topology, fault: FaultAt) -> set[object]:
+def broken(topology: topos.Topology, fault: Fault) -> set[object]:
     """Return what a fault takes away, found without the module that is tested."""
     nodes = [topology.node(text) for text in fault.what]
     if "cut" in fault.kind:
@@ -74,7 +75,7 @@ def test_networks_are_struck_at_the_same_moments() -> None:
 
 
 def test_another_seed_draws_others() -> None:
-    rate = FaultRate("server", per_minute=60.0, lasting_s=0.5)
+    rate = FaultRate("kill", per_minute=60.0, lasting_s=0.5)
     first, second = (schedule(topos.parse("bcube,4,1"), [rate], TEN_S, seed) for seed in (1, 2))
     assert first != second
 
@@ -94,23 +95,22 @@ def test_racks_are_drawn_where_servers_are() -> None:
 
 
 def test_names_are_written_as_people_know_them() -> None:
-    (fault,) = schedule(topos.parse("dcell,4,1"), [FaultAt("cut", ("h3", "h16"), 1.0)], TEN_S, 0)
-    assert fault == FaultAt("cut", ("0.3", "4.0"), 1.0)
+    (fault,) = schedule(topos.parse("dcell,4,1"), [FaultAt("cut h3-h16 at 1")], TEN_S, 0)
+    assert str(fault) == "cut 0.3-4.0 at 1"
 
 
 @pytest.mark.parametrize(
     ("faults", "sentence"),
     [
-        ([FaultAt("cut", ("0.3",), 1.0)], "is about the two ends of a cable, not 0.3"),
-        ([FaultAt("cut", ("0.0", "4.3"), 1.0)], "0.0's lead to 1.0, s0"),
-        ([FaultAt("server", ("s0",), 1.0)], "is about a server, which s0 is not"),
-        ([FaultAt("switch", ("0.1",), 1.0)], "is about a switch, which 0.1 is not"),
-        ([FaultAt("rack", ("s9",), 1.0)], "they are s0 to s4"),
-        ([FaultAt("server", ("9.0",), 1.0)], "the numbers go from 0 to 4"),
-        ([FaultAt("server", ("0.0",), -1.0)], "before the barrier"),
-        ([FaultAt("server", ("0.0",), 2.0, 2.0)], "not after its beginning"),
+        ([FaultAt("cut 0.0-4.3 at 1")], "0.0's lead to 1.0, s0"),
+        ([FaultAt("kill s0 at 1")], "is about a server, which s0 is not"),
+        ([FaultAt("stop 0.1 at 1")], "is about a switch, which 0.1 is not"),
+        ([FaultAt("rack s9 at 1")], "they are s0 to s4"),
+        ([FaultAt("kill 9.0 at 1")], "the numbers go from 0 to 4"),
+        ([FaultAt("kill 0.0 at -1")], "before the barrier"),
+        ([FaultAt("kill 0.0 at 2 until 2")], "not after its beginning"),
         (
-            [FaultAt("rack", ("s0",), 1.0), FaultAt("server", ("0.2",), 2.0)],
+            [FaultAt("rack s0 at 1"), FaultAt("kill 0.2 at 2")],
             "begins while the rack of s0 is in effect",
         ),
         ([FaultRate("cut", 0.0, 1.0)], "above 0 a minute"),
@@ -134,5 +134,6 @@ def test_faults_at_random_need_an_end() -> None:
 
 
 def test_one_may_begin_where_another_ends() -> None:
-    twice = [FaultAt("server", ("0.1",), 1.0, 2.0), FaultAt("server", ("0.1",), 2.0)]
-    assert schedule(topos.parse("dcell,4,1"), twice, TEN_S, 0) == twice
+    twice = [FaultAt("kill 0.1 at 1 until 2"), FaultAt("kill 0.1 at 2")]
+    found = schedule(topos.parse("dcell,4,1"), twice, TEN_S, 0)
+    assert [str(fault) for fault in found] == [one.fault for one in twice]

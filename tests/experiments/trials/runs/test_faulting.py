@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import topos
-from experiments.trials.plans.experiment import FaultAt
+from experiments.trials.plans.experiment import Fault
 from experiments.trials.runs.faulting import NEVER, Faulting, hops_through
 from experiments.trials.runs.schema import EVENTS
 from hosts.base.failures import parse_failures
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def test_who_notices_a_switch_is_everybody_on_it() -> None:
     bcube = topos.parse("bcube,4,1")
-    found = hops_through(bcube, parse_failures(bcube, ["switch:s0"]))
+    found = hops_through(bcube, parse_failures(bcube, ["stop s0"]))
     assert set(found) == set(bcube.peers(0, 0)) | {0}
     assert all({step.port for step in steps} == {0} for steps in found.values())
 
 
 def test_the_dead_notice_nothing() -> None:
     dcell = topos.parse("dcell,4,1")
-    found = hops_through(dcell, parse_failures(dcell, ["server:0.3"]))
+    found = hops_through(dcell, parse_failures(dcell, ["kill 0.3"]))
     assert {dcell.address(server) for server in found} == {"0.0", "0.1", "0.2", "4.0"}
 
 
@@ -45,12 +45,12 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
 
     schedule = [
         # The papers' timers do not take a busy machine for a failure, but need 5 s for a real one.
-        FaultAt("cut", ("0.2", "3.0"), 0.1, 8.0),
-        FaultAt("server", ("1.0",), 0.2, 8.1),
-        FaultAt("server", ("1.0",), 0.3, 8.2),  # while it is dead
-        FaultAt("rack", ("s2",), 0.4),
-        FaultAt("silent cut", ("3.1", "s3"), 0.5),
-        FaultAt("switch", ("s3",), 60.0),
+        Fault("cut", ("0.2", "3.0"), 0.1, 8.0),
+        Fault("server", ("1.0",), 0.2, 8.1),
+        Fault("server", ("1.0",), 0.3, 8.2),  # while it is dead
+        Fault("rack", ("s2",), 0.4),
+        Fault("silent cut", ("3.1", "s3"), 0.5),
+        Fault("switch", ("s3",), 60.0),
     ]
     said: list[str] = []
     settings = LabSettings(plane="python", timers="paper")
@@ -92,7 +92,7 @@ def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
     from experiments.emulation.lab import running
     from hosts.live.settings import LabSettings
 
-    schedule = [FaultAt("cut", ("0.1", "s0"), 0.1, 2.6), FaultAt("server", ("0.1",), 2.7, 2.8)]
+    schedule = [Fault("cut", ("0.1", "s0"), 0.1, 2.6), Fault("server", ("0.1",), 2.7, 2.8)]
     said: list[str] = []
     settings = LabSettings(plane="python", timers="paper")
     with running(topos.parse("bcube,2,1"), settings, tmp_path) as lab:

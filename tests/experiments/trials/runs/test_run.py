@@ -262,7 +262,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is(tmp_path: Path):
         replace(EXPERIMENT, systems=(System("bcube,2"),)),
         replace(EXPERIMENT, systems=(System("bcube,2,1", routing="dfr"),)),
         replace(EXPERIMENT, workload=replace(EXPERIMENT.workload, pattern="all-to-none")),
-        replace(EXPERIMENT, faults=(FaultAt("cut", ("9.9", "s0"), 1.0),)),
+        replace(EXPERIMENT, faults=(FaultAt("cut 9.9-s0 at 1"),)),
     ):
         with pytest.raises(PillarboxError):
             run(experiment, tmp_path / "run", measure=FakeTrials())
@@ -270,7 +270,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is(tmp_path: Path):
 
 
 def test_a_fault_for_one_system_spares_the_others():
-    fault = FaultAt("cut", ("h0", "s0"), 1.0, systems=("tree,2,2",))
+    fault = FaultAt("cut h0-s0 at 1", systems=("tree,2,2",))
     orders = orders_of(replace(EXPERIMENT, faults=(fault,)))
     assert {order.trial.system.name: len(order.faults) for order in orders} == {
         "bcube,2,1": 0,

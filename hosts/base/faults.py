@@ -1,0 +1,122 @@
+"""How a fault is written, everywhere alike: ``cut 0.3-4.0 silent at 2 until 4``.
+
+The prompt, the commands, ``--fail``, and experiments in TOML and in Python read it here.
+
+    cut A-B [silent]    the cable between two nodes; silent: no port notices
+    kill A              a server, with all its programs
+    stop SWITCH         a switch
+    rack SWITCH         a switch and the servers on it
+
+``at`` and ``until`` are seconds of an experiment, after its flows begin: without them a fault is
+there from the beginning, and to the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from topos.base.errors import PillarboxError, require
+
+SILENT = "silent"
+# What is written, and what records and logs call it.
+KINDS = {
+    "cut": "cut",
+    f"cut {SILENT}": "silent cut",
+    "kill": "server",
+    "stop": "switch",
+    "rack": "rack",
+}
+FORMS = {"cut": "cut A-B", "kill": "kill A", "stop": "stop SWITCH", "rack": "rack SWITCH"}
+MOMENTS = ("at", "until")
+BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}  # as in link:0.3-4.0
+
+
+class Fault(NamedTuple):
+    """A fault as it is written; `what` are its nodes, by their names."""
+
+    kind: str
+    what: tuple[str, ...]
+    at_s: float = 0.0
+    until_s: float | None = None
+
+    def __str__(self) -> str:
+        """Return it as `read` takes it.
+
+        >>> str(Fault("silent cut", ("0.3", "4.0"), 2.0, 4.5))
+        'cut 0.3-4.0 silent at 2 until 4.5'
+        """
+        verb, _, silent = verb_of(self.kind).partition(" ")
+        at = f"at {self.at_s:.12g}" if self.at_s else ""
+        until = "" if self.until_s is None else f"until {self.until_s:.12g}"
+        return " ".join(filter(None, [verb, "-".join(self.what), silent, at, until]))
+
+    @property
+    def named(self) -> str:
+        """The fault without its moments."""
+        return str(self._replace(at_s=0.0, until_s=None))
+
+
+def verb_of(kind: str) -> str:
+    """Return how a kind of fault is written: ``cut silent`` for ``silent cut``."""
+    return next(verb for verb, known in KINDS.items() if known == kind)
+
+
+def kind_of(verb: str) -> str:
+    """Return the kind of fault that a verb makes, or raise PillarboxError."""
+    if verb in KINDS:
+        return KINDS[verb]
+    before = {kind: verb for verb, kind in KINDS.items()}.get(verb)
+    close = [before] if before else difflib.get_close_matches(verb, KINDS, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KINDS)}"
+    raise PillarboxError(f"there is no fault {verb!r}: {hint}")
+
+
+def read(text: str | Sequence[str]) -> Fault:
+    """Return a fault as it is written, as one text or as its words.
+
+    >>> read("cut 0.3-4.0 silent at 2 until 4.5")
+    Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5)
+    >>> read("server:1.3")
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: 'server:1.3' is written 'kill 1.3'
+    """
+    words = text.split() if isinstance(text, str) else list(text)
+    whole = " ".join(words)
+    before, colon, name = whole.partition(":")
+    if colon and before in BEFORE:
+        raise PillarboxError(f"{whole!r} is written '{BEFORE[before]} {name}'")
+    verb = words[0] if words else ""
+    kind = kind_of(verb)
+    require(len(words) > 1, f"write: {FORMS[verb]}")
+    what, rest = words[1], words[2:]
+    if verb == "cut":
+        apart = "-" not in what and rest and rest[0] not in (SILENT, *MOMENTS)
+        require(not apart, f"a cable is one word: cut {'-'.join(words[1:3])}")
+        if rest[:1] == [SILENT]:
+            kind, rest = kind_of(f"{verb} {SILENT}"), rest[1:]
+    moments: dict[str, float] = {}
+    while len(rest) > 1 and rest[0] in MOMENTS and rest[0] not in moments:
+        moments[rest[0]] = _seconds(rest[1], whole)
+        rest = rest[2:]
+    form = f"{FORMS[verb]}{' [silent]' if verb == 'cut' else ''} [at S] [until S]"
+    require(not rest, f"{whole!r} does not end with {' '.join(rest)!r}: write: {form}")
+    nodes = ends_of(what) if verb == "cut" else (what,)
+    return Fault(kind, nodes, moments.get("at", 0.0), moments.get("until"))
+
+
+def ends_of(cable: str) -> tuple[str, str]:
+    """Return the names of the two ends of a cable, as ``0.3-4.0`` has them."""
+    a, dash, b = cable.partition("-")
+    require(
+        bool(a and dash and b), f"{cable!r} is no cable: write its two ends, as 0.3-4.0 or 0.3-s2"
+    )
+    return a, b
+
+
+def _seconds(text: str, whole: str) -> float:
+    try:
+        return float(text.removesuffix("s"))
+    except ValueError:
+        raise PillarboxError(f"{text!r} in {whole!r} is no number of seconds") from None
