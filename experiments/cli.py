@@ -67,9 +67,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         click.echo(error.format_message())
         sys.exit(BAD_INPUT)
     except click.NoSuchOption as error:
-        if error.option_name in RENAMED:
-            error.possibilities = [RENAMED[error.option_name]]
-        _fail(error.format_message())
+        renamed = RENAMED.get(error.option_name)
+        told = click.NoSuchOption(error.option_name, possibilities=[renamed]) if renamed else error
+        _fail(told.format_message())
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         hint = f" ({usage.command_path} --help tells more)" if usage else ""
