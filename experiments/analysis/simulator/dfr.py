@@ -9,6 +9,7 @@ does not have, no link works.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,9 +32,18 @@ class Ways(NamedTuple):
     queue: Any  # the places of these, the nearest first
     peers: Any  # of `hosts.dcell.rules.Inside`
     ports: Any
+    # The same in each DCell_b: by place and port, the first place there that the port leads to.
+    first: Any
 
 
-def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) -> Fill:
+def fill(
+    dcell: DCell,
+    works: Bools,
+    *,
+    b: int = LEVEL_B,
+    retry: int = RETRY,
+    rerouted: list[Ints] | None = None,
+) -> Fill:
     """Return what writes the hops of flows: at most TTL each, none for a packet that is dropped.
 
     Parameters
@@ -46,6 +56,9 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
         The level within which servers know all links; at most k counts.
     retry : int
         The retry count of a new packet.
+    rerouted : list, optional
+        Takes for each block of flows how often each was rerouted: with a retry count of that or
+        less it would have been dropped.
 
     Examples
     --------
@@ -68,22 +81,30 @@ def fill(dcell: DCell, works: Bools, *, b: int = LEVEL_B, retry: int = RETRY) ->
     # Memory is taken only where rows are written; with many flows that is nearly everywhere.
     place = numpy.min_scalar_type(-dcell.sizes[b])
     rows = [numpy.empty((len(by_uid), dcell.sizes[b]), place) for _ in range(3)]
-    ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows)
+    net = nested(dcell.sizes)
+    first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
+    for place, of_ports in enumerate(first):
+        of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
+    ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows, numpy.array(first))
     return partial(
-        _by_servers, dcell, partial(_fill, arrays(nested(dcell.sizes)), by_uid, b, ways, retry)
+        _by_servers, dcell, partial(_fill, arrays(net), by_uid, b, ways, retry), rerouted
     )
 
 
 def _by_servers(
     dcell: DCell,
-    by_uid: Fill,
+    by_uid: Callable[..., object],
+    rerouted: list[Ints] | None,
     sources: Ints,
     destinations: Ints,
     ports: Any,
     peers: Any,
     counts: Any,
 ) -> None:
-    by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)
+    often = numpy.empty(len(sources), numpy.int64)
+    by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts, often)
+    if rerouted is not None:
+        rerouted.append(often)
     servers = dcell.server_of_uid(peers)
     if servers is not peers:  # they differ only in some partial DCells
         peers[:] = servers
@@ -101,6 +122,7 @@ def _fill(
     ports: Any,
     peers: Any,
     counts: Any,
+    rerouted: Any,
 ) -> None:
     """Walk each packet to its end."""
     for flow in range(len(sources)):
@@ -119,40 +141,41 @@ def _fill(
             hops += 1
             here, came_by, proxy = hop.peer, hop.port, hop.proxy
         counts[flow] = hops
+        rerouted[flow] = retry - left
 
 
 def _inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
     """Return a server's ways, searched at the first time."""
     queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
     if not ways.reached[here]:
-        ways.reached[here] = _search(net, works, b, here, queue, peers, ports)
+        size, n = net.sizes[b], net.sizes[0]
+        base = here // size * size
+        ways.reached[here] = _search(
+            works[base : base + size], ways.first, n, here - base, queue, peers, ports
+        )
     return Inside(queue[1 : ways.reached[here]], ports, peers)
 
 
-def _search(net: Nested, works: Any, b: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
-    """Find the ways inside the own DCell_b, to the nearest servers first; return to how many.
+def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
+    """Find the ways inside the own DCell_b, to the nearest places first; return to how many.
 
     Of several shortest ways the first counts: upper levels come first, then the lowest peer. Of
     servers that are equally near, the one with the lowest uid comes first.
     """
-    size, n = net.sizes[b], net.sizes[0]
-    base = here // size * size
     ports[:] = NONE
-    queue[0], reached, done, begin, end = here - base, 1, 0, 0, 1
+    queue[0], reached, done, begin, end = here, 1, 0, 0, 1
     while done < reached:
-        place = queue[done]
-        at, done = base + place, done + 1
-        for port in range(b, -1, -1):
+        at, done = queue[done], done + 1
+        for port in range(first.shape[1] - 1, -1, -1):
             if not works[at, port]:
                 continue
-            first = far_end(net, at, port) if port else at // n * n
-            for peer in range(first, first + (1 if port else n)):
-                found = peer - base
-                if peer == here or ports[found] != NONE or not works[peer, port]:
+            lowest = first[at, port]
+            for peer in range(lowest, lowest + (1 if port else n)):
+                if peer == here or ports[peer] != NONE or not works[peer, port]:
                     continue
-                peers[found] = found if at == here else peers[place]
-                ports[found] = port if at == here else ports[place]
-                queue[reached] = found
+                peers[peer] = peer if at == here else peers[at]
+                ports[peer] = port if at == here else ports[at]
+                queue[reached] = peer
                 reached += 1
         if done == end:  # all of equally near servers are done, and come in the order of places
             queue[begin:end].sort()

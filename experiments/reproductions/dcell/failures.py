@@ -21,7 +21,7 @@ import numpy
 
 from experiments.analysis.simulator import dfr
 from experiments.analysis.simulator.failures import draw
-from experiments.analysis.simulator.hops import count_hops
+from experiments.analysis.simulator.hops import Ints, count_hops
 from experiments.analysis.simulator.search import distances, mean_and_deviation
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
@@ -72,21 +72,24 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     sources = random.choice(numpy.flatnonzero(~broken.servers), SOURCES, replace=False)
     counts = distances(dcell, sources, works)
     ends = numpy.repeat(sources, DESTINATIONS), _others(dcell, sources, random)
-    many, few = (
-        count_hops(dfr.fill(dcell, works, retry=retry), TTL, *ends)
-        for retry in (MOST_RETRIES, RETRY)
+    up = ~broken.servers[ends[1]]
+    often: list[Ints] = []
+    hops = count_hops(
+        dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often), TTL, *(end[up] for end in ends)
     )
+    lost = hops == 0
     # How many destinations have failed is known; only what becomes of the others is sampled.
-    failed, up = float(broken.servers.sum()) / (dcell.servers - 1), ~broken.servers[ends[1]]
+    failed = float(broken.servers.sum()) / (dcell.servers - 1)
     many_lost, few_lost = (
-        failed + (1 - failed) * float((counted[up] == 0).mean()) for counted in (many, few)
+        failed + (1 - failed) * float(which.mean())
+        for which in (lost, lost | (numpy.concatenate(often) >= RETRY))
     )
     return {
         "spf_lost": (1 - float(counts[:, 1:].sum()) / (SOURCES * (dcell.servers - 1))) * 100,
         "spf_hops": mean_and_deviation(counts)[0],
         "dfr_lost": many_lost * 100,
-        "dfr_hops": float(many[many > 0].mean()),
-        "dfr_deviation": float(many[many > 0].std()),
+        "dfr_hops": float(hops[~lost].mean()),
+        "dfr_deviation": float(hops[~lost].std()),
         "few_lost": few_lost * 100,
     }
 

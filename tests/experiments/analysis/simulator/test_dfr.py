@@ -85,6 +85,18 @@ def test_a_larger_level_b_and_other_retries() -> None:
     assert len(seen) == 3  # the settings matter here
 
 
+def test_one_walk_tells_what_becomes_of_packets_with_fewer_retries() -> None:
+    dcell = dcell_of("dcell,2,3")
+    works = draw(dcell, numpy.random.default_rng(8), cables=0.3).works(dcell)
+    ends = random_flows(dcell.servers, 2000, numpy.random.default_rng(9))
+    often: list[Any] = []
+    most = count_hops(dfr.fill(dcell, works, retry=15, rerouted=often), routers.TTL, *ends)
+    few = count_hops(dfr.fill(dcell, works, retry=5), routers.TTL, *ends)
+    (times,) = often
+    assert 0 < (few == 0).mean() - (most == 0).mean()
+    assert (numpy.where(times < 5, most, 0) == few).all()
+
+
 def test_where_nothing_has_failed_it_is_as_long_as_dcell_routing() -> None:
     dcell = dcell_of("dcell,4,2")
     everything = draw(dcell, numpy.random.default_rng(1)).works(dcell)
