@@ -23,7 +23,8 @@ from numba.extending import overload_method
 from experiments.analysis.fluid.links import Routes, link_at, link_count
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
-from experiments.analysis.simulator.hops import Hops, Ints, routes_of_hops
+from experiments.analysis.simulator.hops import BLOCK, Hops, Ints, routes_of_hops
+from experiments.analysis.simulator.paths import joined
 from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested
 from hosts.ficonn.rules import (
@@ -46,24 +47,24 @@ from topos.ficonn import BACKUP, SWITCH, FiConn
 # anywhere; how many flows leave it by each.
 SERVER = numpy.dtype(
     [
-        ("level", numpy.int64),
-        ("far", numpy.int64),
+        ("level", numpy.int32),
+        ("far", numpy.int32),
         ("by_backup", numpy.bool_),
         ("switch_works", numpy.bool_),
-        ("switch_flows", numpy.int64),
-        ("backup_flows", numpy.int64),
+        ("switch_flows", numpy.int32),
+        ("backup_flows", numpy.int32),
         # Its virtual flows are a queue: how many have joined it, and left it, so far. A flow knows
         # its place, how many had joined before. Flows are probed in turns, so a flow of the round
         # before is the first of those that are left, and one of this probe the last.
-        ("joined", numpy.int64),
-        ("left", numpy.int64),
+        ("joined", numpy.int32),
+        ("left", numpy.int32),
         # The way of the flow that is probed: the hops back and on, and the number of the probe
         # that has set it up. What others have left here does not count.
-        ("probe", numpy.int64),
-        ("back_by", numpy.int64),
-        ("back", numpy.int64),
-        ("on_by", numpy.int64),
-        ("on", numpy.int64),
+        ("probe", numpy.int32),
+        ("back_by", numpy.int32),
+        ("back", numpy.int32),
+        ("on_by", numpy.int32),
+        ("on", numpy.int32),
     ]
 )
 
@@ -167,16 +168,25 @@ class Tar:
             self._virtual[part],
         )
 
-    def hops(self) -> Hops:
+    def hops(self, first: int = 0, last: int | None = None) -> Hops:
         """Return the present paths; flows that were not probed yet, or found none, have no hops."""
-        starts = numpy.zeros(len(self.counts) + 1, numpy.int64)
-        numpy.cumsum(self.counts, out=starts[1:])
-        written = numpy.arange(self._ports.shape[1]) < self.counts[:, None]
-        return Hops(starts, self._ports[written], self._peers[written])
+        part = slice(first, last)
+        counts = self.counts[part]
+        starts = numpy.zeros(len(counts) + 1, numpy.int64)
+        numpy.cumsum(counts, out=starts[1:])
+        written = numpy.arange(self._ports.shape[1]) < counts[:, None]
+        return Hops(starts, self._ports[part][written], self._peers[part][written])
 
     def routes(self) -> Routes:
         """Return the links of the present paths."""
-        return routes_of_hops(self.ficonn, self.sources, self.hops(), (SWITCH, None))
+        parts = ((first, first + BLOCK) for first in range(0, len(self.counts), BLOCK))
+        found = [
+            routes_of_hops(
+                self.ficonn, self.sources[slice(*part)], self.hops(*part), (SWITCH, None)
+            )
+            for part in parts
+        ]
+        return joined(found)
 
     def virtual_flows(self) -> Ints:
         """Return how many virtual flows each server has."""
@@ -262,7 +272,7 @@ def _probe(
         own = servers[here]
         entry = Entry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
         if own.probe == number:
-            entry = Entry(own.back_by, own.back, own.on_by, own.on)
+            entry = Entry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
         place = Place(net, _server(own, here), state.mates, random, destination, came_by, came)
         found = decide(place, entry, progress)
         if found.kind == ARRIVED or found.kind == STUCK:
@@ -284,7 +294,7 @@ def _server(own: Any, here: int) -> Server:
     """Return what a server knows of itself."""
     more = own.switch_flows + own.joined - own.left - own.backup_flows
     better = int(more > 0) - int(more < 0)
-    return Server(here, own.level, own.far, own.by_backup, own.switch_works, better)
+    return Server(here, 0 + own.level, 0 + own.far, own.by_backup, own.switch_works, better)
 
 
 def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
