@@ -10,7 +10,7 @@ does not have, no link works.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -76,12 +76,13 @@ def fill(
     """
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
-    by_uid[dcell.uid(numpy.arange(dcell.servers))] = of_servers
+    by_uid[_uids(dcell)] = of_servers
     b = min(b, dcell.k)
     # Memory is taken only where rows are written; with many flows that is nearly everywhere.
     place = numpy.min_scalar_type(-dcell.sizes[b])
     rows = [numpy.empty((len(by_uid), dcell.sizes[b]), place) for _ in range(3)]
     net = nested(dcell.sizes)
+    # What a port leads to inside is the same in each DCell_b.
     first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
@@ -105,9 +106,15 @@ def _by_servers(
     by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts, often)
     if rerouted is not None:
         rerouted.append(often)
-    servers = dcell.server_of_uid(peers)
-    if servers is not peers:  # they differ only in some partial DCells
-        peers[:] = servers
+    written = peers[: len(counts), : counts.max(initial=0)]
+    servers = dcell.server_of_uid(written)
+    if servers is not written:  # they differ only in some partial DCells
+        written[:] = servers
+
+
+@lru_cache(maxsize=1)
+def _uids(dcell: DCell) -> Any:
+    return dcell.uid(numpy.arange(dcell.servers))
 
 
 @native

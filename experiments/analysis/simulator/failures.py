@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 Bools: TypeAlias = "NDArray[numpy.bool_]"
+Ints: TypeAlias = "NDArray[numpy.integer[Any]]"
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,32 @@ class Broken:
 
     def works(self, topology: Topology) -> Bools:
         """Return for every number of a link whether it is cabled and works, with both its ends."""
-        cables = topology.cable_arrays()
+        cabled = _cabled(topology)
         nodes = numpy.concatenate([self.servers, self.switches])
-        well = ~(self.cables | nodes[cables.a] | nodes[cables.b])
+        well = ~(self.cables | nodes[cabled.a] | nodes[cabled.b])
         works = numpy.zeros(link_count(topology), bool)
-        for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port)):
-            works[link_at(topology, node.astype(numpy.int64), port)] = well
+        for links in (cabled.from_a, cabled.from_b):
+            works[links] = well
         return works
+
+
+class Cabled(NamedTuple):
+    """The cables of a network: their ends, and their links."""
+
+    a: Ints
+    b: Ints
+    from_a: Ints
+    from_b: Ints
+
+
+@lru_cache(maxsize=1)  # failures are drawn in one network again and again
+def _cabled(topology: Topology) -> Cabled:
+    cables = topology.cable_arrays()
+    links = (
+        link_at(topology, node.astype(numpy.int64), port)
+        for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port))
+    )
+    return Cabled(cables.a, cables.b, *links)
 
 
 def draw(
@@ -93,7 +114,7 @@ def _some(count: int, share: float, random: numpy.random.Generator) -> Bools:
 
 def _cut_off(topology: Topology, failed: Bools, size: int) -> Bools:
     """Return the switches whose servers are all in failed racks."""
-    cables = topology.cable_arrays()
+    cables = _cabled(topology)
     up = (cables.a < topology.servers) & (cables.b >= topology.servers)
     switch = cables.b[up].astype(numpy.int64) - topology.servers
     alive = numpy.bincount(switch[~failed[cables.a[up] // size]], minlength=topology.switches)

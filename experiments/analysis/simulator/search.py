@@ -8,6 +8,7 @@ ends of the servers' ports, for the time of the search.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numba
@@ -92,11 +93,17 @@ def _search(
 
 def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
     """Return the node that each server reaches by that port, NOTHING where it reaches none."""
+    far = _cabled_ends(topology, port)
+    if works is None:
+        return far
+    links = link_at(topology, numpy.arange(topology.servers), port)
+    return numpy.where(works[links], far, NOTHING).astype(far.dtype)
+
+
+@lru_cache(maxsize=8)  # one network is searched again and again, while other things fail
+def _cabled_ends(topology: Topology, port: int) -> Ints:
     servers = numpy.arange(topology.servers)
-    plug = topology.server_plug(servers, port)
-    far = numpy.broadcast_to(plug.node, servers.shape)
-    if works is not None:
-        far = numpy.where(works[link_at(topology, servers, port)], far, NOTHING)
+    far = numpy.broadcast_to(topology.server_plug(servers, port).node, servers.shape)
     return far.astype(numpy.int32 if topology.nodes < 2**31 else numpy.int64)
 
 

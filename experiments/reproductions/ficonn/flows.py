@@ -43,7 +43,7 @@ from topos.ficonn import FiConn
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
 STEADY = 3  # rounds at the end
-RUNS = 6
+RUNS, OTHERS_RUNS = 6, 3  # of the reading that is taken; of the others
 TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 
@@ -122,7 +122,8 @@ def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[Ru
     """Return the runs, each with flows of its own, which are the same by every reading."""
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     cases = [(NETWORK, traffic, reading, rounds)]
-    (runs,) = draws(settings, measure, cases, repeats(settings, RUNS, 1))
+    runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
+    (runs,) = draws(settings, measure, cases, repeats(settings, runs_each, 1))
     return [
         Run(flows, Sample(*tor), [Sample(*one) for one in tar]) for flows, tor, tar in runs.found
     ]

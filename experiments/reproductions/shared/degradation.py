@@ -23,6 +23,7 @@ from topos.base.spec import parse
 
 SERVERS, SWITCHES = "servers", "switches"  # what fails
 BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"
+CURVE_RUNS = 2
 Networks = Mapping[str, tuple[str, str]]  # the spec and the routing, by what they are called
 
 
@@ -72,11 +73,17 @@ def runs_of(
     shares: Sequence[float],
     runs: int,
     kinds: Sequence[str] = (SERVERS, SWITCHES),
+    judged: Callable[[str, str, float], bool] = lambda *_: True,
 ) -> list[Failing]:
-    """Return the runs of every network, kind and share; kinds share those without failures."""
+    """Return the runs of every network, kind and share; kinds share those without failures.
+
+    `judged` says of a case whether a verdict depends on it. Others are drawn `CURVE_RUNS` times.
+    """
     cases = [(series, kind, share) for series in networks for kind in kinds for share in shares]
     drawn_cases = [
         (*networks[series], kind if share else SERVERS, share) for series, kind, share in cases
     ]
-    found = draws(settings, measure, drawn_cases, runs)
+    few = settings.repeats or min(runs, CURVE_RUNS)
+    counts = [runs if judged(*case) else few for case in cases]
+    found = draws(settings, measure, drawn_cases, counts)
     return [Failing(*case, of_case) for case, of_case in zip(cases, found, strict=True)]

@@ -6,6 +6,7 @@ has a random source of its own, from the figure's seed and the run's number.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
@@ -89,15 +90,21 @@ def draws(
     settings: Settings,
     measure: Callable[[Sequence[Any]], Any],
     cases: Iterable[tuple[Any, ...]],
-    count: int,
+    count: int | Sequence[int],
 ) -> list[Runs]:
-    """Return so many runs of each case, a tuple; a case that comes twice is run once."""
+    """Return so many runs of each case, a tuple; `count` may say how many of which.
+
+    A case that comes twice is run once, as often as either asks for.
+    """
     cases = list(cases)
-    different = list(dict.fromkeys(cases))
-    tasks = [(*case, settings.seed, run) for case in different for run in range(count)]
-    found = swept(settings, measure, tasks)
-    runs = {case: found[i * count : (i + 1) * count] for i, case in enumerate(different)}
-    return [Runs(case, runs[case]) for case in cases]
+    counts = [count] * len(cases) if isinstance(count, int) else count
+    most: dict[tuple[Any, ...], int] = {}
+    for case, runs in zip(cases, counts, strict=True):
+        most[case] = max(runs, most.get(case, 0))
+    tasks = [(*case, settings.seed, run) for case in most for run in range(most[case])]
+    found = iter(swept(settings, measure, tasks))
+    runs_of = {case: list(itertools.islice(found, runs)) for case, runs in most.items()}
+    return [Runs(case, runs_of[case]) for case in cases]
 
 
 def drawn_note(settings: Settings, count: int) -> str:

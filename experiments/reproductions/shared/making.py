@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.analysis.simulator.sweeps import hash_of
+from experiments.analysis.simulator.sweeps import LIVE, hash_of
 from experiments.reporting.reproduced.page import keep, kept
 from experiments.reporting.reproduced.result import Reproduction, Settings
 from experiments.reproductions.shared.figure import Figure
@@ -34,7 +34,10 @@ SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")  # of the 
 def inputs_of(figure: Figure, settings: Settings) -> str:
     """Return a hash of all that decides about the figure's numbers."""
     package = figure.make.__module__.rpartition(".")[0]
-    code = hash_of(*CODE, *(LIVE_CODE if figure.live else ()), package)
+    if figure.live:
+        code = hash_of(*CODE, *LIVE_CODE, package)
+    else:
+        code = hash_of(*CODE, package, without=LIVE)
     chosen = (settings.seed, settings.quick, settings.repeats, settings.rate_mbit)
     told = json.dumps([figure.name, chosen, code])
     return hashlib.sha256(told.encode()).hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from experiments import reproductions
+from experiments.analysis.simulator import sweeps
+from experiments.analysis.simulator.sweeps import LIVE
 from experiments.cli import cli
 from experiments.reporting.reproduced.page import kept
 from experiments.reporting.reproduced.result import AGREES, Point, Settings
@@ -67,9 +71,31 @@ def test_other_code_makes_it_again(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(tmp_path)
-    monkeypatch.setattr(making, "hash_of", lambda *_: "another")
+    monkeypatch.setattr(making, "hash_of", lambda *_, **__: "another")
     reproduce(tmp_path)
     assert set(counted.times.values()) == {2}
+
+
+def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(making, "hash_of", lambda *_, without=(): str(without))
+    settings = Settings(Path())
+    of = {
+        live: [
+            making.inputs_of(replace(found, live=live), settings)
+            for found in map(reproductions.figure, ("dcell-fig7", "dcell-fig11"))
+        ]
+        for live in (False, True)
+    }
+    assert set(of[True]).isdisjoint(of[False])
+    # And it is so: no module of networks, routing or simulator imports it.
+    outside = [Path(str(importlib.import_module(name).__file__)).parent for name in LIVE]
+    for name in sweeps.CODE:
+        for file in Path(str(importlib.import_module(name).__file__)).parent.rglob("*.py"):
+            if not {*file.parents} & {*outside}:
+                imported = re.findall(r"^\s*(?:from|import) (\S+)", file.read_text(), re.MULTILINE)
+                assert not [one for one in imported if one.startswith(LIVE)], file
 
 
 def test_what_was_stopped_goes_on(tmp_path: Path, counted: Counted) -> None:
