@@ -79,14 +79,15 @@ def fill(
     by_uid[_uids(dcell)] = of_servers
     b = min(b, dcell.k)
     # Memory is taken only where rows are written; with many flows that is nearly everywhere.
-    place = numpy.min_scalar_type(-dcell.sizes[b])
-    rows = [numpy.empty((len(by_uid), dcell.sizes[b]), place) for _ in range(3)]
+    small = numpy.min_scalar_type(-dcell.sizes[b])
+    queue, peers, ports = (numpy.empty((len(by_uid), dcell.sizes[b]), small) for _ in range(3))
     net = nested(dcell.sizes)
     # What a port leads to inside is the same in each DCell_b.
     first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
-    ways = Ways(numpy.zeros(len(by_uid), numpy.int32), *rows, numpy.array(first))
+    reached = numpy.zeros(len(by_uid), numpy.int32)
+    ways = Ways(reached, queue, peers, ports, numpy.array(first))
     return partial(
         _by_servers, dcell, partial(_fill, arrays(net), by_uid, b, ways, retry), rerouted
     )
