@@ -12,6 +12,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from functools import cache
 
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -100,6 +101,7 @@ def parse(spec: str) -> Topology:
     return found(*numbers, **options)
 
 
+@cache  # every spec asks for it
 def usage(found: type[Topology]) -> str:
     """Return how a network's spec is written, in a few words."""
     names = [
