@@ -7,7 +7,7 @@ from itertools import permutations, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
@@ -21,7 +21,6 @@ NETWORKS = [topos.parse(spec) for kind in topos.kinds() for spec in topos.networ
 SMALL = [topology for topology in NETWORKS if topology.servers <= 64]
 BCUBE = topos.parse("bcube,4,1")
 
-some = settings(max_examples=40, deadline=None)
 networks = st.sampled_from(SMALL)
 seeds = st.integers(0, 1 << 32)
 
@@ -34,7 +33,6 @@ def pairs(topology: Topology, pattern: str, seed: int = 1, **options: Any) -> li
     return [(one.source, one.destination) for one in flows(topology, pattern, seed, **options)]
 
 
-@some
 @given(networks, st.sampled_from(sorted(PATTERNS)), seeds)
 def test_every_pattern_makes_flows_between_different_servers(
     topology: Topology, pattern: str, seed: int
@@ -49,7 +47,6 @@ def test_every_pattern_makes_flows_between_different_servers(
     assert flows(topology, pattern, seed) == made
 
 
-@some
 @given(networks, seeds)
 def test_permutation_lets_each_send_to_one_and_receive_from_one(
     topology: Topology, seed: int
@@ -59,7 +56,6 @@ def test_permutation_lets_each_send_to_one_and_receive_from_one(
     assert sorted(sources) == sorted(destinations) == everybody
 
 
-@some
 @given(networks)
 def test_to_all(topology: Topology) -> None:
     everybody = range(topology.servers)
@@ -69,7 +65,6 @@ def test_to_all(topology: Topology) -> None:
     assert made == [(last, other) for other in range(last)]
 
 
-@some
 @given(networks, st.data())
 def test_some_are_as_many_as_asked_for(topology: Topology, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, topology.servers - 1))
@@ -81,7 +76,6 @@ def test_some_are_as_many_as_asked_for(topology: Topology, data: st.DataObject) 
     assert {topology.address(destination) for _, destination in into} == {one}
 
 
-@some
 @given(networks, st.data())
 def test_burst_is_all_pairs_of_two_groups(topology: Topology, data: st.DataObject) -> None:
     senders = data.draw(st.integers(1, topology.servers - 1))
@@ -120,7 +114,6 @@ def test_seed_decides() -> None:
         assert len({tuple(pairs(BCUBE, pattern, seed)) for seed in range(8)}) > 1
 
 
-@some
 @given(seeds, st.floats(0.001, 10.0))
 def test_jitter_moves_starts_and_nothing_else(seed: int, jitter_s: float) -> None:
     plain, late = (flows(BCUBE, "permutation", seed, **o) for o in ({}, {"jitter_s": jitter_s}))

@@ -246,7 +246,7 @@ def test_message_comes_back(kind: type, data):
 
 
 @each_message
-@settings(max_examples=20)  # each tries every cut and every bit
+@settings(max_examples=settings.default.max_examples // 3)  # each tries every cut and every bit
 @given(data=st.data())
 def test_damaged_message_is_refused(kind: type, data):
     body = data.draw(VALUES[kind]).pack()

@@ -44,7 +44,7 @@ def progressive_filling(paths: list[list[int]], capacity: list[int]) -> list[Fra
 
 
 @given(flows, capacities)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples)
 def test_water_filling_is_progressive_filling(paths: list[list[int]], capacity: list[int]) -> None:
     rates = max_min(routes_from(paths), numpy.array(capacity, float))
     wanted = [numpy.nan if r is None else float(r) for r in progressive_filling(paths, capacity)]
@@ -70,7 +70,7 @@ def test_every_flow_has_a_full_link_on_which_none_is_faster(seed: int) -> None:
 
 
 @given(flows, capacities)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_equal_shares_are_never_larger(paths: list[list[int]], capacity: list[int]) -> None:
     routes, each = routes_from(paths), numpy.array(capacity, float)
     shares = equal_share(routes, each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
@@ -45,7 +45,6 @@ def broken(topology: topos.Topology, fault: Fault) -> set[object]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SPECS), st.lists(rates, max_size=3), st.integers(0, 99))
 def test_whatever_is_drawn_can_be_done_and_undone(
     spec: str, faults: list[FaultRate], seed: int
