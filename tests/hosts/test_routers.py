@@ -18,7 +18,8 @@ from topos.base.spec import small
 
 ODD = ["dpillar,4,3", "dcell,2,2", "dcell,3,2,servers=41", "bcube,2,3", "bcube,4,2,servers=32"]
 ODD += ["ficonn,4,2", "fattree,4"]
-SPECS = [*small(), *ODD]
+SMALL = small()
+SPECS = [*SMALL, *ODD]
 CASES = [
     (spec, name)
     for spec in SPECS
@@ -27,7 +28,7 @@ CASES = [
 ]
 every_router = pytest.mark.parametrize(("spec", "name"), CASES)
 every_small_router = pytest.mark.parametrize(
-    ("spec", "name"), [case for case in CASES if case[0] in small()]
+    ("spec", "name"), [case for case in CASES if case[0] in SMALL]
 )
 
 

@@ -353,7 +353,9 @@ def check_the_place_is_taken_over(folder: Path) -> None:
     assert not list(LABS.iterdir())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))]
+)
 def test_whatever_of_a_lab_is_killed_whenever_nothing_is_left(seed: int, tmp_path: Path) -> None:
     make_theirs()
     before = running_processes()
