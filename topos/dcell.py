@@ -13,8 +13,9 @@ the first t_1 + 1 DCell_1s go each to a new DCell_{l-1}; then the first of these
 the second, ...; then further DCell_{l-1}s are filled one by one. So every interim structure is
 complete at each level but for its last member (Theorem 7). Servers of a partial DCell are
 numbered in the order in which they join: no server is renumbered, or gets another address, when it
-grows. The last DCell_1 may be partial itself, with its lowest servers there. A cable whose
-other end has not joined is missing.
+grows. So it is in one that has grown to be full (``dcell,2,3,servers=1806``); others that are full
+number servers by their uids. The last DCell_1 may be partial itself, with its lowest servers there.
+A cable whose other end has not joined is missing.
 """
 
 from __future__ import annotations
@@ -69,9 +70,11 @@ class DCell(Topology):
             0 < self.servers <= full,
             f"dcell,{n},{k} holds 1 to {full} servers, not {self.servers}",
         )
-        super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
-        # In a full DCell, and in one of a single DCell_2, joining order is the order of uids.
-        self._in_uid_order = k <= 2 or self.servers == full
+        # In one of a single DCell_2 joining order is the order of uids, and a full DCell has that
+        # of uids unless it says how many servers it holds: then it has grown to be full.
+        self._in_uid_order = k <= 2 or servers is None
+        whole = self._in_uid_order and self.servers == full
+        super().__init__(n=n, k=k, servers=None if whole else servers)
         self.unit = self.sizes[min(1, k)]  # servers of a DCell_1: what AddDCell adds
         self.growth = self.unit if k > 1 else n  # below, a DCell_0 at a time
         self.switches = -(-self.servers // n)

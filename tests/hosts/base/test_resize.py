@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy
 import pytest
 
 import topos
@@ -148,13 +149,29 @@ def test_a_network_becomes_what_it_can_be() -> None:
                 assert set(larger.peers(server, port)) >= set(size.peers(server, port))
 
 
+def test_a_dcell_of_more_levels_grows_until_it_is_full() -> None:
+    last_but_one = topos.parse("dcell,2,3,servers=1800")
+    grown, whole = last_but_one.resized(1806), last_but_one.whole
+    assert grown == topos.parse(grown.spec) != whole
+    server = numpy.arange(grown.servers)
+    uid = grown.uid(server)
+    assert (uid[:1800] == last_but_one.uid(server[:1800])).all()
+    assert (numpy.sort(uid) == server).all() and (uid != server).any()
+    assert (grown.server_of_uid(uid) == server).all()
+    for port in range(1, grown.ports):  # the cables are those of the whole one
+        far = grown.server_plug(server, port).node
+        assert (grown.uid(far) == whole.server_plug(uid, port).node).all()
+    assert grown.cables == whole.cables == len(grown.cable_arrays().a)
+    assert grown.resized(1800) == last_but_one
+
+
 @pytest.mark.parametrize(
     ("spec", "servers", "says"),
     [
         ("dcell,4,1,servers=16", 21, "dcell,4,1 holds 1 to 20 servers, not 21"),
         ("bcube,4,1,servers=8", 10, "whole BCube_0s"),
         ("ficonn,4,1", 20, "ficonn,4,1 neither grows nor shrinks"),
-        ("dcell,2,3,servers=154", 1806, "in which they joined"),
+        ("dcell,2,3", 1800, "in which they joined"),
     ],
 )
 def test_no_other_network_is_made(spec: str, servers: int, says: str) -> None:
