@@ -65,7 +65,7 @@ def failover(settings: Settings) -> Made:
         systems=live.with_rate(settings, SYSTEMS),
         workload=Workload("permutation", duration_s=at_s, tool="generator", timeout_s=at_s + 20.0),
         faults=tuple(faults),
-        repeats=settings.repeats or 1,
+        repeats=live.repeats(settings),
         seed=settings.seed,
     )
     return made(live.run(settings, experiment))

@@ -119,7 +119,7 @@ def spread(
 ) -> Point:
     """Return the mean of several trials as a point, and its confidence interval."""
     known = values.dropna().astype(float) * factor
-    found = point(series, x, known.tolist(), paper)
+    found = point(series, x, known.tolist(), paper, least=0.0)
     return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
@@ -211,8 +211,12 @@ def notes(done: Run, scale: Scale) -> list[str]:
         f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} trials{scaled}. "
         f"Records: {done.folder.name}"
     ]
-    for one in done.records:
-        if not one["valid"]:
-            why = one["reason"] or one["verdict"]["reasons"][0]
-            told.append(f"Trial {one['trial']} of {one['system']} is not valid: {why}")
+    invalid = [one for one in done.records if not one["valid"]]
+    if invalid:
+        first = invalid[0]
+        why = first["reason"] or first["verdict"]["reasons"][0]
+        told.append(
+            f"Not valid: {len(invalid)} of them, which count only where a system has no others; "
+            f"trial {first['trial']} of {first['system']}, since {why}"
+        )
     return told

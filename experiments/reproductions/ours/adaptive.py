@@ -1,0 +1,170 @@
+"""No paper's figure: routing that adapts to traffic, while servers or switches fail.
+
+`six-degradation` lets flows take random paths of their sets, and FiConn's take the only one that
+TOR knows. Here they look for bandwidth as the papers say, all-to-all, in networks of about 190
+servers: traffic-aware DPillarMP (Liao 2012, 4.5.2), BSR (Guo 2009, 4.3) and TAR, which also finds
+ways that TOR does not have (Li 2009, IV.A).
+"""
+
+from __future__ import annotations
+
+from operator import sub, truediv
+
+import numpy
+
+from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.rates import link_loads
+from experiments.analysis.simulator import around
+from experiments.analysis.simulator.adapting import adapting
+from experiments.analysis.simulator.failures import draw
+from experiments.analysis.simulator.flows import all_to_all
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.degradation import BCUBE, SERVERS, SWITCHES
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    drawn,
+    drawn_note,
+    draws,
+    paired,
+    repeats,
+)
+from experiments.reproductions.shared.figure import Claim, Made, by_series, figure, point
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+DPILLAR, FICONN = "DPillar", "FiConn"
+# Of each its spec, the routing that adapts, and what flows take without it.
+NETWORKS = {
+    DPILLAR: ("dpillar,8,3", "mp-aware", "mp-both"),
+    BCUBE: ("bcube,4,3,servers=192", "bsr", "bsr"),
+    FICONN: ("ficonn,6,2", "tar", "tor"),
+}
+QUICK_NETWORKS = {
+    DPILLAR: ("dpillar,6,2", "mp-aware", "mp-both"),
+    BCUBE: ("bcube,4,1", "bsr", "bsr"),
+    FICONN: ("ficonn,4,2", "tar", "tor"),
+}
+LABELS = {
+    BCUBE: ("BSR", "random paths"),
+    FICONN: ("TAR", "TOR"),
+    DPILLAR: ("mp-aware", "random paths"),
+}
+SHARES = (0.0, 0.05, 0.1, 0.2)
+LAST = SHARES[-1]
+ROUNDS, RUNS = 4, 5  # all-to-all flows come to rest in the first round or two
+
+Case = tuple[str, str, float]  # network, what fails, its share
+
+
+@drawn
+def measure(
+    spec: str, routing: str, plain: str, kind: str, share: float, random: numpy.random.Generator
+) -> Found:
+    """Draw failures, and send from all to all without adapting and with it.
+
+    Returns the aggregate bottleneck throughput in links, and the share of pairs that is cut off.
+    """
+    network = parse(spec)
+    broken = draw(network, random, **{kind: share})
+    works, ends = broken.works(network), all_to_all(numpy.flatnonzero(~broken.servers))
+    flows = adapting(network, routing, *ends, random, works)
+    for _ in range(ROUNDS):
+        flows.probe()
+    found = _told(network, flows.routes())
+    by_plain = _told(network, around.routes(network, plain, *ends, works, random))
+    return {**found, **{f"plain_{name}": value for name, value in by_plain.items()}}
+
+
+def _told(network: Topology, routes: Routes) -> Found:
+    sent = int(numpy.count_nonzero(numpy.diff(routes.starts)))
+    most = float(link_loads(routes, None, link_count(network)).max())
+    return {"abt": sent / most if sent else 0.0, "lost": 1 - sent / routes.flows}
+
+
+@figure(
+    "adaptive-degradation",
+    "routing that adapts to traffic while servers or switches fail, in three networks (no paper's)",
+    "Routing that adapts to traffic, under failures",
+    "failed switches, %",
+    "what a server sends, of a cable's rate",
+)
+def adaptive(settings: Settings) -> Made:
+    """Fail servers, then switches, of all three."""
+    networks = QUICK_NETWORKS if settings.quick else NETWORKS
+    cases = [
+        (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
+    ]
+    tasks = [(*networks[name], kind if share else SERVERS, share) for name, kind, share in cases]
+    count = repeats(settings, RUNS, 2)
+    runs = dict(zip(cases, draws(settings, measure, tasks, count), strict=True))
+    claims = [
+        *(_carries(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
+        *(_finds(runs[FICONN, kind, LAST], kind) for kind in (SERVERS, SWITCHES)),
+    ]
+    points = by_series(
+        one
+        for case, of in runs.items()
+        for one in _throughput(parse(networks[case[0]][0]).servers, case, of)
+    )
+    lost = [
+        one
+        for case, of in runs.items()
+        if case[2] == LAST
+        for one in _of(case, of, "lost", 100.0, ": pairs cut off, %")
+    ]
+    whole = [one for one in points if one.x == 0 and one.series.endswith(SERVERS)]
+    ends = [*whole, *(one for one in points if one.x == LAST * 100)]
+    return Made(
+        [one for one in points if SWITCHES in one.series],
+        claims,
+        rows=[*(claim.row for claim in claims), *ends, *lost],
+        notes=_notes(networks, settings, count),
+    )
+
+
+def _carries(name: str, runs: Runs) -> Claim:
+    """Claim that looking for bandwidth brings some."""
+    times = paired(truediv, (runs, "abt"), (runs, "plain_abt"))
+    row = point(f"{name}: throughput, of that of random paths", f"{LAST:.0%} of switches", times)
+    return Claim(row, 0.0, at_least=True, wanted=1.0)
+
+
+def _finds(runs: Runs, kind: str) -> Claim:
+    """Claim that TAR cuts off no more pairs than TOR."""
+    more = [lost * 100 for lost in paired(sub, (runs, "lost"), (runs, "plain_lost"))]
+    row = point("FiConn: pairs cut off by TAR, above TOR's, %", f"{LAST:.0%} of {kind}", more)
+    return Claim(row, 0.0, at_most=True, wanted=0.0)
+
+
+def _throughput(servers: int, case: Case, runs: Runs) -> list[Point]:
+    return _of(case, runs, "abt", 1 / servers, "")
+
+
+def _of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
+    """Return a number with adapting and without."""
+    name, kind, share = case
+    return [
+        runs.point(
+            f"{name}, {label}, {kind}{words}",
+            share * 100,
+            lambda found, key=key: found[key] * scale,  # type: ignore[misc]
+            least=0.0,
+        )
+        for label, key in zip(LABELS[name], (what, f"plain_{what}"), strict=True)
+    ]
+
+
+def _notes(
+    networks: dict[str, tuple[str, str, str]], settings: Settings, count: int
+) -> tuple[str, ...]:
+    compared = [
+        f"{name}: {spec} ({parse(spec).servers} servers), {routing} beside {plain}"
+        for name, (spec, routing, plain) in networks.items()
+    ]
+    return (
+        "; ".join(compared) + ".",
+        f"{drawn_note(settings, count)} Aggregate bottleneck throughput of all-to-all traffic "
+        f"between the servers that work, after {ROUNDS} rounds of probes. Pairs that are cut off "
+        "send nothing: TOR's other flows have the more room for that, so the two are not compared.",
+    )
