@@ -66,7 +66,7 @@ def measure(
     Returns the aggregate bottleneck throughput in links, and the share of pairs that is cut off.
     """
     network = parse(spec)
-    broken = draw(network, random, **{kind: share})
+    broken = draw(network, random, rack_servers=None, **{kind: share})
     works, ends = broken.works(network), all_to_all(numpy.flatnonzero(~broken.servers))
     flows = adapting(network, routing, *ends, random, works)
     for _ in range(ROUNDS):
