@@ -51,7 +51,7 @@ from topos.dcell import DCell
 
 MOST_RETRIES = 15  # of a 4-bit field
 # Failures and sources make more of a difference than which packets are sent among them.
-RUNS, QUICK_RUNS = 10, 3
+RUNS, QUICK_RUNS = 6, 3
 SOURCES, DESTINATIONS = 64, 250  # of DFR's packets in each run
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
 NETWORKS = {"n = 4": "dcell,4,3", "n = 5": "dcell,5,3"}
