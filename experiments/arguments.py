@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from topos.base.topology import Topology
+
+
+def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what click asks to complete a word, by its name in `experiments.completing`.
+
+    That stands above all that it asks, and so is imported when a shell asks.
+    """
+
+    def completed(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+        known = getattr(importlib.import_module("experiments.completing"), what)
+        found: list[str] = known(ctx, param, begun)
+        return found
+
+    return completed
 
 
 class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
@@ -23,13 +39,28 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
 
         return value if isinstance(value, Topology) else parse(value)
 
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """Return examples of networks."""
+        from topos.base.spec import kinds, network
+
+        known = (spec for kind in kinds() for spec in network(kind).examples)
+        return [CompletionItem(spec) for spec in known if spec.startswith(incomplete)]
+
 
 SPEC = Spec()
+SCHEMA = 1  # of what --json prints: raised when a key means something else, or is no more
+MORE = "..."
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 network = click.argument("topology", metavar="SPEC", type=SPEC)
-lab = click.option("--lab", "number", type=int, help="Which lab, where several are running.")
+lab = click.option(
+    "--lab",
+    "number",
+    type=int,
+    shell_complete=complete("labs"),
+    help="Which lab, where several are running.",
+)
 fail = click.option(
     "--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable."
 )
@@ -41,11 +72,31 @@ timers = click.option(
 )
 
 
-def json_option(about: str = "One JSON object.") -> Callable[[Any], Any]:
-    """Return the option ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help=about)
+class JsonOption(click.Option):
+    """The option ``--json``, which knows what the answer holds; MORE: and further keys."""
+
+    def __init__(self, *words: Any, keys: Sequence[str], **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.keys = keys
 
 
-def answer(as_json: bool, data: Any, text: str, indent: int | None = None) -> None:
-    """Print the data as JSON, or the text."""
-    click.echo(json.dumps(data, indent=indent) if as_json else text)
+def json_option(*keys: str) -> Callable[[Any], Any]:
+    """Return the option ``--json`` of a command that answers with these keys."""
+    about = "One JSON object."
+    return click.option("--json", "as_json", cls=JsonOption, keys=keys, is_flag=True, help=about)
+
+
+def answer(as_json: bool, data: dict[str, Any], text: str, indent: int | None = None) -> None:
+    """Print the data as JSON, with the version of its schema, or the text."""
+    if not as_json:
+        click.echo(text)
+        return
+    declared = [
+        key
+        for option in click.get_current_context().command.params
+        if isinstance(option, JsonOption)
+        for key in option.keys
+    ]
+    unknown = set(data) - set(declared)
+    assert not unknown or MORE in declared, f"keys that json_option does not name: {unknown}"
+    click.echo(json.dumps({"schema": SCHEMA, **data}, indent=indent))

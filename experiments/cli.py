@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 import experiments.commands
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2
 RENAMED = {"--algorithm": "--routing"}
@@ -35,6 +35,17 @@ class Commands(click.Group):
         module = importlib.import_module(f"experiments.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand; say what was meant where there is none."""
+        known = self.list_commands(ctx)
+        if not ctx.resilient_parsing and args[0] not in known and args[0][:1] != "-":
+            raise PillarboxError(
+                f"there is no command {args[0]!r}: {meant(args[0], known)} (--help tells more)"
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each subcommand's summary whole: click would cut it off at the line's end."""
@@ -67,9 +78,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         click.echo(error.format_message())
         sys.exit(BAD_INPUT)
     except click.NoSuchOption as error:
-        renamed = RENAMED.get(error.option_name)
-        told = click.NoSuchOption(error.option_name, possibilities=[renamed]) if renamed else error
-        _fail(told.format_message())
+        renamed = RENAMED.get(error.option_name, "")
+        _fail(
+            f"{error.format_message()} Did you mean {renamed}?"
+            if renamed
+            else error.format_message()
+        )
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         hint = f" ({usage.command_path} --help tells more)" if usage else ""

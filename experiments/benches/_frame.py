@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import experiments.benches
 from experiments.linux.processes import proc_field
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, meant
 
 Row: TypeAlias = dict[str, Any]
 BAD_OUTCOMES = ("missed", "failed")
@@ -44,7 +44,7 @@ def find(name: str) -> Bench:
     """Return the bench of that name, or raise PillarboxError."""
     known = titles()
     if name not in known:
-        raise PillarboxError(f"there is no bench {name!r}: there are {', '.join(known)}")
+        raise PillarboxError(f"there is no bench {name!r}: {meant(name, known)}")
     module = importlib.import_module(f"experiments.benches.{name.replace('-', '_')}")
     return Bench(name, module.run, getattr(module, "NOTES", ""))
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
+from experiments.arguments import answer, complete, json_option
+
 
 @click.command()
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+@click.argument("name", shell_complete=complete("benches"), required=False)
+@json_option("benches", "bench", "quick", "machine", "rows")
 @click.option("--quick", is_flag=True, help="Small sizes, done in two seconds.")
 def command(name: str | None, as_json: bool, quick: bool) -> int:
     """Run a benchmark, or list those there are.
@@ -29,16 +30,13 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
 
     if name is None:
         found = frame.titles()
-        if as_json:
-            click.echo(json.dumps(found))
-        else:
-            click.echo(columns(found.items()))
+        answer(as_json, {"benches": found}, columns(found.items()))
         return 0
     bench = frame.find(name)
     machine = frame.machine()
     if as_json:
         rows = list(_as_they_come(bench.run(quick)))
-        click.echo(json.dumps({"bench": name, "quick": quick, "machine": machine, "rows": rows}))
+        answer(True, {"bench": name, "quick": quick, "machine": machine, "rows": rows}, "")
         return int(frame.failed(rows))
     click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     failed = False

@@ -6,21 +6,35 @@ import os
 
 import click
 
-from experiments.arguments import network, plane, timers
+from experiments.arguments import answer, complete, json_option, network, plane, timers
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 
 @click.command()
 @network
-@click.option("--routing", default="", metavar="NAME", help="The network's own by default.")
+@click.option(
+    "--routing",
+    shell_complete=complete("routings"),
+    default="",
+    metavar="NAME",
+    help="The network's own by default.",
+)
 @plane
 @timers
 @click.option("--mtu", type=click.IntRange(576, 65000), default=9000, show_default=True)
 @click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
 @click.option("--quiet", is_flag=True, help="Print the rate alone.")
+@json_option("network", "rate_mbit")
 def command(
-    topology: Topology, routing: str, plane: str, timers: str, mtu: int, again: bool, quiet: bool
+    topology: Topology,
+    routing: str,
+    plane: str,
+    timers: str,
+    mtu: int,
+    again: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Find the largest rate at which this machine emulates a network faithfully, in Mbit/s.
 
@@ -43,5 +57,6 @@ def command(
         say=lambda line: None if quiet else click.echo(line, err=True),
         again=again,
     )
-    click.echo(f"{rate_mbit:g}" if quiet else f"{topology.spec}: {rate_mbit:g} Mbit/s")
+    text = f"{rate_mbit:g}" if quiet else f"{topology.spec}: {rate_mbit:g} Mbit/s"
+    answer(as_json, {"network": topology.spec, "rate_mbit": rate_mbit}, text)
     return 0

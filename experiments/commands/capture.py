@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from experiments.arguments import FILE, lab
+from experiments.arguments import FILE, answer, json_option, lab
 
 
 @click.command()
@@ -32,12 +32,14 @@ from experiments.arguments import FILE, lab
 )
 @click.option("--no-heart-beats", is_flag=True, help="Nor link states: what is sent all the time.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
+@json_option("file", "frames", "missed")
 def command(
     ports: tuple[str, ...],
     number: int | None,
     out: Path,
     no_heart_beats: bool,
     force: bool,
+    as_json: bool,
     **limits: Any,
 ) -> None:
     """Capture at ports of a running lab: all, those of a server (0.3), or one (0.3:1).
@@ -85,7 +87,8 @@ def command(
                 **limits,
             )
     missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""
-    click.echo(f"{counts.written} frames in {out}{missed}")
+    found = {"file": str(out), "frames": counts.written, "missed": counts.missed}
+    answer(as_json, found, f"{counts.written} frames in {out}{missed}")
 
 
 def _chosen(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import random
 
 import click
 
-from experiments.arguments import answer, fail, json_option, network
+from experiments.arguments import answer, complete, fail, json_option, network
 from hosts.base.failures import parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path
@@ -18,11 +18,21 @@ LOST = 1
 
 @click.command()
 @network
-@click.argument("routing", metavar="NAME|FILE.py")
+@click.argument("routing", shell_complete=complete("routings"), metavar="NAME|FILE.py")
 @fail
 @click.option("--pairs", default=400, show_default=True, help="At most so many pairs of servers.")
 @click.option("--seed", default=0, show_default=True, help="Which pairs, and what routers draw.")
-@json_option()
+@json_option(
+    "topology",
+    "routing",
+    "pairs",
+    "with_a_way",
+    "arrived",
+    "mean_hops",
+    "most_hops",
+    "mean_shortest_hops",
+    "lost",
+)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -16,7 +16,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.command(no_args_is_help=True)
 @click.argument("topologies", metavar="SPEC...", nargs=-1, type=SPEC)
 @click.option("--papers", is_flag=True, help="Recompute the papers' own tables instead.")
-@json_option("A JSON list instead of text.")
+@json_option("networks", "tables")
 @click.option("--exact/--no-exact", default=True, help="Search for exact values where small.")
 @click.option(
     "--seconds",
@@ -71,7 +71,7 @@ def command(
     measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
     answer(
         as_json,
-        list(map(measure.as_json, measured)),
+        {"networks": list(map(measure.as_json, measured))},
         "\n\n".join(
             [side_by_side(measure.rows(measured)), paragraphs(measure.notes(measured, prices))]
         ),
@@ -103,7 +103,7 @@ def _papers(as_json: bool, seconds: float) -> None:
     tables = papers.tables(seconds)
     answer(
         as_json,
-        list(map(checks.as_json, tables)),
+        {"tables": list(map(checks.as_json, tables))},
         "\n\n".join(map(checks.as_text, tables)),
         indent=2,
     )

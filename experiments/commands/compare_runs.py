@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from experiments.arguments import answer, json_option
+from experiments.arguments import MORE, answer, json_option
 
 RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -14,7 +14,7 @@ RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.command()
 @click.argument("first", type=RUN)
 @click.argument("second", type=RUN)
-@json_option()
+@json_option(MORE)
 def command(first: Path, second: Path, as_json: bool) -> None:
     """Set two runs side by side: what they were made of, and what came of it.
 

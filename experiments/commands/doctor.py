@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 
 import click
+
+from experiments.arguments import answer, json_option
 
 WIDTH = 100
 MARKS = {"ok": "ok", "less": "less", "missing": "MISSING", "unknown": "?"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON list.")
+@json_option("findings")
 def command(as_json: bool) -> int:
     """Try out what labs need: exit code 1 if something is missing without which none runs.
 
@@ -26,7 +27,7 @@ def command(as_json: bool) -> int:
     findings = [probe() for probe in probes]
     missing = [one for one in findings if one.state == MISSING]
     if as_json:
-        click.echo(json.dumps([one.plain() for one in findings], indent=1))
+        answer(True, {"findings": [one.plain() for one in findings]}, "", indent=1)
         return 1 if missing else 0
     name_width = max(len(one.name) for one in findings)
     for one in findings:

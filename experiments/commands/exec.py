@@ -8,14 +8,15 @@ import sys
 
 import click
 
+from experiments.arguments import complete, lab
 from topos.base.errors import PillarboxError
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--lab", "number", type=int, help="Which lab, where several are running.")
+@lab
 @click.option("--user", metavar="NAME", help="Run it as this user, and not as root.")
 @click.option("--raw", is_flag=True, help="Leave addresses in CMD as they are.")
-@click.argument("server", metavar="ADDR")
+@click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
 @click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from experiments.arguments import FILE, answer, json_option
+from experiments.arguments import FILE, answer, complete, json_option
 
 STRAYED = 1
 
@@ -16,14 +16,19 @@ STRAYED = 1
 @click.command()
 @click.argument("capture", metavar="PCAP", type=FILE)
 @click.option("--network", metavar="SPEC", help="The network, where the capture does not say.")
-@click.option("--routing", metavar="NAME", help="The routing, where the capture does not say.")
+@click.option(
+    "--routing",
+    shell_complete=complete("routings"),
+    metavar="NAME",
+    help="The routing, where the capture does not say.",
+)
 @click.option(
     "--fail",
     multiple=True,
     metavar="WHAT",
     help="What had failed, as for `path`; by default what had when the capture began.",
 )
-@json_option("Everything, as one JSON object.")
+@json_option("network", "paths", "others")
 def command(
     capture: Path, network: str | None, routing: str | None, fail: tuple[str, ...], as_json: bool
 ) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import answer, fail, json_option, network
+from experiments.arguments import MORE, answer, complete, fail, json_option, network
 from hosts.base.failures import parse_failures
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 @click.command(no_args_is_help=True)
 @network
-@click.argument("ends", metavar="[SRC DST]", nargs=-1)
-@click.option("--routing", "routings", multiple=True, metavar="NAME", help="Repeatable; else all.")
+@click.argument("ends", shell_complete=complete("servers"), metavar="[SRC DST]", nargs=-1)
+@click.option(
+    "--routing",
+    "routings",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete("routings"),
+    help="Repeatable; else all.",
+)
 @click.option(
     "--flows",
     "pattern",
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     default=0,
     help="Show what routings that adapt to traffic reach after so many rounds of probes as well.",
 )
-@json_option()
+@json_option(MORE)
 def command(
     topology: Topology,
     ends: tuple[str, ...],

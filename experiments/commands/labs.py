@@ -13,7 +13,7 @@ KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
 
 @click.group(invoke_without_command=True)
-@json_option('[{"lab": NUMBER, "network": SPEC, ...}, ...]')
+@json_option("labs")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """List the labs that are running on this machine; or hand out the lab sheets: release.
@@ -36,7 +36,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         except PillarboxError:  # it has no socket yet, or not any more
             rows.append({"lab": number, "network": "starting or ending"})
     cells = [[str(row[key]) if key in row else "" for key in KEYS] for row in rows]
-    answer(as_json, rows, columns([KEYS, *cells]) if rows else "no lab is running")
+    answer(as_json, {"labs": rows}, columns([KEYS, *cells]) if rows else "no lab is running")
 
 
 @command.command("release")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import answer, json_option, network
+from experiments.arguments import MORE, answer, json_option, network
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ COUNT = click.IntRange(min=1)
 @click.option(
     "--wire-diameter-cm", type=click.FloatRange(0, min_open=True), default=0.54, show_default=True
 )
-@json_option("One JSON object instead of text.")
+@json_option(MORE)
 def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
     """Pack a network into racks: racks, switches in each, wires inside and between.
 

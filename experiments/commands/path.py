@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from experiments.arguments import json_option, network
+from experiments.arguments import answer, complete, json_option, network
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
@@ -20,10 +18,11 @@ DROPPED = 1
 
 @click.command()
 @network
-@click.argument("source", metavar="SRC")
-@click.argument("destination", metavar="DST")
+@click.argument("source", shell_complete=complete("servers"), metavar="SRC")
+@click.argument("destination", shell_complete=complete("servers"), metavar="DST")
 @click.option(
     "--routing",
+    shell_complete=complete("routings"),
     metavar="NAME",
     help="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest (the network's own by "
     "default), or a FILE.py with a router of your own.",
@@ -41,7 +40,7 @@ DROPPED = 1
     is_flag=True,
     help="Let the servers find the path: their protocol, run in memory, not told of failures.",
 )
-@json_option("One JSON object.")
+@json_option("paths", "dropped", "most_disjoint")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -82,7 +81,7 @@ def command(
         paths = [[topology.address(server) for server in path.servers] for path in routed.paths]
         dropped = {"dropped": routed.dropped} if routed.dropped else {}
         disjoint = {"most_disjoint": apart} if several else {}
-        click.echo(json.dumps({"paths": paths, **dropped, **disjoint}))
+        answer(True, {"paths": paths, **dropped, **disjoint}, "")
     elif routed.dropped:
         click.echo(f"dropped: {routed.dropped}")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import FOLDER, json_option
+from experiments.arguments import FOLDER, answer, complete, json_option
 from experiments.files import output_folder
 from topos.base.errors import PillarboxError, require
 
@@ -22,10 +21,10 @@ FAILED = 1
 
 
 @click.command()
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", shell_complete=complete("figures"), metavar="[NAME...]", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every figure and table that there is.")
 @click.option("--list", "listed", is_flag=True, help="Show what there is.")
-@json_option("A JSON list instead of text.")
+@json_option("figures")
 @click.option(
     "--out",
     type=FOLDER,
@@ -71,7 +70,9 @@ def command(
     from experiments import reproductions
 
     if listed or not (names or every):
-        click.echo(_listing())
+        rows = _listing()
+        known = [{"name": name, "live": bool(live), "about": about} for name, live, about in rows]
+        answer(as_json, {"figures": known}, _listed(rows))
         return
     wanted = reproductions.names() if every else list(dict.fromkeys(names))
     figures = {name: reproductions.figure(name) for name in wanted}
@@ -103,17 +104,21 @@ def command(
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)
     if as_json:
-        click.echo(json.dumps([found.as_json() for found in made], indent=2))
+        answer(True, {"figures": [found.as_json() for found in made]}, "", indent=2)
     if failed:
         raise SystemExit(FAILED)
 
 
-def _listing() -> str:
+def _listing() -> list[tuple[str, str, str]]:
     from experiments import reproductions
-    from experiments.text import listing
 
     figures = reproductions.figures().values()
-    rows = [(one.name, "live" if one.live else "", one.about) for one in figures]
+    return [(one.name, "live" if one.live else "", one.about) for one in figures]
+
+
+def _listed(rows: list[tuple[str, str, str]]) -> str:
+    from experiments.text import listing
+
     return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
 
 

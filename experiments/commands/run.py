@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import FOLDER
+from experiments.arguments import FOLDER, answer, complete, json_option
 from experiments.text import columns
 from topos.base.errors import PillarboxError, require
 
@@ -20,7 +20,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @click.command()
-@click.argument("name", metavar="NAME|FILE", required=False)
+@click.argument("name", shell_complete=complete("experiments"), metavar="NAME|FILE", required=False)
 @click.option("--list", "listed", is_flag=True, help="Say which experiments there are.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="As below; repeatable.")
 @click.option("--repeats", type=int, help="Of every system.")
@@ -37,6 +37,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 )
 @click.option("--plain-csv", is_flag=True, help="In CSV: 1.10, which some take for a number.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
+@json_option("experiments", "order", "folder", "trials")
 def command(
     name: str | None,
     listed: bool,
@@ -45,6 +46,7 @@ def command(
     resume: Path | None,
     plain_csv: bool,
     dry_run: bool,
+    as_json: bool,
     **short: Any,
 ) -> int:
     """Run an experiment: one of the catalogue, a FILE.py or a FILE.toml (docs/experiments.md).
@@ -61,12 +63,12 @@ def command(
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
     """
     if listed:
-        _list()
+        _list(as_json)
         return 0
     require(out is None or resume is None, "--resume names the folder already: leave --out away")
     experiment = _experiment(name, [*changes, *_short(short)], resume, root=not os.geteuid())
     if dry_run:
-        _tell_order(experiment)
+        _tell_order(experiment, as_json)
         return 0
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
     from experiments.reporting.live import Live
@@ -87,8 +89,8 @@ def command(
         raise PillarboxError(
             f"the disk is full: make room, then `pillarbox run --resume {folder}` goes on"
         ) from error
-    click.echo(text_of(done))
-    click.echo(f"\n{done.folder}")
+    found = {"folder": str(done.folder), "trials": done.records}
+    answer(as_json, found, f"{text_of(done)}\n\n{done.folder}")
     return int(not all(one["valid"] for one in done.records))
 
 
@@ -120,22 +122,23 @@ def _calibrated(system: System) -> float:
     return calibrated_rate(system, lambda line: click.echo(line, err=True))
 
 
-def _list() -> None:
+def _list(as_json: bool) -> None:
     from experiments.trials import loading
 
-    click.echo(columns([(name, loading.load(name).about) for name in loading.names()]))
+    found = {name: loading.load(name).about for name in loading.names()}
+    answer(as_json, {"experiments": found}, columns(found.items()))
 
 
-def _tell_order(experiment: Experiment) -> None:
+def _tell_order(experiment: Experiment, as_json: bool) -> None:
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import order_of
 
-    for block in blocks(experiment):
-        for trial in block:
-            order = order_of(experiment, trial)
-            flows = f"{len(order.flows)} flows"
-            click.echo(
-                f"{trial.number + 1}. {trial.system.name}, repeat {trial.repeat + 1}: {flows}"
-            )
-            for fault in order.faults:
-                click.echo(f"   {fault}")
+    rows, lines = [], []
+    for trial in (trial for block in blocks(experiment) for trial in block):
+        order = order_of(experiment, trial)
+        system, repeat, flows = trial.system.name, trial.repeat + 1, len(order.flows)
+        faults = list(map(str, order.faults))
+        rows.append({"system": system, "repeat": repeat, "flows": flows, "faults": faults})
+        lines.append(f"{trial.number + 1}. {system}, repeat {repeat}: {flows} flows")
+        lines += [f"   {fault}" for fault in faults]
+    answer(as_json, {"order": rows}, "\n".join(lines))

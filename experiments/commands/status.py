@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import answer, json_option, lab
+from experiments.arguments import answer, complete, json_option, lab
+from experiments.control.verbs import VERBS
 
 
 @click.command()
-@click.argument("server", metavar="[ADDR]", required=False)
+@click.argument("server", shell_complete=complete("servers"), metavar="[ADDR]", required=False)
 @lab
-@json_option("Everything, as one JSON object.")
+@json_option(*VERBS["status"].keys)
 def command(server: str | None, number: int | None, as_json: bool) -> None:
     """Tell how a running lab is, or what one of its servers knows and did.
 

@@ -16,7 +16,16 @@ from topos.base.topology import Bound, Topology
 
 @click.command()
 @network
-@json_option("One JSON object instead of text.")
+@json_option(
+    "spec",
+    "servers",
+    "switches",
+    "ports_per_server",
+    "cables",
+    "diameter_bound",
+    "bisection",
+    "parameters",
+)
 @click.option("--cables", is_flag=True, help="One JSON line for each switch and direct cable.")
 @click.option("--check", is_flag=True, help="Check the wiring cable by cable, from both ends.")
 @click.option(

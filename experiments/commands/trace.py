@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import answer, json_option, lab
+from experiments.arguments import answer, complete, json_option, lab
+from experiments.control.verbs import VERBS
 
 LOST = 1
 
 
 @click.command()
-@click.argument("source", metavar="SRC")
-@click.argument("destination", metavar="DST")
+@click.argument("source", shell_complete=complete("servers"), metavar="SRC")
+@click.argument("destination", shell_complete=complete("servers"), metavar="DST")
 @lab
-@json_option()
+@json_option(*VERBS["path"].keys)
 @click.pass_context
 def command(
     ctx: click.Context, source: str, destination: str, number: int | None, as_json: bool

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import network, plane, timers
+from experiments.arguments import complete, network, plane, timers
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @network
-@click.option("--routing", default="", metavar="NAME|FILE.py", help="The network's own by default.")
+@click.option(
+    "--routing",
+    shell_complete=complete("routings"),
+    default="",
+    metavar="NAME|FILE.py",
+    help="The network's own by default.",
+)
 @plane
 @timers
 @click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import answer, json_option, lab
+from experiments.arguments import answer, complete, json_option, lab
 from experiments.control.client import ask
 from experiments.control.verbs import VERBS
 from experiments.emulation import registry
@@ -12,12 +12,14 @@ from experiments.emulation import registry
 
 def command_of(verb: str) -> click.Command:
     """Return the command that asks a running lab for a verb."""
-    form, about, _ = VERBS[verb]
+    form, about, keys = VERBS[verb].form, VERBS[verb].about, VERBS[verb].keys
 
     @click.command(name=verb, help=f"{about[0].upper()}{about[1:]}, in a running lab: {form}.")
-    @click.argument("words", metavar=form.partition(" ")[2] or "", nargs=-1)
+    @click.argument(
+        "words", metavar=form.partition(" ")[2] or "", nargs=-1, shell_complete=complete("nodes")
+    )
     @lab
-    @json_option()
+    @json_option(*keys)
     def command(words: tuple[str, ...], number: int | None, as_json: bool) -> None:
         found = ask(registry.folder_of(number), ask=verb, words=list(words))
         said = found.pop("said")

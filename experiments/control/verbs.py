@@ -7,18 +7,18 @@ it to a user.
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.arguments import MORE
 from experiments.control import looks
 from experiments.control.noticing import noticed
 from experiments.trials.plans.faults import nodes_of
 from experiments.units import with_prefix
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, read
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
     from experiments.emulation.faults import Fault
@@ -39,13 +39,13 @@ class Verb(NamedTuple):
     form: str
     about: str
     do: Callable[[Lab, list[str]], Answer]
+    keys: tuple[str, ...]  # of its answer
 
 
 def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
     """Do what a verb says, or raise PillarboxError."""
     if verb not in VERBS:
-        close = difflib.get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(VERBS)}"
+        hint = meant(verb, VERBS)
         raise PillarboxError(f"there is no {verb!r}: {hint}")
     return VERBS[verb].do(lab, words)
 
@@ -245,23 +245,58 @@ def _number(words: list[str], verb: str) -> int | None:
     return int(words[0]) if words else None
 
 
+TAKEN = ("path", "delivered", "dropped", "lost_to", "lost_port", "computed")
+DONE = ("did", "noticed_ms", "not_noticed")
+HOW = ("network", "servers", "routing", "plane", "timers", "rate_mbit", "dead", "faults")
+
 VERBS = {
-    "path": Verb("path A B", "the way of a packet as computed, and as it goes now", _path),
-    "why": Verb("why A B", "why packets from A to B do, or do not, arrive", _why),
-    "load": Verb("load", "the busiest links of the next second", _load),
-    "status": Verb(
-        "status [A]", "what failed, and what was dropped and why; or what A did", _status
+    "path": Verb("path A B", "the way of a packet as computed, and as it goes now", _path, TAKEN),
+    "why": Verb(
+        "why A B", "why packets from A to B do, or do not, arrive", _why, (*TAKEN, "because")
     ),
-    "cut": Verb("cut A-B [silent]", "cut a cable; silent: no port notices", _cut),
-    "stop": Verb("stop SWITCH", "take the power from a switch", _stop),
-    "rack": Verb("rack SWITCH", "take the power from a switch and from the servers on it", _rack),
-    "heal": Verb("heal A-B, heal SWITCH, or heal all", "undo what was cut or stopped", _heal),
-    "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill),
-    "revive": Verb("revive A", "start a dead server anew", _revive),
-    "grow": Verb("grow [SERVERS | all]", "servers join, as many as join at once or so many", _grow),
-    "shrink": Verb("shrink [SERVERS]", "those that joined last leave", _shrink),
-    "ping": Verb("ping A B", "one echo from A to B and back", _ping),
-    "pingall": Verb("pingall", "an echo from every server to every other", _pingall),
-    "run": Verb("run PATTERN [NAME=VALUE]...", "a pattern's flows, their ideal and verdict", _run),
-    "iperf": Verb("iperf A B [SECONDS]", "what one TCP connection carries from A to B", _iperf),
+    "load": Verb("load", "the busiest links of the next second", _load, ("links",)),
+    "status": Verb(
+        "status [A]",
+        "what failed, and what was dropped and why; or what A did",
+        _status,
+        (*HOW, MORE),
+    ),
+    "cut": Verb("cut A-B [silent]", "cut a cable; silent: no port notices", _cut, DONE),
+    "stop": Verb("stop SWITCH", "take the power from a switch", _stop, DONE),
+    "rack": Verb(
+        "rack SWITCH", "take the power from a switch and from the servers on it", _rack, DONE
+    ),
+    "heal": Verb("heal A-B, heal SWITCH, or heal all", "undo what was cut or stopped", _heal, DONE),
+    "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill, DONE),
+    "revive": Verb("revive A", "start a dead server anew", _revive, DONE),
+    "grow": Verb(
+        "grow [SERVERS | all]",
+        "servers join, as many as join at once or so many",
+        _grow,
+        ("network", "servers", "switches"),
+    ),
+    "shrink": Verb(
+        "shrink [SERVERS]",
+        "those that joined last leave",
+        _shrink,
+        ("network", "servers", "switches"),
+    ),
+    "ping": Verb(
+        "ping A B", "one echo from A to B and back", _ping, ("source", "destination", "ms")
+    ),
+    "pingall": Verb(
+        "pingall", "an echo from every server to every other", _pingall, ("sent", "received", "ms")
+    ),
+    "run": Verb(
+        "run PATTERN [NAME=VALUE]...",
+        "a pattern's flows, their ideal and verdict",
+        _run,
+        ("rows", MORE),
+    ),
+    "iperf": Verb(
+        "iperf A B [SECONDS]",
+        "what one TCP connection carries from A to B",
+        _iperf,
+        ("source", "destination", "mbit", "seconds", "bytes", "retransmits", "tool"),
+    ),
 }

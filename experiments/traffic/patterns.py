@@ -7,7 +7,6 @@ where a pattern takes servers, a whole number stands for so many drawn at random
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, permutations, product
@@ -17,7 +16,7 @@ from typing import Any
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
 from hosts.base.algorithms import choose, route
-from topos.base.errors import require
+from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
 MOST_FLOWS = 1_000_000  # about what memory holds
@@ -235,8 +234,7 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
 def _pattern(workload: Workload) -> Pattern:
     """Return the pattern of that name, once its options are known to be its own."""
     name = workload.pattern
-    close = difflib.get_close_matches(name, PATTERNS, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PATTERNS)}"
+    hint = meant(name, PATTERNS)
     require(name in PATTERNS, f"there is no traffic pattern {name!r}: {hint}")
     known = {**PATTERNS[name].options, **COMMON_OPTIONS}
     for option in workload.options:

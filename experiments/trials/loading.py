@@ -6,7 +6,6 @@ A file of trials/catalogue, or FILE.py, defines EXPERIMENT. FILE.toml has the fi
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -19,7 +18,7 @@ from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
 from hosts.base.load import module_from
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates faithfully
 
@@ -85,8 +84,7 @@ def _own(name: str) -> Experiment:
     """Return an experiment of the catalogue."""
     known = names()
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        hint = meant(name, known)
         raise PillarboxError(f"there is no experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
     module = importlib.import_module(f"experiments.trials.catalogue.{name.replace('-', '_')}")
     found: Experiment = module.EXPERIMENT

@@ -14,7 +14,7 @@ from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
 from hosts.base.spf import shortest_router
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, meant
 from topos.base.topology import Topology
 
 
@@ -59,9 +59,7 @@ def choose(topology: Topology, name: str | None, several: bool, opposite: bool) 
         fitting = (n for n, algorithm in known.items() if algorithm.path_set or not several)
         name = next(fitting, SHORTEST)
     if name not in known:
-        raise PillarboxError(
-            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}"
-        )
+        raise PillarboxError(f"{topology.spec} has no routing {name!r}: {meant(name, known)}")
     if opposite:
         if not known[name].opposite:
             raise PillarboxError(f"{name} of {topology.spec} has no direction to choose")

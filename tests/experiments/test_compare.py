@@ -206,13 +206,15 @@ def test_what_is_not_listed_needs_an_option():
     assert any("give --switch-price 64=NUMBER" in remark for remark in bill.remarks)
     found = json.loads(
         run("fattree,64", "--no-exact", "--json", "--switch-price", "64=900").output
-    )[0]
+    )["networks"][0]
     assert found["switches_usd"] == topology.switches * 900
     assert found["total_w"] is None
 
 
 def test_a_price_without_a_size_is_for_all():
-    found = json.loads(run("bcube,4,1", "--no-exact", "--json", "--switch-price", "7").output)[0]
+    found = json.loads(run("bcube,4,1", "--no-exact", "--json", "--switch-price", "7").output)[
+        "networks"
+    ][0]
     assert found["switches_usd"] == 8 * 7
 
 
@@ -220,7 +222,9 @@ def test_a_price_without_a_size_is_for_all():
 
 
 def test_json_has_the_numbers():
-    first, second = json.loads(run("dpillar,8,2", "dcell,3,2,servers=41", "--json").output)
+    first, second = json.loads(run("dpillar,8,2", "dcell,3,2,servers=41", "--json").output)[
+        "networks"
+    ]
     assert first["bisection_lower_cables"] == first["bisection_upper_cables"] == 16
     assert (first["diameter_bound_hops"]["value"], first["diameter_exact_hops"]) == (3, 2)
     assert first["network_usd"] == 8 * 50 + 64
@@ -280,7 +284,7 @@ def test_contrast_with_the_wrapped_butterfly():
 
 
 def test_the_largest_networks_are_compared_by_formula():
-    found = json.loads(run("bcube,4,15", "dpillar,48,5", "--json").output)
+    found = json.loads(run("bcube,4,15", "dpillar,48,5", "--json").output)["networks"]
     assert [network["diameter_bound_hops"]["value"] for network in found] == [16, 9]
     assert [network["bisection_upper_cables"] for network in found] == [None, None]
 
@@ -384,5 +388,5 @@ def test_papers_on_the_command_line(tables, monkeypatch):
     shown = run("--papers").output
     assert max(map(len, shown.splitlines())) <= text.WIDTH
     assert "35,831,808  35,831,808  agree" in shown
-    found = json.loads(run("--papers", "--json").output)
+    found = json.loads(run("--papers", "--json").output)["tables"]
     assert sum(len(table["checks"]) for table in found) > 100

@@ -47,7 +47,11 @@ def test_text_names_ports_and_switches() -> None:
 def test_drop_is_told_with_its_reason_and_exit_code_1() -> None:
     dropped = path("dcell,4,1", "0.0", "4.3", "--fail", "cut 0.3-4.0", "--json")
     assert dropped.exit_code == 1
-    assert json.loads(dropped.stdout) == {"paths": [], "dropped": "link 0.3-4.0 has failed"}
+    assert json.loads(dropped.stdout) == {
+        "schema": 1,
+        "paths": [],
+        "dropped": "link 0.3-4.0 has failed",
+    }
 
 
 def test_mp_takes_another_path_when_one_fails() -> None:
@@ -72,7 +76,7 @@ def test_all_says_how_many_are_disjoint_as_compare_counts(spec, ends, shown, dis
 def test_algorithm_is_called_routing(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["path", "dcell,4,1", "0.0", "4.3", "--algorithm", "dfr"])
-    assert "Did you mean '--routing'?" in capsys.readouterr().err
+    assert "Did you mean --routing?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

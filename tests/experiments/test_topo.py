@@ -34,7 +34,7 @@ def pillarbox(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_json_has_the_promised_fields() -> None:
     described = json.loads(pillarbox("topo", "bcube,8,3,servers=2048", "--json").stdout)
-    assert set(described) == FIELDS
+    assert set(described) == FIELDS | {"schema"}
     assert described["spec"] == "bcube,8,3,servers=2048"
     assert (described["servers"], described["switches"], described["cables"]) == (2048, 1280, 8192)
     assert described["parameters"] == {"n": 8, "k": 3, "servers": 2048}

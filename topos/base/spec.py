@@ -7,14 +7,13 @@ imported.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
 import sys
 from functools import cache
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 from topos.base.topology import Topology
 
 # The package above this module: loaded before it, and without importing it, which were a circle.
@@ -51,8 +50,7 @@ def network(kind: str) -> type[Topology]:
     """Return the class of the network with that name, or raise PillarboxError."""
     known = kinds()
     if kind not in known:
-        close = difflib.get_close_matches(kind, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        hint = meant(kind, known)
         raise PillarboxError(f"there is no network {kind!r}: {hint}")
     module = importlib.import_module(f"topos.{kind}")
     for found in vars(module).values():

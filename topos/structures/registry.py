@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 from topos.structures import butterflies, grids, trees
 from topos.structures.base import Structure
 
@@ -36,8 +35,7 @@ def parse(spec: str) -> Structure:
     name, *words = (word.strip() for word in spec.split(","))
     known = classes()
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        hint = meant(name, known)
         raise PillarboxError(f"there is no structure {name!r}: {hint}")
     make: Callable[..., Any] = known[name]
     parameters = known[name].parameters

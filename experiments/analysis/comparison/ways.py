@@ -12,7 +12,7 @@ from experiments.analysis.fluid.disjoint import Disjoint, disjoint_paths
 from experiments.analysis.fluid.links import link_count, links_of, working_links
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
-from topos.base.errors import require
+from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
     for name in names:
         require(
             name in known,
-            f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
+            f"{topology.spec} has no routing {name!r}: {meant(name, known)}",
         )
     return names
 

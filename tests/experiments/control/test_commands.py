@@ -249,7 +249,7 @@ def test_a_lab_left_to_itself_does_what_the_prompt_can(own_run: Callable[[], Non
     before = processes()
     made = pillarbox("up", "dcell,2,1", "--detach", *CALM, "--plane", "python")
     assert made.returncode == 0 and made.stdout.startswith("lab 1: dcell,2,1"), made.stderr
-    assert json.loads(pillarbox("labs", "--json").stdout) == [
+    assert json.loads(pillarbox("labs", "--json").stdout)["labs"] == [
         {
             "lab": 1,
             "network": "dcell,2,1",

@@ -100,4 +100,4 @@ def test_the_command_ends_with_1_only_where_no_lab_can_run(
     assert told.return_value == 1
     assert "No lab runs here: TUN." in told.output
     told = CliRunner().invoke(cli, ["doctor", "--json"], standalone_mode=False)
-    assert [one["name"] for one in json.loads(told.output)] == ["netem", "TUN"]
+    assert [one["name"] for one in json.loads(told.output)["findings"]] == ["netem", "TUN"]

@@ -160,7 +160,7 @@ def test_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_j
     page = tmp_path / "report.html"
     assert "made-up: differs" in page.read_text() and str(page) in done.output
     if as_json:
-        assert json.loads(done.stdout) == [points]
+        assert json.loads(done.stdout)["figures"] == [points]
     else:
         assert "verdict: differs\n- a reason" in done.stdout
         assert "on its way" not in done.stdout

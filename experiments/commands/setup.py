@@ -1,0 +1,91 @@
+"""``pillarbox setup``: what makes this machine, or a shell, know more of Pillarbox."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
+
+
+class Shell(NamedTuple):
+    """Where a shell looks for completions, below the folder for all users or below one's own."""
+
+    file: str
+    note: str = ""  # what a user has to do besides
+
+
+SHELLS = {
+    "bash": Shell("bash-completion/completions/pillarbox"),
+    "zsh": Shell(
+        "zsh/site-functions/_pillarbox",
+        "zsh looks there after this line in ~/.zshrc: fpath+=(~/.local/share/zsh/site-functions)",
+    ),
+    "fish": Shell("fish/vendor_completions.d/pillarbox.fish"),
+}
+
+
+@click.group()
+def command() -> None:
+    """Teach shells to complete Pillarbox's lines, or make its man pages.
+
+    \b
+    pillarbox setup completion
+    pillarbox setup man
+    """
+
+
+def _base(folder: Path | None) -> Path:
+    """Return where to write: for all users as root, else for this one."""
+    return folder or (SYSTEM if os.geteuid() == 0 else OWN.expanduser())
+
+
+@command.command("completion")
+@click.argument("shells", nargs=-1, type=click.Choice(list(SHELLS)))
+@click.option("--under", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
+@click.pass_context
+def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) -> None:
+    """Install completion for bash, zsh and fish: networks, addresses, routings, labs and more.
+
+    For all users with sudo. A new shell has it.
+
+    \b
+    pillarbox setup completion
+    """
+    from click.shell_completion import get_completion_class
+
+    from experiments.files import write_atomically
+
+    for name in shells or SHELLS:
+        made = get_completion_class(name)
+        assert made is not None
+        file = _base(under) / SHELLS[name].file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = made(ctx.find_root().command, {}, "pillarbox", "_PILLARBOX_COMPLETE").source()
+        write_atomically(file, text.encode())
+        note = "" if os.geteuid() == 0 or under else SHELLS[name].note
+        click.echo(f"{name}: {file}" + (f"\n  {note}" if note else ""))
+
+
+@command.command("man")
+@click.option("--under", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
+@click.pass_context
+def man(ctx: click.Context, under: Path | None) -> None:
+    """Install a man page for each command, made from what --help shows.
+
+    \b
+    pillarbox setup man
+    man pillarbox-path
+    """
+    from experiments.files import write_atomically
+    from experiments.manual import as_man, entries
+
+    folder = _base(under) / "man" / "man1"
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = list(entries(ctx.find_root().command, "pillarbox"))
+    for page in pages:
+        write_atomically(folder / f"{page.name.replace(' ', '-')}.1", as_man(page).encode())
+    click.echo(f"{len(pages)} pages in {folder}")
