@@ -1,0 +1,35 @@
+"""``pillarbox metrics``: what a running lab counts, for Prometheus."""
+
+from __future__ import annotations
+
+import click
+
+from experiments.arguments import lab
+
+
+@click.command()
+@lab
+@click.option("--listen", metavar="127.0.0.1:PORT", help="Serve them until Ctrl-C, at /metrics.")
+def command(number: int | None, listen: str | None) -> None:
+    """Print what a running lab counts, as Prometheus reads it: loads, drops, faults, deaths.
+
+    A dashboard for Grafana is docs/grafana.json.
+
+    \b
+    sudo ./pillarbox metrics
+    sudo ./pillarbox metrics --listen 127.0.0.1:9200
+    """
+    from experiments.control.metrics import PATH, scraped, server_at
+    from experiments.emulation import registry
+
+    folder = registry.folder_of(number)
+    if listen is None:
+        click.echo(scraped(folder), nl=False)
+        return
+    with server_at(listen, folder) as server:
+        host, port = server.server_address[:2]
+        click.echo(f"http://{host!s}:{port}{PATH}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

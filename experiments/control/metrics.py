@@ -1,0 +1,155 @@
+"""What a running lab counts, in Prometheus' text format (version 0.0.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.control.client import ask
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+CONTENT = "text/plain; version=0.0.4; charset=utf-8"
+PATH = "/metrics"
+CLIENT_S = 5.0  # for a client to say what it asks
+
+
+class Family(NamedTuple):
+    """A metric: its type, its labels, and what it counts."""
+
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
+
+FAMILIES = {
+    "pillarbox_lab_info": Family(
+        "gauge", ("network", "routing", "plane", "timers"), "What the lab is; always 1."
+    ),
+    "pillarbox_cable_rate_bits_per_second": Family(
+        "gauge", (), "Of each cable in each direction; absent without a limit."
+    ),
+    "pillarbox_cable_sent_bytes_total": Family(
+        "counter", ("from", "to"), "What one end of a cable has sent to the other."
+    ),
+    "pillarbox_server_received_bytes_total": Family(
+        "counter", ("server",), "IP packets that a server's kernel has handed to its programs."
+    ),
+    "pillarbox_server_up": Family("gauge", ("server",), "0 where the server is dead."),
+    "pillarbox_faults": Family("gauge", ("kind",), "Faults in effect."),
+    "pillarbox_links_down": Family("gauge", (), "Links that a server at their end holds for down."),
+    "pillarbox_dropped_packets_total": Family(
+        "counter", ("reason",), "Packets that servers' protocols have dropped."
+    ),
+}
+
+
+def scraped(folder: Path) -> str:
+    """Return the metrics of a running lab, asked for at its socket."""
+    sample, status = ask(folder, ask="sample"), ask(folder, ask="status")
+    return as_text(parse(sample["network"]), sample, status)
+
+
+def as_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> str:
+    """Return a lab's sample (`Sampler.sample`) and status as Prometheus reads them."""
+    values = _values(topology, sample, status)
+    lines = []
+    for name, rows in values.items():
+        family = FAMILIES[name]
+        lines += [f"# HELP {name} {family.about}", f"# TYPE {name} {family.kind}"]
+        lines += [f"{name}{_labelled(family.labels, row)} {value:.17g}" for row, value in rows]
+    return "\n".join([*lines, ""])
+
+
+Rows = list[tuple[tuple[str, ...], float]]
+
+
+def _values(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> dict[str, Rows]:
+    name = topology.name
+    faults = Counter(kind for kind, *_ in sample["faults"])
+    rate_mbit = sample["rate_mbit"]
+    dead = set(sample["dead"])
+    return {
+        "pillarbox_lab_info": [
+            (tuple(str(status[key]) for key in FAMILIES["pillarbox_lab_info"].labels), 1)
+        ],
+        "pillarbox_cable_rate_bits_per_second": [((), rate_mbit * 1e6)] if rate_mbit else [],
+        "pillarbox_cable_sent_bytes_total": [
+            ((name(a), name(b)), sent)
+            for (a, b), sent in zip(_directions(topology), sample["sent_bytes"], strict=True)
+        ],
+        "pillarbox_server_received_bytes_total": [
+            ((name(server),), received) for server, received in enumerate(sample["received_bytes"])
+        ],
+        "pillarbox_server_up": [
+            ((name(server),), name(server) not in dead) for server in range(topology.servers)
+        ],
+        "pillarbox_faults": [((kind,), count) for kind, count in sorted(faults.items())],
+        "pillarbox_links_down": [((), status["links_down"])],
+        "pillarbox_dropped_packets_total": [
+            ((reason,), count) for reason, count in sorted(status["drops"].items())
+        ],
+    }
+
+
+def _directions(topology: Topology) -> Iterator[tuple[int, int]]:
+    """Yield both directions of each cable, in the order of a sample."""
+    for cable in topology.links():
+        yield cable.a, cable.b
+        yield cable.b, cable.a
+
+
+def _labelled(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    pairs = [f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True)]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# -- over HTTP -----------------------------------------------------------------------------------
+
+
+def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
+    """Return a server, not begun, of a lab's metrics at an ``ADDRESS:PORT`` of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        ip, number = ip_address(host.strip("[]")), int(port)
+    except ValueError:
+        raise PillarboxError(f"{address!r} is no address: write 127.0.0.1:9200") from None
+    require(
+        ip.is_loopback and ip.version == 4,
+        f"{host} can be reached from outside: listen at 127.0.0.1, and let Prometheus' own proxy "
+        "or an SSH tunnel lead there",
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_S
+
+        def do_GET(self) -> None:
+            found, content, kind = 200, "", CONTENT
+            try:
+                if self.path == PATH:
+                    content = scraped(folder)
+                else:
+                    found, content = 404, f"metrics are at {PATH}\n"
+            except PillarboxError as error:
+                found, content = 503, f"{error}\n"
+            self.send_response(found)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_words: object) -> None:
+            """Say nothing of each request."""
+
+    try:
+        return ThreadingHTTPServer((str(ip), number), Handler)
+    except OSError as error:
+        raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None
