@@ -87,8 +87,8 @@ def command(
                 **limits,
             )
     missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""
-    found = {"file": str(out), "frames": counts.written, "missed": counts.missed}
-    answer(as_json, found, f"{counts.written} frames in {out}{missed}")
+    told = {"file": str(out), "frames": counts.written, "missed": counts.missed}
+    answer(as_json, told, f"{counts.written} frames in {out}{missed}")
 
 
 def _chosen(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
