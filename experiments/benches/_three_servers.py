@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from hosts.linux.calls import inside, nowhere
+from hosts.live.bpf import FORWARD, Alone
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
@@ -142,7 +143,9 @@ class ThreeServers:
             # Without applications, the loopback interface is where nothing is delivered to.
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
-            table = KernelTable(ports, socket.if_nametoindex(own), by_flow=by_flow, links=links)
+            table = KernelTable(
+                ports, socket.if_nametoindex(own), by_flow=by_flow, programs=Alone(FORWARD, links)
+            )
         self._stack.callback(table.close)
         return table
 

@@ -21,6 +21,7 @@ from experiments.linux.netlink import (
     text,
 )
 from hosts.linux import bpf
+from hosts.linux.instructions import EXIT, call_helper, instruction, set_register
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
@@ -46,27 +47,9 @@ OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
 CONTROL, MARKING = 1, 2  # at a queue
 
 
-def instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
-    """Return one instruction; two registers are 16 times the source plus the destination."""
-    return struct.pack("=BBhi", code, register, offset, constant)
-
-
-def set_register(register: int, constant: int) -> bytes:
-    """Return the instruction that puts a number into a register."""
-    return instruction(0xB7, register, 0, constant)
-
-
-def call_helper(helper: int) -> bytes:
-    """Return the instruction that calls a function of the kernel's."""
-    return instruction(0x85, 0, 0, helper)
-
-
-_EXIT = instruction(0x95)
-
-
 def drop() -> bytes:
     """Return the program that drops everything."""
-    return set_register(0, ACT_SHOT) + _EXIT
+    return set_register(0, ACT_SHOT) + EXIT
 
 
 def drop_some(probability: float) -> bytes:
@@ -79,9 +62,9 @@ def drop_some(probability: float) -> bytes:
         + instruction(0xB4, 1, 0, low)  # w1 = threshold
         + instruction(0xAD, 0x10, 2)  # if r0 < r1: two further
         + set_register(0, ACT_UNSPEC)
-        + _EXIT
+        + EXIT
         + set_register(0, ACT_SHOT)
-        + _EXIT
+        + EXIT
     )
 
 
@@ -99,17 +82,15 @@ def own() -> bytes:
     again = (
         instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
     )
-    first = mark + again + set_register(0, ACT_STOLEN) + _EXIT
-    second = (
-        set_register(2, 0) + instruction(0x63, 0x21, MARK) + set_register(0, ACT_UNSPEC) + _EXIT
-    )
+    first = mark + again + set_register(0, ACT_STOLEN) + EXIT
+    second = set_register(2, 0) + instruction(0x63, 0x21, MARK) + set_register(0, ACT_UNSPEC) + EXIT
     is_second = instruction(0x61, 0x12, MARK) + instruction(0x15, 2, len(first) // 8, OWNED)
     return is_second + first + second
 
 
 def hand_to_peer(index: int) -> bytes:
     """Return the program that lets a packet come in where interface `index` has its far end."""
-    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + _EXIT
+    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
 
 
 def is_control() -> bytes:
@@ -132,8 +113,8 @@ def is_control() -> bytes:
             instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
             instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
             instruction(0x55, 0, 2, Protocol.HEART_BEAT),
-            set_register(0, -1) + _EXIT,
-            set_register(0, 0) + _EXIT,
+            set_register(0, -1) + EXIT,
+            set_register(0, 0) + EXIT,
         ]
     )
 

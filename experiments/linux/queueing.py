@@ -18,9 +18,9 @@ import struct
 from typing import NamedTuple
 
 from experiments.linux import bpf
-from experiments.linux.bpf import call_helper, instruction, set_register
 from experiments.linux.netlink import attribute
 from hosts.linux import bpf as kernel
+from hosts.linux.instructions import call_helper, instruction, set_register
 from topos.base.errors import PillarboxError, require
 
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"

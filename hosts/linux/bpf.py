@@ -7,7 +7,7 @@ namespace that the caller is in.
 A program is attached as a filter of traffic control, in 0.2 ms; a TCX link takes 10 to 20, in which
 no other process can change any interface, and a lab has thousands of ports. But a filter
 outlives the process that attached it: programs are attached by way of a table that is empty from
-then on (see forward.bpf.c).
+then on (see `Entrance`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from hosts.linux.calls import current_namespace, inside
+from hosts.linux.instructions import entrance
 from topos.base.errors import PillarboxError
 
 # Of linux/bpf.h.
-MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD, MAP_LOOKUP_BATCH = 1, 2, 3, 5, 24
-PROGRAM_RUN = 10
+MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
+PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
+PROG_ARRAY = 3  # a kind of map
 TRIES = 1000  # of a program that lacked memory
 SCHED_CLS = 3  # programs of traffic control
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
@@ -40,9 +42,11 @@ WARNING = 0
 CPUS = os.cpu_count() or 1
 KIND_ENUM = 6  # of linux/btf.h
 
-WHILE_ALIVE = "_while_alive"  # what is attached, and calls the program of that name
+MOST_ENTRANCES = 4  # programs that one server has attached
 SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
+
+_NUMBER = struct.Struct("=I")
 
 # One of its own: the types of its arguments are given once, since this call has to be fast.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -157,13 +161,13 @@ class Object:
     path : Path
         What `build` made.
     entries : mapping of name to int, optional
-        How many entries maps have, where that is not what the file says.
+        How many entries maps have, where that is not what the file says; it need not have them all.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
         self.programs: dict[str, int] = {}  # their descriptors
         self.maps: dict[str, Map] = {}
-        self._filters: list[tuple[int, _Hook, _Filter]] = []  # each with its namespace
+        self._inside: dict[str, tuple[int, ...]] = {}  # of tables of tables: what those are made of
         library = _libbpf()
         _complaints.clear()
         found = library.bpf_object__open_file(str(path).encode(), None)
@@ -173,7 +177,9 @@ class Object:
         try:
             for name, number in (entries or {}).items():
                 table = library.bpf_object__find_map_by_name(opened, name.encode())
-                library.bpf_map__set_max_entries(_Pointer(table), number)
+                if table:
+                    library.bpf_map__set_max_entries(_Pointer(table), number)
+            self._look_inside(library, opened)  # libbpf forgets that when it loads
             failed = library.bpf_object__load(opened)
             if failed:
                 raise _failure(f"the kernel refused {path.name}", -failed)
@@ -181,43 +187,51 @@ class Object:
         finally:
             library.bpf_object__close(opened)
 
+    def _look_inside(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+        for at in _each(library.bpf_object__next_map, opened):
+            found = library.bpf_map__inner_map(at)
+            if found:
+                asked = (getattr(library, f"bpf_map__{what}") for what in _OF_MAPS)
+                name = library.bpf_map__name(at).decode()
+                self._inside[name] = tuple(one(_Pointer(found)) for one in asked)
+
     def _take(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Keep what is needed of a loaded object; libbpf's own copy of the file can go."""
         self.enums = _Enums(library, _Pointer(library.bpf_object__btf(opened)))
-        program = library.bpf_object__next_program(opened, None)
-        while program:
-            name = library.bpf_program__name(_Pointer(program)).decode()
-            self.programs[name] = _kept(library.bpf_program__fd(_Pointer(program)))
-            program = library.bpf_object__next_program(opened, _Pointer(program))
-        found = library.bpf_object__next_map(opened, None)
-        while found:
-            at = _Pointer(found)
+        self._types = [_kept(library.bpf_object__btf_fd(opened))]
+        for at in _each(library.bpf_object__next_program, opened):
+            name = library.bpf_program__name(at).decode()
+            self.programs[name] = _kept(library.bpf_program__fd(at))
+        for at in _each(library.bpf_object__next_map, opened):
             sizes = library.bpf_map__key_size(at), library.bpf_map__value_size(at)
             fd = _kept(library.bpf_map__fd(at))
             name = library.bpf_map__name(at).decode()
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
-            found = library.bpf_object__next_map(opened, at)
 
-    def attach(self, program: str, ifindex: int, *, egress: bool) -> None:
-        """Let a program see what an interface sends, or else receives."""
-        library = _libbpf()
-        _complaints.clear()
-        hook = _Hook(ctypes.sizeof(_Hook), ifindex, TC_EGRESS if egress else TC_INGRESS, 0)
-        fd = self.programs[program + WHILE_ALIVE]
-        filter_ = _Filter(ctypes.sizeof(_Filter), fd, TC_REPLACE, 0, 1, 1)
-        library.bpf_tc_hook_create(ctypes.byref(hook))  # there already, perhaps
-        failed = library.bpf_tc_attach(ctypes.byref(hook), ctypes.byref(filter_))
-        if failed:
-            raise _failure(f"{program} cannot be attached", -failed)
-        self._filters.append((current_namespace(), hook, filter_))
+    def add(self, tables: str, number: int, entries: int | None = None) -> Map:
+        """Make a table such as a table of tables has, and put it there under a number.
 
-    def run(self, program: str) -> None:
+        Programs find it as long as nothing else is put there; what the kernel ties to its holder
+        (its timers) ends when it is closed, and with the process.
+        """
+        kind, key_size, value_size, usual, flags, key_type, value_type = self._inside[tables]
+        types = self._types[0] if value_type else 0
+        size = entries or usual
+        sizes = struct.pack("=5I", kind, key_size, value_size, size, flags)
+        made = call(MAP_CREATE, sizes + struct.pack("=28x3I", types, key_type, value_type))
+        self.maps[tables][_NUMBER.pack(number)] = _NUMBER.pack(made)
+        return Map(made, key_size, value_size, size)
+
+    def run(self, program: str, context: bytes) -> None:
         """Let a program run once that belongs to no interface, or raise BpfError.
 
-        The program returns an errno. Where it lacked memory it runs again: what may not wait for
-        memory, as a program may not, fails now and then on a machine that has enough of it.
+        It sees what it is given, and returns an errno. Where it lacked memory it runs again: what
+        may not wait for memory, as a program may not, fails now and then on a machine that has
+        enough of it.
         """
-        run = struct.pack("=II", self.programs[program], 0)
+        given = ctypes.create_string_buffer(context, len(context))
+        told = len(context), ctypes.addressof(given)
+        run = struct.pack("=I36xI4xQ", self.programs[program], *told)
         failed = errno.ENOMEM
         for _ in range(TRIES):
             attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
@@ -230,17 +244,64 @@ class Object:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
     def close(self) -> None:
-        """Detach and release everything. The end of the process leaves filters that drop."""
+        """Release everything."""
+        maps = [one.fd for one in self.maps.values()]
+        for fd in [*self.programs.values(), *maps, *self._types]:
+            os.close(fd)
+        self.programs, self.maps, self._types = {}, {}, []
+
+
+class Entrance:
+    """One server's way into programs that it shares with others: open while its process lives.
+
+    A filter outlives the process that attached it, and a server that is dead must not forward. The
+    kernel empties a table of programs as soon as no process holds it. So what is attached are a few
+    instructions of this server's: they note its number for the program, and go by such a table.
+
+    Parameters
+    ----------
+    number : int
+        The server's.
+    """
+
+    def __init__(self, number: int) -> None:
+        made = call(MAP_CREATE, struct.pack("=5I", PROG_ARRAY, 4, 4, MOST_ENTRANCES, 0))
+        self._number, self._table = number, Map(made, 4, 4, MOST_ENTRANCES)
+        self._entrances: dict[int, int] = {}  # by the program that they lead to
+        self._files = [made]
+        self._filters: list[tuple[int, _Hook, _Filter]] = []  # each with its namespace
+
+    def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
+        """Let a program see what an interface sends, or else receives."""
+        library = _libbpf()
+        _complaints.clear()
+        hook = _Hook(ctypes.sizeof(_Hook), ifindex, TC_EGRESS if egress else TC_INGRESS, 0)
+        fd = self._entrances.get(program) or self._open(program)
+        filter_ = _Filter(ctypes.sizeof(_Filter), fd, TC_REPLACE, 0, 1, 1)
+        library.bpf_tc_hook_create(ctypes.byref(hook))  # there already, perhaps
+        failed = library.bpf_tc_attach(ctypes.byref(hook), ctypes.byref(filter_))
+        if failed:
+            raise _failure(f"a program cannot be attached to interface {ifindex}", -failed)
+        self._filters.append((current_namespace(), hook, filter_))
+
+    def _open(self, program: int) -> int:
+        place = len(self._entrances)
+        self._table[_NUMBER.pack(place)] = _NUMBER.pack(program)
+        made = self._entrances[program] = load(entrance(self._number, self._table.fd, place))
+        self._files.append(made)
+        return made
+
+    def close(self) -> None:
+        """Detach everything. Without this, the end of the process leaves filters that drop."""
         for namespace, hook, filter_ in self._filters:
             filter_.fd = filter_.flags = filter_.program = 0
             with inside(namespace):
                 # Fails where the interface is gone, and the filter with it.
                 _libbpf().bpf_tc_detach(ctypes.byref(hook), ctypes.byref(filter_))
             os.close(namespace)
-        maps = [one.fd for one in self.maps.values()]
-        for fd in [*self.programs.values(), *maps]:
+        for fd in self._files:
             os.close(fd)
-        self._filters, self.programs, self.maps = [], {}, {}
+        self._filters, self._files, self._entrances = [], [], {}
 
 
 class _Enums:
@@ -304,8 +365,11 @@ class _Filter(ctypes.Structure):
 # -- libbpf ------------------------------------------------------------------------------------
 
 _Pointer = ctypes.c_void_p
+_OF_MAPS = ("type", "key_size", "value_size", "max_entries", "map_flags")
+_OF_MAPS += ("btf_key_type_id", "btf_value_type_id")
 _POINTERS = (
     "bpf_object__open_file",
+    "bpf_map__inner_map",
     "bpf_object__find_map_by_name",
     "bpf_object__next_program",
     "bpf_object__next_map",
@@ -354,6 +418,14 @@ def _failure(sentence: str, number: int) -> BpfError:
     why = ": ".join(filter(None, [os.strerror(number), cause]))
     hint = "; run it as root" if number in (errno.EPERM, errno.EACCES) and os.geteuid() else ""
     return BpfError(f"{sentence}: {why}{hint}")
+
+
+def _each(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
+    """Yield what libbpf finds one after the other in an object."""
+    found = next_of(opened, None)
+    while found:
+        yield _Pointer(found)
+        found = next_of(opened, _Pointer(found))
 
 
 def _kept(fd: int) -> int:

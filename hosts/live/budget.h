@@ -23,13 +23,14 @@
 #define SOURCE_MAC_END 11
 
 struct budget_key {
-	__u32 ifindex;
+	__u32 server, ifindex;
 	__u16 whose, control;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct budget_key);
 	__type(value, __u64);
 } budgets SEC(".maps");
@@ -53,7 +54,7 @@ static __always_inline int is_spent(struct budget_key *key, __u32 per_s)
 
 static __always_inline int is_too_much(struct __sk_buff *skb, int control)
 {
-	struct budget_key key = {.ifindex = skb->ifindex, .control = !!control};
+	struct budget_key key = {skb->cb[SERVER], skb->ifindex, .control = !!control};
 	__u32 per_s = control ? PORT_PER_S * CONTROL_FACTOR : PORT_PER_S;
 	__u8 last;
 

@@ -22,20 +22,34 @@
 #define CONTROL 0x200
 #define ANY_COUNTER 0xff
 
+/* A server's own tables, by its number. Python makes them, and fills them with decisions. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, struct flow);
-	__type(value, struct action);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_LRU_HASH);
+			__uint(max_entries, 1024);
+			__uint(key_size, sizeof(struct flow));
+			__uint(value_size, sizeof(struct action));
+		});
 } flows SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, struct relay);
-	__type(value, struct action);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_LRU_HASH);
+			__uint(max_entries, 1024);
+			__uint(key_size, sizeof(struct relay));
+			__uint(value_size, sizeof(struct action));
+		});
 } relays SEC(".maps");
 
+/* Each server has an entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -45,46 +59,49 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, COUNTERS);
-	__type(key, enum counter);
-	__type(value, __u64);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
 } counters SEC(".maps");
 
 /* -- counting, and looking up ------------------------------------------------------------------ */
 
-static __always_inline void count(enum counter which)
+static __always_inline void count(struct __sk_buff *skb, enum counter which)
 {
-	__u64 *counted = bpf_map_lookup_elem(&counters, &which);
+	__u32 server = skb->cb[SERVER];
+	struct counters *counted = bpf_map_lookup_elem(&counters, &server);
 
-	if (counted)
-		__sync_fetch_and_add(counted, 1);
+	if (counted && which < COUNTERS)
+		__sync_fetch_and_add(&counted->of[which], 1);
 }
 
-static __always_inline int go_on(enum counter why)
+static __always_inline int go_on(struct __sk_buff *skb, enum counter why)
 {
-	count(why);
+	count(skb, why);
 	return GO_ON;
 }
 
-static __always_inline int drop(enum counter why)
+static __always_inline int drop(struct __sk_buff *skb, enum counter why)
 {
-	count(why);
+	count(skb, why);
 	return TC_ACT_SHOT;
 }
 
-static __always_inline const struct config *config(void)
+static __always_inline const struct config *config(struct __sk_buff *skb)
 {
-	__u32 first = 0;
+	__u32 server = skb->cb[SERVER];
 
-	return bpf_map_lookup_elem(&configs, &first);
+	return bpf_map_lookup_elem(&configs, &server);
 }
 
 /* Return the decision of that key, NULL and why if there is none that counts. */
-static __always_inline struct action *decided(enum table table, void *map, const void *key,
-					      enum counter *why)
+static __always_inline struct action *decided(struct __sk_buff *skb, enum table table, void *tables,
+					      const void *key, enum counter *why)
 {
-	const struct config *now = config();
-	struct action *action = bpf_map_lookup_elem(map, key);
+	const struct config *now = config(skb);
+	__u32 server = skb->cb[SERVER];
+	void *own = bpf_map_lookup_elem(tables, &server);
+	struct action *action = own ? bpf_map_lookup_elem(own, key) : NULL;
 
 	*why = action ? SLOW_OUTDATED : SLOW_UNDECIDED;
 	return action && now && action->generation == now->generations[table] ? action : NULL;
@@ -104,7 +121,7 @@ static __always_inline int put(struct __sk_buff *skb, struct front *front, __u32
 {
 	__builtin_memcpy(front->macs, action->macs, sizeof(front->macs));
 	if (store(skb, front, size))
-		return drop(DROP_HEADER_NOT_WRITABLE);
+		return drop(skb, DROP_HEADER_NOT_WRITABLE);
 	return bpf_redirect(action->ifindex, 0);
 }
 
@@ -112,8 +129,8 @@ static __always_inline int deliver(struct __sk_buff *skb, int header_size, struc
 {
 	use(skb, action);
 	if (header_size && uncover(skb, header_size))
-		return drop(DROP_HEADER_NOT_REMOVABLE);
-	count(DONE_DELIVERED);
+		return drop(skb, DROP_HEADER_NOT_REMOVABLE);
+	count(skb, DONE_DELIVERED);
 	return bpf_redirect(action->ifindex, BPF_F_INGRESS);
 }
 
@@ -149,7 +166,7 @@ static __always_inline void number_header(union header *header, __be16 length, _
 
 SEC("tc") int app_out(struct __sk_buff *skb)
 {
-	const struct config *now = config();
+	const struct config *now = config(skb);
 	struct flow flow = {};
 	struct front front = {};
 	struct action *action;
@@ -160,30 +177,30 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 
 	if (load(skb, 0, &ip, sizeof(ip)) || !is_plain(&ip, skb->len) ||
 	    find_flow(skb, &ip, IPV4_SIZE, &flow))
-		return go_on(SLOW_NOT_PLAIN_DATA);
+		return go_on(skb, SLOW_NOT_PLAIN_DATA);
 	if (is_control(ip.tos, ip.protocol) ||
 	    (now && now->sees_connections && opens_connection(skb, &ip, IPV4_SIZE)))
-		return go_on(SLOW_CONTROL);
-	action = decided(OWN_FLOWS, &flows, &flow, &why);
+		return go_on(skb, SLOW_CONTROL);
+	action = decided(skb, OWN_FLOWS, &flows, &flow, &why);
 	if (!action)
-		return go_on(why);
+		return go_on(skb, why);
 	size = action->header_size;
 	if (size > HEADER_WORDS * 4)
-		return go_on(SLOW_UNDECIDED);
+		return go_on(skb, SLOW_UNDECIDED);
 	/* A TUN that promises no checksums gets these without, and then they are cut on the next
 	 * interface, which cannot be done behind a header. Python gets them cut.
 	 */
 	if (size && skb->gso_size && ip.protocol != TCP)
-		return go_on(SLOW_SUPER_PACKET_OTHER_THAN_TCP);
+		return go_on(skb, SLOW_SUPER_PACKET_OTHER_THAN_TCP);
 	number = use(skb, action);
 	__builtin_memcpy(front.words, action->header, sizeof(front.words));
 	wrapped = front.ipv4.version_ihl == IPV4_FIRST;
 	front.ethertype = size && !wrapped ? bpf_htons(ETH_DCN) : bpf_htons(ETH_IP);
 	if ((wrapped && wrap(&ip, number, &front.ipv4)) || grow(skb, ETHERNET_SIZE + size))
-		return go_on(SLOW_NO_ROOM_FOR_THE_HEADER);
+		return go_on(skb, SLOW_NO_ROOM_FOR_THE_HEADER);
 	if (size && !wrapped)
 		number_header(&front.header, ip.total_length, number);
-	count(DONE_PUSHED);
+	count(skb, DONE_PUSHED);
 	return put(skb, &front, size, action);
 }
 
@@ -220,12 +237,12 @@ static __always_inline int relay_header(struct __sk_buff *skb, struct front *fro
 		return TO_PYTHON | SLOW_NO_ROOM_FOR_THE_HEADER;
 	use(skb, action);
 	if (wanted < size && retype(skb, bpf_htons(ETH_DCN), 1))
-		return drop(DROP_HEADER_NOT_REMOVABLE);
+		return drop(skb, DROP_HEADER_NOT_REMOVABLE);
 	if (action->header_size)
 		rewrite(&front->header, action->header, form);
 	count_hop(&front->header, action->at_times, form);
 	set_checksum(&front->header, form);
-	count(DONE_RELAYED);
+	count(skb, DONE_RELAYED);
 	return put(skb, front, wanted == other ? other : size, action);
 }
 
@@ -248,7 +265,7 @@ static __always_inline int from_header(struct __sk_buff *skb, struct front *fron
 		return TO_PYTHON | CONTROL | SLOW_CONTROL;
 	relay.kind = key_of(&front->header, relay.header, form);
 	relay.ifindex = has_route(form) ? 0 : skb->ifindex;
-	action = decided(RELAYED, &relays, &relay, &why);
+	action = decided(skb, RELAYED, &relays, &relay, &why);
 	if (!action)
 		return TO_PYTHON | why;
 	if (action->kind == DELIVER)
@@ -265,7 +282,7 @@ static __always_inline int relay_ip(struct __sk_buff *skb, struct front *front,
 		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	use(skb, action);
 	lower_ttl(&front->ipv4);
-	count(DONE_RELAYED);
+	count(skb, DONE_RELAYED);
 	return put(skb, front, IPV4_SIZE, action);
 }
 
@@ -277,10 +294,10 @@ static __always_inline int unwrap(struct __sk_buff *skb, struct front *front,
 		return TO_PYTHON | SLOW_TTL_OR_RETRIES_USED_UP;
 	use(skb, action);
 	if (uncover(skb, IPV4_SIZE))
-		return drop(DROP_HEADER_NOT_REMOVABLE);
+		return drop(skb, DROP_HEADER_NOT_REMOVABLE);
 	front->ipv4 = *inner;
 	lower_ttl(&front->ipv4);
-	count(DONE_UNWRAPPED);
+	count(skb, DONE_UNWRAPPED);
 	return put(skb, front, IPV4_SIZE, action);
 }
 
@@ -301,7 +318,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 	relay.tunnel.outer_destination = outer->destination;
 	relay.tunnel.source = inner.source;
 	relay.tunnel.destination = inner.destination;
-	action = decided(RELAYED, &relays, &relay, &why);
+	action = decided(skb, RELAYED, &relays, &relay, &why);
 	if (!action)
 		return TO_PYTHON | why;
 	if (action->kind == DELIVER)
@@ -315,7 +332,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 
 static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 {
-	const struct config *now = config();
+	const struct config *now = config(skb);
 	struct relay relay = {.ifindex = skb->ifindex};
 	struct ipv4 *ip = &front->ipv4;
 	struct action *action;
@@ -335,7 +352,7 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 		relay.kind = BY_DESTINATION;
 		relay.destination = ip->destination;
 	}
-	action = decided(RELAYED, &relays, &relay, &why);
+	action = decided(skb, RELAYED, &relays, &relay, &why);
 	return action ? relay_ip(skb, front, action) : (int)(TO_PYTHON | why);
 }
 
@@ -343,7 +360,7 @@ static __always_inline int from_neighbour(struct __sk_buff *skb, const struct dc
 {
 	if (!note(skb, header))
 		return TO_PYTHON | CONTROL | SLOW_NOT_PLAIN_DATA;
-	count(DONE_HEARD);
+	count(skb, DONE_HEARD);
 	return TC_ACT_SHOT;
 }
 
@@ -372,8 +389,8 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 static __always_inline int ask_python(struct __sk_buff *skb, int why)
 {
 	if (!is_too_much(skb, why & CONTROL))
-		return go_on(why & ANY_COUNTER);
-	return drop(why & CONTROL ? DROP_MESSAGES_OVER_BUDGET : DROP_OVER_BUDGET);
+		return go_on(skb, why & ANY_COUNTER);
+	return drop(skb, why & CONTROL ? DROP_MESSAGES_OVER_BUDGET : DROP_OVER_BUDGET);
 }
 
 SEC("tc") int port_in(struct __sk_buff *skb)
@@ -385,7 +402,7 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 		return GO_ON;
 	/* A bridge floods what it has not learned: every neighbour would send its copy on. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
-		return drop(DROP_FOR_ANOTHER_MAC);
+		return drop(skb, DROP_FOR_ANOTHER_MAC);
 	verdict = from_port(skb, is_dcn);
 	if (verdict & TO_PYTHON)
 		verdict = ask_python(skb, verdict);
@@ -396,30 +413,6 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 		/* Python's socket still sees it; the server's own IP stack must not take it too. */
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
 	return verdict;
-}
-
-/* -- what is attached -------------------------------------------------------------------------- */
-
-/* A filter outlives the process that attached it, and a server that is dead must not forward. The
- * kernel empties this table as soon as no process holds it: filters go by way of it.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 2);
-	__uint(key_size, sizeof(__u32));
-	__array(values, int(struct __sk_buff *));
-} alive SEC(".maps") = {.values = {(void *)app_out, (void *)port_in}};
-
-SEC("tc") int app_out_while_alive(struct __sk_buff *skb)
-{
-	bpf_tail_call(skb, &alive, 0);
-	return TC_ACT_SHOT;
-}
-
-SEC("tc") int port_in_while_alive(struct __sk_buff *skb)
-{
-	bpf_tail_call(skb, &alive, 1);
-	return TC_ACT_SHOT;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -84,6 +84,11 @@ enum counter {
 	COUNTERS,
 };
 
+struct counters {
+	__u64 of[COUNTERS];
+	enum counter named[0]; /* nothing, but so the names are in the object file */
+};
+
 /* -- headers ---------------------------------------------------------------------------------- */
 
 struct ipv4 {

@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Send
-from hosts.base.neighbours import peers_of
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.linux.bpf import Object
 from hosts.linux.interfaces import Interfaces
-from hosts.live import liveness
+from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
 from hosts.live.liveness import Link, Liveness, State
@@ -58,12 +56,27 @@ TRACES = 512
 
 
 class Forwarder:
-    """The loop of one server; it runs in the server's network namespace."""
+    """The loop of one server; it runs in the server's network namespace.
+
+    Parameters
+    ----------
+    topology, router, settings
+        The network, what decides, and how it runs.
+    pacer : socket
+        Of the process that sends heart-beats.
+    programs : Programs, optional
+        This server's part in the lab's programs, where the kernel loads any.
+    """
 
     def __init__(
-        self, topology: Topology, router: Router, settings: LabSettings, pacer: socket.socket
+        self,
+        topology: Topology,
+        router: Router,
+        settings: LabSettings,
+        pacer: socket.socket,
+        programs: Programs | None,
     ) -> None:
-        self.topology, self.router = topology, router
+        self.topology, self.router, self._programs = topology, router, programs
         self.server = router.server
         self.drops: Counter[str] = Counter()  # what the data plane itself had to drop
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
@@ -92,10 +105,9 @@ class Forwarder:
         self._pacer = pacer
         self.heart_beats = self._paced_heart_beats()
         router.leave_heart_beats_to_others()
-        self._programs: Object | None = self.kernel.programs if self.kernel else None
         # A router that hands its frames on, as to a student's, leaves neighbours to that one.
-        watched = router.watches_neighbours and (self._programs or liveness.available())
-        self.liveness = self._watched_by_kernel() if watched else None
+        watched = self._programs if router.watches_neighbours else None
+        self.liveness = self._watched_by_kernel(watched) if watched else None
 
     # -- setting up ------------------------------------------------------------------------------
 
@@ -128,17 +140,13 @@ class Forwarder:
 
         ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        return KernelTable(ports, application, links=self._most_links(), **self._wanted())
+        return KernelTable(ports, application, programs=self._programs, **self._wanted())
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
         from hosts.live.kernel_table import Port as KernelPort
 
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
-
-    def _most_links(self) -> int:
-        """Return how many neighbours this server can come to have: tables do not grow."""
-        return sum(map(len, peers_of(self.topology.whole, self.server)))
 
     def _paced_heart_beats(self) -> HeartBeats:
         senders = {number: sender(port.name) for number, port in self.ports.items()}
@@ -158,15 +166,15 @@ class Forwarder:
             for step in self.router.neighbours.links
         ]
 
-    def _watched_by_kernel(self) -> Liveness:
+    def _watched_by_kernel(self, programs: Programs) -> Liveness:
         """Leave it to the kernel to note heart-beats and to find silence."""
         router = self.router
-        if self._programs is None:
-            self._programs = liveness.load(list(self._by_index), self._most_links())
+        for index in () if self.kernel else self._by_index:
+            programs.attach("port_in", index, egress=False)
         timeout_s = router.timers.neighbour_timeout_s
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         links = self._watched_links()
-        watch = Liveness(self._programs, links, router.uid, timeout_s, from_s)
+        watch = Liveness(programs, links, router.uid, timeout_s, from_s)
         for port in self.ports.values():
             # Those that came before the tables were filled; the next will say the same. Were the
             # router to learn from them who does not hear it, the kernel would not know that it did.
@@ -237,7 +245,7 @@ class Forwarder:
         self._live[port.number] = True
         if self.kernel:
             self.kernel.open_port(port.number, self._kernel_port(port))
-        elif self._programs:
+        elif self.liveness and self._programs:
             self._programs.attach("port_in", socket.if_nametoindex(port.name), egress=False)
         self._watch_port(port)
         if self.liveness or self._awaits_heart_beats:

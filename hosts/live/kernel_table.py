@@ -21,9 +21,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from hosts.base.network import headers
-from hosts.linux.bpf import Map, Object
-from hosts.live import liveness
-from hosts.live.bpf import build
+from hosts.linux.bpf import Map
+from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
 from hosts.live.table import Action, Deliver, Push, Unwrap, Usage, Used
 from hosts.wire import ipv4
@@ -66,7 +65,6 @@ _COUNTS = struct.Struct("=2Q")  # packets, bytes, before the header
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
 _HEADER_AT = _COUNTS_AT + _COUNTS.size
 _CONFIG = struct.Struct("=4I")  # the two tables' generations, by flow, sees connections
-_COUNTER = struct.Struct("=Q")
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
 _UNUSED = bytes(_COUNTS.size)
@@ -92,8 +90,8 @@ class KernelTable:
         Relay plain IP by flow instead of by destination.
     sees_connections : bool
         Leave to Python what opens a TCP connection: its router draws paths then.
-    links : int, optional
-        How many neighbours the programs watch, as they are told (see liveness.py).
+    programs : Programs, optional
+        This server's part in the programs of a lab; else they are loaded for it alone.
     entries : int, optional
         How many decisions about relayed packets are remembered; the least recently used make room,
         in a busy table some hundred before it is full.
@@ -106,7 +104,7 @@ class KernelTable:
         *,
         by_flow: bool = False,
         sees_connections: bool = False,
-        links: int = 1,
+        programs: Programs | None = None,
         entries: int | None = None,
     ) -> None:
         relays = entries or (FLOW_ENTRIES if by_flow else ENTRIES)
@@ -119,12 +117,13 @@ class KernelTable:
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
         self._forms = forms_of(headers())
-        tables = {"flows": ENTRIES, "relays": relays} | liveness.entries(links)
-        self.programs = Object(build(), tables)
+        self.programs = programs or Alone(FORWARD)
+        own = self.programs.add
+        self._flows, self._relays = _Table(own("flows", ENTRIES)), _Table(own("relays", relays))
         maps = self.programs.maps
-        self._flows, self._relays = _Table(maps["flows"]), _Table(maps["relays"])
         self._counters, self._configs = maps["counters"], maps["configs"]
         self._names = [name.lower().replace("_", " ") for name in self.programs.enums["counter"]]
+        self._counters[self.programs.key] = bytes(self._counters.value_size)
         self.flush()
         self.programs.attach("app_out", application, egress=True)
         for number, port in ports.items():
@@ -168,7 +167,7 @@ class KernelTable:
         for table in (self._flows, self._relays) if relays else (self._flows,):
             table.generation = (table.generation + 1) & 0xFFFFFFFF
         generations = self._flows.generation, self._relays.generation
-        self._configs[_INDEX.pack(0)] = _CONFIG.pack(
+        self._configs[self.programs.key] = _CONFIG.pack(
             *generations, self._by_flow, self._sees_connections
         )
 
@@ -177,10 +176,9 @@ class KernelTable:
 
         "done ...": forwarded in the kernel; "slow ...": left to Python; "drop ...": lost, and why.
         """
-        return {
-            name: _COUNTER.unpack(self._counters[_INDEX.pack(index)])[0]
-            for index, name in enumerate(self._names[:-1])  # the last is their number
-        }
+        names = self._names[:-1]  # the last is their number
+        counts = struct.unpack(f"={len(names)}Q", self._counters[self.programs.key])
+        return dict(zip(names, counts, strict=True))
 
     def used_since_last(self) -> Usage:
         """Return what was used since this was last asked."""

@@ -3,7 +3,7 @@
 
 #include "liveness.h"
 
-SEC("tc") int port_in_while_alive(struct __sk_buff *skb)
+SEC("tc") int port_in(struct __sk_buff *skb)
 {
 	struct dcn header;
 

@@ -6,7 +6,8 @@
  * while the state of a link is not the one that it has taken note of; it writes down which that is,
  * so that news cannot be lost. It also asks a link to forget what it knows.
  *
- * The timer and all entries are gone with the process that holds the tables.
+ * All servers of a lab have one program and one table of links, of which each has its part. The timer
+ * and the bell are a server's own: they are gone with the process that holds them.
  */
 #ifndef LIVENESS_H
 #define LIVENESS_H
@@ -35,14 +36,18 @@ struct link {
 struct link_key {
 	__u8 mac[6]; /* of the neighbour's port */
 	__u16 unused;
-	__u32 ifindex;
+	__u32 ifindex, server; /* this server's */
+};
+
+struct link_place {
+	__u32 number; /* in the table */
+	__be32 uid;   /* this server's */
 };
 
 struct watch {
 	struct bpf_timer timer;
 	__u64 timeout_ns;
-	__be32 uid; /* this server's */
-	__u32 unused;
+	__u32 server, first, count, unused; /* its links are one behind the other */
 };
 
 struct {
@@ -57,31 +62,39 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct link_key);
-	__type(value, __u32);
+	__type(value, struct link_place);
 } link_of SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct watch);
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_ARRAY);
+			__uint(max_entries, 1);
+			__type(key, __u32);
+			__type(value, const struct watch); /* const: else clang leaves out what it has */
+		});
 } watches SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} bell SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_RINGBUF);
+			__uint(max_entries, 4096);
+		});
+} bells SEC(".maps");
 
-static __always_inline void ring(__u64 now)
+static __always_inline void ring(__u32 server, __u64 now)
 {
-	bpf_ringbuf_output(&bell, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
-}
+	void *bell = bpf_map_lookup_elem(&bells, &server);
 
-static __always_inline struct watch *watch(void)
-{
-	__u32 first = 0;
-
-	return bpf_map_lookup_elem(&watches, &first);
+	if (bell)
+		bpf_ringbuf_output(bell, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 
 /* -- hearing ----------------------------------------------------------------------------------- */
@@ -124,29 +137,30 @@ static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header
 /* Note a heart-beat; tell whether it was one that Python need not see. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
-	struct watch *own = watch();
-	struct link_key key = {.ifindex = skb->ifindex};
+	struct link_key key = {.ifindex = skb->ifindex, .server = skb->cb[SERVER]};
 	__u64 now = bpf_ktime_get_ns();
+	struct link_place *place;
 	struct link *link;
-	__u32 *number;
 	int hears_me;
 
-	if (!own || header->retry_flags & 0x0f || header->source & NOT_A_UID ||
+	if (header->retry_flags & 0x0f || header->source & NOT_A_UID ||
 	    !is_right((const __u32 *)header, sizeof(struct dcn), header->checksum) ||
 	    bpf_skb_load_bytes(skb, 6, key.mac, sizeof(key.mac)))
 		return 0;
-	number = bpf_map_lookup_elem(&link_of, &key);
-	link = number ? bpf_map_lookup_elem(&links, number) : NULL;
-	hears_me = finds(skb, header, own->uid);
-	if (!link || link->uid != header->source || hears_me < 0)
+	place = bpf_map_lookup_elem(&link_of, &key);
+	link = place ? bpf_map_lookup_elem(&links, &place->number) : NULL;
+	if (!link || link->uid != header->source)
 		return 0; /* Python refuses it, and counts that */
+	hears_me = finds(skb, header, place->uid);
+	if (hears_me < 0)
+		return 0;
 	__sync_fetch_and_add(&link->heart_beats, 1);
 	if (now < link->not_before_ns)
 		return 1;
 	link->heard_ns = now;
 	link->state = HEARD | (hears_me ? HEARS_ME : 0);
 	if (link->state != link->told)
-		ring(now);
+		ring(key.server, now);
 	return 1;
 }
 
@@ -154,13 +168,18 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 
 struct round {
 	__u64 now, timeout_ns, next_ns; /* the next of them all to be silent */
-	__u32 news;
+	__u32 first, news;
 };
 
-static long look(void *map UNUSED, __u32 *number UNUSED, struct link *link, struct round *round)
+static long look(__u32 i, struct round *round)
 {
-	__u64 silent_ns = link->heard_ns + round->timeout_ns;
+	__u32 number = round->first + i;
+	struct link *link = bpf_map_lookup_elem(&links, &number);
+	__u64 silent_ns;
 
+	if (!link)
+		return 1;
+	silent_ns = link->heard_ns + round->timeout_ns;
 	if (link->state && silent_ns <= round->now)
 		link->state = SILENT;
 	if (link->state && silent_ns < round->next_ns)
@@ -172,20 +191,22 @@ static long look(void *map UNUSED, __u32 *number UNUSED, struct link *link, stru
 static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *own)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct round round = {now, own->timeout_ns, now + own->timeout_ns, 0};
+	struct round round = {now, own->timeout_ns, now + own->timeout_ns, own->first, 0};
 
-	bpf_for_each_map_elem(&links, look, &round, 0);
+	bpf_loop(own->count, look, &round, 0);
 	if (round.news)
-		ring(now);
+		ring(own->server, now);
 	bpf_timer_start(&own->timer, round.next_ns - now, 0);
 	return 0;
 }
 
-/* Python runs this once, when the tables are filled; it returns an errno. */
-SEC("syscall") int begin(void *nothing UNUSED)
+/* Python runs this once for each server, when its tables are filled; it returns an errno. */
+SEC("syscall") int begin(__u32 *of)
 {
-	struct watch *own = watch();
-	long error = own ? bpf_timer_init(&own->timer, &watches, CLOCK_MONOTONIC) : -ENOENT;
+	__u32 server = *of, first = 0;
+	void *watch = bpf_map_lookup_elem(&watches, &server);
+	struct watch *own = watch ? bpf_map_lookup_elem(watch, &first) : NULL;
+	long error = own ? bpf_timer_init(&own->timer, watch, CLOCK_MONOTONIC) : -ENOENT;
 
 	if (error)
 		return -error;

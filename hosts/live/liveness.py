@@ -6,7 +6,8 @@ what of that it has taken note of. As long as the two differ, the kernel rings a
 to wait on, with nothing to read. So news comes at once, none is lost, and nobody is woken up by a
 heart-beat that says what is known.
 
-State: the table is the kernel's. It ends with this process, as does the timer that finds silence.
+State: the table is the kernel's, one for all servers of a lab, of which each has its part. The
+timer that finds silence ends with this process.
 """
 
 from __future__ import annotations
@@ -15,20 +16,17 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntFlag
-from functools import cache
 from typing import NamedTuple
 
 from hosts.base.path import Step
-from hosts.linux.bpf import Object
-from hosts.linux.calls import nowhere
-from hosts.live.bpf import LIVENESS, LOOPBACK, build
-from topos.base.errors import PillarboxError
+from hosts.live.bpf import Programs
 
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII")  # as liveness.h has it
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
-_KEY = struct.Struct("=6sHI")
-_WATCH = struct.Struct("=16xQ4sI")  # the timer comes first
+_KEY = struct.Struct("=6sHII")
+_PLACE = struct.Struct("=I4s")
+_WATCH = struct.Struct("=16xQIII4x")  # the timer comes first
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
@@ -49,37 +47,12 @@ class Link(NamedTuple):
     mac: bytes
 
 
-@cache
-def available() -> bool:
-    """Tell whether the kernel can watch where it does not forward: it is tried where nobody is."""
-    try:
-        with nowhere():
-            loaded = load([LOOPBACK], 1)
-            loaded.close()
-    except PillarboxError:
-        return False
-    return True
-
-
-def load(interfaces: Sequence[int], links: int) -> Object:
-    """Let a program of its own see the heart-beats that come in by these interfaces."""
-    loaded = Object(build(LIVENESS), entries(links))
-    for index in interfaces:
-        loaded.attach("port_in", index, egress=False)
-    return loaded
-
-
-def entries(links: int) -> dict[str, int]:
-    """Return how large the tables are for so many links."""
-    return {"links": links, "link_of": links}
-
-
 class Liveness:
     """The links of one server, watched by programs that see what comes in by its ports.
 
     Parameters
     ----------
-    programs : Object
+    programs : Programs
         They have the tables of liveness.h, with room for all links that there may ever be.
     links : sequence of Link
         All neighbours: each counts as heard from now on, and as hearing this server.
@@ -92,20 +65,23 @@ class Liveness:
     """
 
     def __init__(
-        self, programs: Object, links: Sequence[Link], uid: int, timeout_s: float, from_s: float
+        self, programs: Programs, links: Sequence[Link], uid: int, timeout_s: float, from_s: float
     ) -> None:
         maps = programs.maps
-        self._link_of, self._room = maps["link_of"], maps["links"].entries
-        self._free = list(reversed(range(self._room)))
+        self._link_of, self._room, self._server = maps["link_of"], programs.links, programs.server
+        self._uid = uid.to_bytes(4, "big")
+        self._free = list(reversed(self._room))
         self._numbers: dict[Step, int] = {}
         self._links: dict[Step, Link] = {}
-        pages = -(-_LINK.size * self._room // mmap.PAGESIZE)
+        pages = -(-_LINK.size * maps["links"].entries // mmap.PAGESIZE)
         self._table = mmap.mmap(maps["links"].fd, pages * mmap.PAGESIZE)
+        part = slice(self._room.start * _LINK.size, self._room.stop * _LINK.size)
+        self._table[part] = bytes(part.stop - part.start)  # a dead server leaves what it knew
         for link in links:
             self._add(link, from_s)
-        watch = _WATCH.pack(int(timeout_s * NS), uid.to_bytes(4, "big"), 0)
-        maps["watches"][_INDEX.pack(0)] = watch
-        self.bell = maps["bell"].fd
+        place = programs.server, self._room.start, len(self._room)
+        programs.add("watches")[_INDEX.pack(0)] = _WATCH.pack(int(timeout_s * NS), *place)
+        self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
@@ -116,7 +92,7 @@ class Liveness:
         """Watch these links from now on; new ones count as those at first."""
         kept = {link.step for link in links}
         for step in [step for step in self._links if step not in kept]:
-            self._link_of.discard(_key(self._links.pop(step)))
+            self._link_of.discard(self._key(self._links.pop(step)))
             self._free.append(self._numbers[step])
             self.forget(step, 0.0)
             del self._numbers[step]
@@ -130,7 +106,7 @@ class Liveness:
         self._links[link.step] = link
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
-        self._link_of[_key(link)] = _INDEX.pack(number)
+        self._link_of[self._key(link)] = _PLACE.pack(number, self._uid)
 
     def news(self) -> Iterator[tuple[Step, State]]:
         """Yield the links whose state is another than this process knew."""
@@ -159,10 +135,9 @@ class Liveness:
     @property
     def heart_beats(self) -> int:
         """How many came."""
-        counts = range(_COUNT_AT, self._room * _LINK.size, _LINK.size)
+        counts = (number * _LINK.size + _COUNT_AT for number in self._room)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)
 
-
-def _key(link: Link) -> bytes:
-    """Return what the kernel finds a link by."""
-    return _KEY.pack(link.mac, 0, link.ifindex)
+    def _key(self, link: Link) -> bytes:
+        """Return what the kernel finds a link by."""
+        return _KEY.pack(link.mac, 0, link.ifindex, self._server)

@@ -30,15 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from hosts.base.load import router_for
+from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
 from hosts.base.timers import timers_for, where_processes_watch
 from hosts.linux.calls import die_with_parent, enter
-from hosts.live import liveness
-from hosts.live.bpf import object_file
+from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, Programs, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
 from hosts.live.pacer import start as start_pacer
 from hosts.live.settings import LabSettings
+from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
@@ -55,6 +56,7 @@ def serve(channel: socket.socket) -> None:
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     networks: dict[str, Any] = {}
+    programs: LabPrograms | None = None
     gc.collect()
     gc.freeze()  # what is here is shared: a collection in a child must not touch it
     while True:
@@ -69,13 +71,16 @@ def serve(channel: socket.socket) -> None:
                 return
             request = json.loads(data)
             name = request["network"]
-            network = networks.get(name) or networks.setdefault(name, parse(name))
             settings = LabSettings(**request["settings"])
+            if not networks:
+                with suppress(PillarboxError):  # on the eBPF plane each server tells why
+                    programs = _load(settings, parse(name))
+            network = networks.get(name) or networks.setdefault(name, parse(name))
             _import_for(settings, network)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                _become(request, settings, network, descriptors[0], channel, pacer)
+                _become(request, settings, network, descriptors[0], channel, pacer, programs)
             os.close(descriptors[0])
             servers[pid] = request["server"]
             _tell(channel, server=request["server"], pid=pid, event="started")
@@ -88,9 +93,16 @@ def _import_for(settings: LabSettings, network: Any) -> None:
     headers()
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
-        object_file()
-    else:
-        liveness.available()
+
+
+def _load(settings: LabSettings, network: Any) -> LabPrograms:
+    """Load the programs of all servers that there can come to be, or raise PillarboxError."""
+    source = FORWARD if settings.plane == "ebpf" else LIVENESS
+    missing = "" if settings.plane == "ebpf" else available(source)
+    require(not missing, missing)
+    servers = range(network.whole.servers)
+    links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
+    return LabPrograms(source, len(servers), links)
 
 
 def _report_ended(channel: socket.socket, servers: dict[int, int], pacing: int) -> bool:
@@ -116,6 +128,7 @@ def _become(
     namespace_fd: int,
     channel: socket.socket,
     pacer: socket.socket,
+    programs: LabPrograms | None,
 ) -> None:
     """Be the forwarder of one server; never return."""
     try:
@@ -125,7 +138,10 @@ def _become(
         os.dup2(log, 1)
         os.dup2(log, 2)
         enter(namespace_fd)
-        forwarder = _forwarder(request, settings, network, pacer)
+        if programs is None and settings.plane == "ebpf":
+            programs = _load(settings, network)
+        own = programs.of(request["server"]) if programs else None
+        forwarder = _forwarder(request, settings, network, pacer, own)
         _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
         forwarder.run()
     finally:
@@ -136,11 +152,15 @@ def _become(
 
 
 def _forwarder(
-    request: dict[str, Any], settings: LabSettings, network: Any, pacer: socket.socket
+    request: dict[str, Any],
+    settings: LabSettings,
+    network: Any,
+    pacer: socket.socket,
+    programs: Programs | None,
 ) -> Forwarder:
     # All servers have the same timers, those too that join the network later.
     timers = timers_for(network.whole, settings.timers, CPUS)
-    if not (settings.plane == "ebpf" or liveness.available()):
+    if not programs:
         timers = where_processes_watch(timers, network.whole, CPUS)
     router = router_for(network, settings.routing)(
         network,
@@ -151,7 +171,7 @@ def _forwarder(
         now=time.monotonic(),
         **settings.options,
     )
-    forwarder = Forwarder(network, router, settings, pacer)
+    forwarder = Forwarder(network, router, settings, pacer, programs)
     ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
     return forwarder
 

@@ -9,6 +9,8 @@
 
 #include "forward.h"
 
+#define SERVER 0 /* which word of cb[] holds the server's number: see bpf.py of hosts/linux */
+
 #define ETH_IP 0x0800
 #define ETH_VLAN 0x8100
 #define ETH_DCN 0x88B5

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
-from hosts.live import liveness
+from hosts.live.bpf import LIVENESS, Alone, Programs
 from hosts.live.devices import BROADCAST_MAC
 from hosts.live.liveness import Link, Liveness, State
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -64,6 +64,14 @@ class Watched:
         return dict(self.watch.news())
 
 
+def _watching(interfaces: list[int], links: int) -> Programs:
+    """Let the program that only watches see what comes in by these interfaces."""
+    programs = Alone(LIVENESS, links)
+    for index in interfaces:
+        programs.attach("port_in", index, egress=False)
+    return programs
+
+
 @pytest.fixture(params=["own program", "forwarding programs"])
 def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     timeout_s = getattr(request.function, "timeout_s", FOR_EVER_S)
@@ -72,7 +80,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         programs = lab.add_table(RELAY, links=len(LINKS)).programs if forwards else None
         with lab.servers[RELAY].entered():
             index = {step: socket.if_nametoindex(name) for step, (name, _) in LINKS.items()}
-            programs = programs or liveness.load(list(index.values()), len(LINKS))
+            programs = programs or _watching(list(index.values()), len(LINKS))
         links = [Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()]
         with listening(lab, RELAY, 0, ETH_DCN) as left:
             watch = Liveness(programs, links, RELAY, timeout_s, time.monotonic())
@@ -168,7 +176,7 @@ def test_what_is_no_right_heart_beat_is_left_to_python(watched: Watched, data: b
 def test_a_dead_servers_kernel_judges_no_more() -> None:
     """The timer ends with the process that holds the tables: else the kernel would keep them."""
     with ThreeServers() as lab, lab.servers[RELAY].entered():
-        programs = liveness.load([socket.if_nametoindex("eth0")], 1)
+        programs = _watching([socket.if_nametoindex("eth0")], 1)
         link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, SOON_S, time.monotonic())
         assert select.select([watch.bell], [], [], WAIT_S)[0]
