@@ -365,8 +365,10 @@ class _Filter(ctypes.Structure):
 # -- libbpf ------------------------------------------------------------------------------------
 
 _Pointer = ctypes.c_void_p
-_OF_MAPS = ("type", "key_size", "value_size", "max_entries", "map_flags")
-_OF_MAPS += ("btf_key_type_id", "btf_value_type_id")
+_OF_MAPS = (
+    *("type", "key_size", "value_size", "max_entries", "map_flags"),
+    *("btf_key_type_id", "btf_value_type_id"),
+)
 _POINTERS = (
     "bpf_object__open_file",
     "bpf_map__inner_map",
