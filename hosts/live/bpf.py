@@ -22,7 +22,7 @@ from hosts.base.network import headers
 from hosts.linux.bpf import BpfError, Entrance, Map, Object
 from hosts.linux.calls import nowhere
 from hosts.live import generated
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 FORWARD, LIVENESS = (Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness"))
 # In the Python environment: the checkout may be read-only, and is often somebody else's.
@@ -53,10 +53,13 @@ class LabPrograms:
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
         entries |= {name: servers * links * each for name, each in OF_A_LINK.items()}
-        self.loaded, self.links = Object(build(source), entries), links
+        self.loaded = Object(build(source), entries)
+        self._servers, self.links = servers, links
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""
+        most = f"{self._servers} servers at most can run here: start the lab anew, larger"
+        require(server < self._servers, most)
         return Programs(self, server)
 
 

@@ -44,6 +44,7 @@ from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 CPUS = os.cpu_count() or 1
+MOST_SERVERS = 4096  # that a lab can grow to, where it was smaller at first
 
 
 def serve(channel: socket.socket) -> None:
@@ -100,7 +101,7 @@ def _load(settings: LabSettings, network: Any) -> LabPrograms:
     source = FORWARD if settings.plane == "ebpf" else LIVENESS
     missing = "" if settings.plane == "ebpf" else available(source)
     require(not missing, missing)
-    servers = range(network.whole.servers)
+    servers = range(min(network.whole.servers, max(network.servers, MOST_SERVERS)))
     links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
     return LabPrograms(source, len(servers), links)
 
