@@ -17,6 +17,7 @@ import errno
 import os
 import platform
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
@@ -31,7 +32,7 @@ from topos.base.errors import PillarboxError
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
 PROG_ARRAY = 3  # a kind of map
-TRIES = 1000  # of a program that lacked memory
+TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
 SCHED_CLS = 3  # programs of traffic control
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 # Of libbpf.h.
@@ -239,7 +240,7 @@ class Object:
             failed = struct.unpack_from("=i", attributes, 4)[0]
             if failed != errno.ENOMEM:
                 break
-            os.sched_yield()
+            time.sleep(AGAIN_S)  # not at once: the kernel has to be elsewhere meanwhile
         if failed:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
