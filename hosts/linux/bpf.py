@@ -199,7 +199,6 @@ class Object:
     def _take(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Keep what is needed of a loaded object; libbpf's own copy of the file can go."""
         self.enums = _Enums(library, _Pointer(library.bpf_object__btf(opened)))
-        self._types = [_kept(library.bpf_object__btf_fd(opened))]
         for at in _each(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
             self.programs[name] = _kept(library.bpf_program__fd(at))
@@ -210,29 +209,20 @@ class Object:
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
 
     def add(self, tables: str, number: int, entries: int | None = None) -> Map:
-        """Make a table such as a table of tables has, and put it there under a number.
-
-        Programs find it as long as nothing else is put there; what the kernel ties to its holder
-        (its timers) ends when it is closed, and with the process.
-        """
-        kind, key_size, value_size, usual, flags, key_type, value_type = self._inside[tables]
-        types = self._types[0] if value_type else 0
+        """Make a table such as a table of tables has, and put it there under a number."""
+        *of_one, usual, flags = self._inside[tables]
         size = entries or usual
-        sizes = struct.pack("=5I", kind, key_size, value_size, size, flags)
-        made = call(MAP_CREATE, sizes + struct.pack("=28x3I", types, key_type, value_type))
+        made = call(MAP_CREATE, struct.pack("=5I", *of_one, size, flags))
         self.maps[tables][_NUMBER.pack(number)] = _NUMBER.pack(made)
-        return Map(made, key_size, value_size, size)
+        return Map(made, of_one[1], of_one[2], size)
 
-    def run(self, program: str, context: bytes) -> None:
+    def run(self, program: str) -> None:
         """Let a program run once that belongs to no interface, or raise BpfError.
 
-        It sees what it is given, and returns an errno. Where it lacked memory it runs again: what
-        may not wait for memory, as a program may not, fails now and then on a machine that has
-        enough of it.
+        The program returns an errno. Where it lacked memory it runs again: what may not wait for
+        memory, as a program may not, fails now and then on a machine that has enough of it.
         """
-        given = ctypes.create_string_buffer(context, len(context))
-        told = len(context), ctypes.addressof(given)
-        run = struct.pack("=I36xI4xQ", self.programs[program], *told)
+        run = struct.pack("=II", self.programs[program], 0)
         failed = errno.ENOMEM
         for _ in range(TRIES):
             attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
@@ -247,9 +237,9 @@ class Object:
     def close(self) -> None:
         """Release everything."""
         maps = [one.fd for one in self.maps.values()]
-        for fd in [*self.programs.values(), *maps, *self._types]:
+        for fd in [*self.programs.values(), *maps]:
             os.close(fd)
-        self.programs, self.maps, self._types = {}, {}, []
+        self.programs, self.maps = {}, {}
 
 
 class Entrance:
@@ -366,10 +356,7 @@ class _Filter(ctypes.Structure):
 # -- libbpf ------------------------------------------------------------------------------------
 
 _Pointer = ctypes.c_void_p
-_OF_MAPS = (
-    *("type", "key_size", "value_size", "max_entries", "map_flags"),
-    *("btf_key_type_id", "btf_value_type_id"),
-)
+_OF_MAPS = ("type", "key_size", "value_size", "max_entries", "map_flags")
 _POINTERS = (
     "bpf_object__open_file",
     "bpf_map__inner_map",

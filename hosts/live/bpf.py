@@ -1,9 +1,9 @@
 """The programs of a lab: compiled where that is due, loaded once for all servers, and tried out.
 
 To load and check them takes the kernel 20 ms, and a processor runs one text faster than hundreds of
-copies. What a server has for itself (its decisions, its timer, its bell) are tables of its own in
-tables of tables; where it makes no difference who holds them, all share a table, in which each has
-its entries. The number under which programs find either is noted by the server's `Entrance`.
+copies. What a server has for itself (its decisions, its bell) are tables of its own in tables of
+tables; of other tables, which all share, each has its entries. The number under which programs find
+either is noted by the server's `Entrance`, which ends with the server's process.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-ali
 LOOPBACK = 1  # the first interface of every namespace
 
 # How many entries of each table a server has, and how many each of its links.
-OF_A_SERVER = {"flows": 1, "relays": 1, "configs": 1, "counters": 1, "watches": 1, "bells": 1}
-OF_A_SERVER |= {"budgets": 256}
-OF_A_LINK = {"links": 1, "link_of": 1}
+_NUMBER = struct.Struct("=I")
+OWN = ("flows", "relays", "bells")  # tables of tables
+OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
+OF_A_LINK = ("links", "link_of")
+BY_SERVER = ("link_of", "budgets")  # their keys begin with its number
 
 
 class LabPrograms:
@@ -52,41 +54,51 @@ class LabPrograms:
 
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
-        entries |= {name: servers * links * each for name, each in OF_A_LINK.items()}
+        entries |= dict.fromkeys(OF_A_LINK, servers * links)
         self.loaded = Object(build(source), entries)
-        self._servers, self.links = servers, links
+        self.servers, self.links = servers, links
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""
-        most = f"{self._servers} servers at most can run here: start the lab anew, larger"
-        require(server < self._servers, most)
+        most = f"{self.servers} servers at most can run here: start the lab anew, larger"
+        require(server < self.servers, most)
         return Programs(self, server)
+
+    def links_of(self, server: int) -> range:
+        """Return the places of a server's links."""
+        return range(server * self.links, (server + 1) * self.links)
+
+    def forget(self, server: int) -> None:
+        """Take out what a server that has ended leaves in tables."""
+        maps, key = self.loaded.maps, _NUMBER.pack(server)
+        for place in self.links_of(server):
+            maps["links"][_NUMBER.pack(place)] = bytes(maps["links"].value_size)
+        for name in maps.keys() & BY_SERVER:
+            for left in [one for one, _ in maps[name].items() if one.startswith(key)]:
+                maps[name].discard(left)
+        for name in maps.keys() & OWN:
+            maps[name].discard(key)
 
 
 class Programs:
     """One server's part in the programs of a lab: `maps` are those of all, and its own."""
 
     def __init__(self, lab: LabPrograms, server: int) -> None:
-        self.server, self.key = server, struct.pack("=I", server)
-        self.links = range(server * lab.links, (server + 1) * lab.links)
+        self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
         self.programs, self.enums = lab.loaded.programs, lab.loaded.enums
         self.maps = dict(lab.loaded.maps)
-        self._loaded, self._entrance = lab.loaded, Entrance(server)
+        self._entrance = Entrance(server)
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:
         """Make this server's own table of that name."""
-        made = self.maps[name] = self._loaded.add(name, self.server, entries)
+        made = self.maps[name] = self.lab.loaded.add(name, self.server, entries)
         self._own.append(made)
         return made
 
     def attach(self, program: str, ifindex: int, *, egress: bool) -> None:
         """Let a program see what an interface of this server sends, or else receives."""
         self._entrance.attach(self.programs[program], ifindex, egress=egress)
-
-    def run(self, program: str) -> None:
-        """Let a program that belongs to no interface run once for this server."""
-        self._loaded.run(program, self.key)
 
     def close(self) -> None:
         """Detach the programs, and release this server's own tables."""
@@ -105,7 +117,7 @@ class Alone(Programs):
     def close(self) -> None:
         """Detach and release everything."""
         super().close()
-        self._loaded.close()
+        self.lab.loaded.close()
 
 
 def available(source: Path | None = None) -> str:

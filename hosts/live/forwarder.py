@@ -171,10 +171,9 @@ class Forwarder:
         router = self.router
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
-        timeout_s = router.timers.neighbour_timeout_s
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         links = self._watched_links()
-        watch = Liveness(programs, links, router.uid, timeout_s, from_s)
+        watch = Liveness(programs, links, router.uid, from_s)
         for port in self.ports.values():
             # Those that came before the tables were filled; the next will say the same. Were the
             # router to learn from them who does not hear it, the kernel would not know that it did.

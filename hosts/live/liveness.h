@@ -1,13 +1,12 @@
 /* Which neighbours live, noted and judged where no process has to be on time.
  *
  * Every heart-beat is noted in its link's entry as it comes in, and goes no further. One timer of
- * the kernel's for the whole server fires when the neighbour that was heard least recently would
+ * the kernel's for all servers of a lab fires when the neighbour that was heard least recently would
  * have been silent for too long. Python is woken up (by the `bell`, which says nothing else) only
  * while the state of a link is not the one that it has taken note of; it writes down which that is,
  * so that news cannot be lost. It also asks a link to forget what it knows.
  *
- * All servers of a lab have one program and one table of links, of which each has its part. The timer
- * and the bell are a server's own: they are gone with the process that holds them.
+ * All servers have one table of links, of which each has its part, and each has a bell of its own.
  */
 #ifndef LIVENESS_H
 #define LIVENESS_H
@@ -34,9 +33,9 @@ struct link {
 };
 
 struct link_key {
-	__u8 mac[6]; /* of the neighbour's port */
+	__u32 server, ifindex; /* this server's */
+	__u8 mac[6];	       /* of the neighbour's port */
 	__u16 unused;
-	__u32 ifindex, server; /* this server's */
 };
 
 struct link_place {
@@ -47,7 +46,7 @@ struct link_place {
 struct watch {
 	struct bpf_timer timer;
 	__u64 timeout_ns;
-	__u32 server, first, count, unused; /* its links are one behind the other */
+	__u32 links, of_each; /* of all servers; of one, whose links are one behind the other */
 };
 
 struct {
@@ -66,16 +65,10 @@ struct {
 } link_of SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__array(
-		values, struct {
-			__uint(type, BPF_MAP_TYPE_ARRAY);
-			__uint(max_entries, 1);
-			__type(key, __u32);
-			__type(value, const struct watch); /* const: else clang leaves out what it has */
-		});
+	__type(value, struct watch);
 } watches SEC(".maps");
 
 struct {
@@ -137,7 +130,7 @@ static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header
 /* Note a heart-beat; tell whether it was one that Python need not see. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
-	struct link_key key = {.ifindex = skb->ifindex, .server = skb->cb[SERVER]};
+	struct link_key key = {skb->cb[SERVER], skb->ifindex};
 	__u64 now = bpf_ktime_get_ns();
 	struct link_place *place;
 	struct link *link;
@@ -168,12 +161,11 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 
 struct round {
 	__u64 now, timeout_ns, next_ns; /* the next of them all to be silent */
-	__u32 first, news;
+	__u32 of_each;
 };
 
-static long look(__u32 i, struct round *round)
+static long look(__u32 number, struct round *round)
 {
-	__u32 number = round->first + i;
 	struct link *link = bpf_map_lookup_elem(&links, &number);
 	__u64 silent_ns;
 
@@ -184,34 +176,32 @@ static long look(__u32 i, struct round *round)
 		link->state = SILENT;
 	if (link->state && silent_ns < round->next_ns)
 		round->next_ns = silent_ns;
-	round->news |= link->state != link->told;
+	if (link->state != link->told && round->of_each)
+		ring(number / round->of_each, round->now);
 	return 0;
 }
 
-static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *own)
+static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *all)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct round round = {now, own->timeout_ns, now + own->timeout_ns, own->first, 0};
+	struct round round = {now, all->timeout_ns, now + all->timeout_ns, all->of_each};
 
-	bpf_loop(own->count, look, &round, 0);
-	if (round.news)
-		ring(own->server, now);
-	bpf_timer_start(&own->timer, round.next_ns - now, 0);
+	bpf_loop(all->links, look, &round, 0);
+	bpf_timer_start(&all->timer, round.next_ns - now, 0);
 	return 0;
 }
 
-/* Python runs this once for each server, when its tables are filled; it returns an errno. */
-SEC("syscall") int begin(__u32 *of)
+/* Python runs this once, when it has written what is to be watched; it returns an errno. */
+SEC("syscall") int begin(void *nothing UNUSED)
 {
-	__u32 server = *of, first = 0;
-	void *watch = bpf_map_lookup_elem(&watches, &server);
-	struct watch *own = watch ? bpf_map_lookup_elem(watch, &first) : NULL;
-	long error = own ? bpf_timer_init(&own->timer, watch, CLOCK_MONOTONIC) : -ENOENT;
+	__u32 first = 0;
+	struct watch *all = bpf_map_lookup_elem(&watches, &first);
+	long error = all ? bpf_timer_init(&all->timer, &watches, CLOCK_MONOTONIC) : -ENOENT;
 
 	if (error)
 		return -error;
-	bpf_timer_set_callback(&own->timer, look_round);
-	return -bpf_timer_start(&own->timer, own->timeout_ns, 0);
+	bpf_timer_set_callback(&all->timer, look_round);
+	return -bpf_timer_start(&all->timer, all->timeout_ns, 0);
 }
 
 #endif

@@ -6,8 +6,7 @@ what of that it has taken note of. As long as the two differ, the kernel rings a
 to wait on, with nothing to read. So news comes at once, none is lost, and nobody is woken up by a
 heart-beat that says what is known.
 
-State: the table is the kernel's, one for all servers of a lab, of which each has its part. The
-timer that finds silence ends with this process.
+State: the table is the kernel's, one for all servers of a lab, of which each has its part.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from enum import IntFlag
 from typing import NamedTuple
 
 from hosts.base.path import Step
-from hosts.live.bpf import Programs
+from hosts.live.bpf import LabPrograms, Programs
 
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII")  # as liveness.h has it
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
-_KEY = struct.Struct("=6sHII")
+_KEY = struct.Struct("=II6s2x")
 _PLACE = struct.Struct("=I4s")
-_WATCH = struct.Struct("=16xQIII4x")  # the timer comes first
+_WATCH = struct.Struct("=16xQII")  # the timer comes first
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
@@ -47,6 +46,14 @@ class Link(NamedTuple):
     mac: bytes
 
 
+def begin(lab: LabPrograms, timeout_s: float) -> None:
+    """Let the kernel find out, for all servers of a lab, who is not heard for so long."""
+    every = lab.servers * lab.links
+    watch = _WATCH.pack(int(timeout_s * NS), every, lab.links)
+    lab.loaded.maps["watches"][_INDEX.pack(0)] = watch
+    lab.loaded.run("begin")
+
+
 class Liveness:
     """The links of one server, watched by programs that see what comes in by its ports.
 
@@ -58,35 +65,27 @@ class Liveness:
         All neighbours: each counts as heard from now on, and as hearing this server.
     uid : int
         This server's.
-    timeout_s : float
-        Who is not heard for so long is silent.
     from_s : float
         From when on, by CLOCK_MONOTONIC, which the kernel reads as well: all count as heard then.
     """
 
-    def __init__(
-        self, programs: Programs, links: Sequence[Link], uid: int, timeout_s: float, from_s: float
-    ) -> None:
+    def __init__(self, programs: Programs, links: Sequence[Link], uid: int, from_s: float) -> None:
         maps = programs.maps
-        self._link_of, self._room, self._server = maps["link_of"], programs.links, programs.server
+        self._link_of, self._server = maps["link_of"], programs.server
+        self._room = programs.lab.links_of(programs.server)
         self._uid = uid.to_bytes(4, "big")
         self._free = list(reversed(self._room))
         self._numbers: dict[Step, int] = {}
         self._links: dict[Step, Link] = {}
         pages = -(-_LINK.size * maps["links"].entries // mmap.PAGESIZE)
         self._table = mmap.mmap(maps["links"].fd, pages * mmap.PAGESIZE)
-        part = slice(self._room.start * _LINK.size, self._room.stop * _LINK.size)
-        self._table[part] = bytes(part.stop - part.start)  # a dead server leaves what it knew
-        for link in links:
-            self._add(link, from_s)
-        place = programs.server, self._room.start, len(self._room)
-        programs.add("watches")[_INDEX.pack(0)] = _WATCH.pack(int(timeout_s * NS), *place)
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
         )
-        programs.run("begin")
+        for link in links:
+            self._add(link, from_s)
 
     def resize(self, links: Sequence[Link], from_s: float) -> None:
         """Watch these links from now on; new ones count as those at first."""
@@ -140,4 +139,4 @@ class Liveness:
 
     def _key(self, link: Link) -> bytes:
         """Return what the kernel finds a link by."""
-        return _KEY.pack(link.mac, 0, link.ifindex, self._server)
+        return _KEY.pack(self._server, link.ifindex, link.mac)

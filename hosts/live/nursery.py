@@ -32,8 +32,9 @@ from typing import Any
 from hosts.base.load import router_for
 from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
-from hosts.base.timers import timers_for, where_processes_watch
+from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux.calls import die_with_parent, enter
+from hosts.live import liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, Programs, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
@@ -64,7 +65,7 @@ def serve(channel: socket.socket) -> None:
         ready, _, _ = select.select([channel.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
-            if not _report_ended(channel, servers, pacing):
+            if not _report_ended(channel, servers, pacing, programs):
                 return
         if channel.fileno() in ready:
             data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
@@ -103,10 +104,19 @@ def _load(settings: LabSettings, network: Any) -> LabPrograms:
     require(not missing, missing)
     servers = range(min(network.whole.servers, max(network.servers, MOST_SERVERS)))
     links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
-    return LabPrograms(source, len(servers), links)
+    loaded = LabPrograms(source, len(servers), links)
+    liveness.begin(loaded, _timers(settings, network).neighbour_timeout_s)
+    return loaded
 
 
-def _report_ended(channel: socket.socket, servers: dict[int, int], pacing: int) -> bool:
+def _timers(settings: LabSettings, network: Any) -> Timers:
+    """Return the timers of all servers, those too that join the network later."""
+    return timers_for(network.whole, settings.timers, CPUS)
+
+
+def _report_ended(
+    channel: socket.socket, servers: dict[int, int], pacing: int, programs: LabPrograms | None
+) -> bool:
     """Tell who has ended; False if it was the process without which nobody is heard."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -115,7 +125,10 @@ def _report_ended(channel: socket.socket, servers: dict[int, int], pacing: int) 
         if pid == 0:
             return True
         code = os.waitstatus_to_exitcode(status)
-        _tell(channel, server=servers.pop(pid), pid=pid, event="ended", status=code)
+        server = servers.pop(pid)
+        if programs:
+            programs.forget(server)
+        _tell(channel, server=server, pid=pid, event="ended", status=code)
 
 
 def _tell(channel: socket.socket, **message: Any) -> None:
@@ -159,8 +172,7 @@ def _forwarder(
     pacer: socket.socket,
     programs: Programs | None,
 ) -> Forwarder:
-    # All servers have the same timers, those too that join the network later.
-    timers = timers_for(network.whole, settings.timers, CPUS)
+    timers = _timers(settings, network)
     if not programs:
         timers = where_processes_watch(timers, network.whole, CPUS)
     router = router_for(network, settings.routing)(

@@ -14,7 +14,7 @@ from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.bpf import LIVENESS, Alone, Programs
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.liveness import Link, Liveness, State
+from hosts.live.liveness import Link, Liveness, State, begin
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
@@ -83,7 +83,8 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
             programs = programs or _watching(list(index.values()), len(LINKS))
         links = [Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()]
         with listening(lab, RELAY, 0, ETH_DCN) as left:
-            watch = Liveness(programs, links, RELAY, timeout_s, time.monotonic())
+            watch = Liveness(programs, links, RELAY, time.monotonic())
+            begin(programs.lab, timeout_s)
             yield Watched(lab, watch, left)
         if not forwards:
             programs.close()
@@ -178,7 +179,8 @@ def test_a_dead_servers_kernel_judges_no_more() -> None:
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         programs = _watching([socket.if_nametoindex("eth0")], 1)
         link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
-        watch = Liveness(programs, [link], RELAY, SOON_S, time.monotonic())
+        watch = Liveness(programs, [link], RELAY, time.monotonic())
+        begin(programs.lab, SOON_S)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
         programs.close()
         assert dict(watch.news()) == {TO_A: State.SILENT}  # our copy of the entries stays
