@@ -130,7 +130,7 @@ static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header
 /* Note a heart-beat; tell whether it was one that Python need not see. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
-	struct link_key key = {skb->cb[SERVER], skb->ifindex};
+	struct link_key key = {.server = skb->cb[SERVER], .ifindex = skb->ifindex};
 	__u64 now = bpf_ktime_get_ns();
 	struct link_place *place;
 	struct link *link;
