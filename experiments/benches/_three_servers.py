@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from hosts.linux.calls import inside, nowhere
-from hosts.live.bpf import FORWARD, Alone
+from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
@@ -133,7 +133,14 @@ class ThreeServers:
             f"addr add {dotted_quad(ipv4(server))}/8 dev {APPLICATION_INTERFACE}",
         )
 
-    def add_table(self, server: int, *, by_flow: bool = False, links: int = 1) -> KernelTable:
+    def add_table(
+        self,
+        server: int,
+        *,
+        by_flow: bool = False,
+        links: int = 1,
+        programs: Programs | None = None,
+    ) -> KernelTable:
         """Let a server's kernel forward as its table says; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
@@ -144,7 +151,10 @@ class ThreeServers:
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
             table = KernelTable(
-                ports, socket.if_nametoindex(own), by_flow=by_flow, programs=Alone(FORWARD, links)
+                ports,
+                socket.if_nametoindex(own),
+                by_flow=by_flow,
+                programs=programs or Alone(FORWARD, links),
             )
         self._stack.callback(table.close)
         return table

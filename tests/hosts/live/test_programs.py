@@ -1,0 +1,62 @@
+"""Programs that the servers of a lab share, and what each has for itself."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from experiments.benches._three_servers import RELAY, A, B, ThreeServers, install, mac, ways
+from hosts.base.path import Step
+from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms
+from hosts.live.liveness import Link, Liveness
+from topos.base.errors import PillarboxError
+
+pytestmark = pytest.mark.root
+
+
+def test_servers_share_programs_and_no_decision() -> None:
+    shared = LabPrograms(FORWARD, servers=3)
+    with ThreeServers() as lab:
+        for server in (A, B):
+            lab.add_applications(server)
+        tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
+        install(tables, ways()["DCN"])
+        assert lab.goodput_bps(0.1) > 0
+        done = [
+            {name for name, count in table.counters().items() if count and name[:4] == "done"}
+            for table in tables
+        ]
+        assert done == [{"done pushed", "done delivered"}, {"done relayed"}, done[0]]
+        before = [table.counters()["slow outdated"] for table in tables]
+        tables[RELAY].flush()
+        with pytest.raises(TimeoutError):
+            lab.connect(seconds=0.1)
+        after = [table.counters()["slow outdated"] for table in tables]
+        assert (after[A], after[B]) == (before[A], before[B])
+        assert after[RELAY] > before[RELAY]
+
+
+def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
+    shared = LabPrograms(LIVENESS, servers=2, links=1)
+    with ThreeServers() as lab, lab.servers[RELAY].entered():
+        index = socket.if_nametoindex("eth0")
+        link = Link(Step(0, A), A, index, mac(A, 0))
+        watches = [
+            Liveness(shared.of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
+        ]
+        known = shared.loaded.maps["link_of"]
+        assert len(list(known.items())) == 2
+        shared.forget(0)
+        ((left, _),) = known.items()
+        assert left[0] == 1
+        assert not watches[0].hears(link.step)
+        assert watches[1].hears(link.step)
+        revived = Liveness(shared.of(0), [link._replace(ifindex=index + 1)], RELAY, 0.0)
+        assert revived.hears(link.step)
+
+
+def test_more_servers_than_there_is_room_for_are_refused() -> None:
+    with pytest.raises(PillarboxError, match="2 servers at most can run here"):
+        LabPrograms(LIVENESS, servers=2).of(2)
