@@ -13,7 +13,7 @@ The figures' curves are not printed as numbers; sections 6.1 and 6.2 say what is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import sub
 
@@ -203,12 +203,14 @@ def fig8(settings: Settings) -> Made:
 # -- Fig. 9: in a DCell_3 of n = 6 that AddDCell has built up to some share ------------------------
 
 FIG9_NETWORK, FIG9_QUICK_NETWORK = "dcell,6,3", "dcell,4,3"
-DEPLOYED, QUICK_DEPLOYED = range(10, 101, 10), (10, 50, 100)
-FIG9_SHARE, FIG9_RUNS = 0.05, 5
+DEPLOYED, QUICK_DEPLOYED = (10, 20, 40, 60, 80, 100), (10, 50, 100)
+# Of racks in the smallest part others fail in every draw, and it is there that most is lost.
+FIG9_SHARE, FIG9_RUNS, FIG9_RACK_RUNS = 0.05, 5, 20
 FIG9_NAMES = {SERVERS: "nodes", RACKS: "racks", CABLES: "links"}
-# Section 6.2, in percent: DFR's at most, and shortest paths'.
+# Section 6.2, in percent: DFR's is smaller than the one, shortest paths' is the other.
 FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
 FIG9_NEAR = 0.1
+ANY = "at any share"
 NEAREST = (
     "Of equally near proxies DFR takes the one with the lowest uid, which the paper leaves open. "
     "It matters where little is deployed: with upper ports first, packets go round the same "
@@ -230,13 +232,27 @@ def fig9(settings: Settings) -> Made:
     shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
     deployed = {partial(whole, percent): percent for percent in shares}
     cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
-    runs = runs_of(settings, cases, FIG9_RUNS)
+    counts = [
+        repeats(settings, FIG9_RACK_RUNS if _worst(case, deployed) else FIG9_RUNS, QUICK_RUNS)
+        for case in cases
+    ]
+    runs = draws(settings, measure, cases, counts)
     points = by_series(
         point for one in runs for point in lost(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
     )
     claims = [claim for name in FIG9_NAMES.values() for claim in _fig9_claims(points, name)]
+    # Of links as much is lost at every share: the largest of the means would be that of chance.
+    links = [value for one in runs if one.case[1] == CABLES for value in one.values("dfr_lost")]
+    row = point("DFR, links", ANY, links, FIG9["links"][0])
+    claims.append(Claim(row, 0.0, at_most=True))
     title = f"Path failures in a part of {whole.spec}, 5 % of which fail"
-    return Made(points, claims, notes=(*notes(settings, runs), NEAREST), title=title)
+    how = f"Racks in the smallest part: {max(counts)} runs. A bound is held as it is printed."
+    return Made(points, claims, notes=(*notes(settings, runs), how, NEAREST), title=title)
+
+
+def _worst(case: tuple[str, str, float], deployed: Mapping[str, int]) -> bool:
+    spec, kind, _ = case
+    return kind == RACKS and deployed[spec] == min(deployed.values())
 
 
 def partial(whole: DCell, percent: int) -> str:
@@ -254,11 +270,13 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
         [point for point in points if point.series == f"{routing}, {name}"]
         for routing in ("DFR", "SPF")
     )
-    return [
-        Claim(replace(largest(dfr), x="most", paper=most), FIG9_NEAR, at_most=True),
+    claims = [
         Claim(replace(largest(spf), x="most", paper=least), FIG9_NEAR),
         Claim(replace(smallest(spf), x="least", paper=least), FIG9_NEAR),
     ]
+    if name != FIG9_NAMES[CABLES]:
+        claims.insert(0, Claim(replace(largest(dfr), x="most", paper=most), 0.0, at_most=True))
+    return claims
 
 
 # -- Table 2: path lengths around failures, n = 4 --------------------------------------------------
