@@ -38,7 +38,8 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
         code = hash_of(*CODE, *LIVE_CODE, package)
     else:
         code = hash_of(*CODE, package, without=LIVE)
-    chosen = (settings.seed, settings.quick, settings.repeats, settings.rate_mbit)
+    rate_mbit = settings.rate_mbit if figure.live else None
+    chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
     told = json.dumps([figure.name, chosen, code])
     return hashlib.sha256(told.encode()).hexdigest()
 

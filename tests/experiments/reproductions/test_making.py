@@ -98,6 +98,15 @@ def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
                 assert not [one for one in imported if one.startswith(LIVE)], file
 
 
+def test_the_rate_of_cables_makes_live_figures_alone_again() -> None:
+    for name in ("dcell-fig7", "dcell-fig11"):
+        figure = reproductions.figure(name)
+        slow, fast = (
+            making.inputs_of(figure, Settings(Path(), rate_mbit=rate)) for rate in (10.0, 20.0)
+        )
+        assert (slow != fast) == figure.live
+
+
 def test_what_was_stopped_goes_on(tmp_path: Path, counted: Counted) -> None:
     counted.error["second"] = KeyboardInterrupt()
     assert reproduce(tmp_path).exit_code != 0
