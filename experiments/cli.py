@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+import sysconfig
 from typing import NoReturn
 
 import click
@@ -16,6 +17,12 @@ import experiments.commands
 from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2
+# Which extra brings what, as setup.py has it.
+EXTRAS = {
+    "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy"),
+    "live": ("aiohttp", "jinja2", "rich"),
+    "test": ("pytest",),
+}
 RENAMED = {"--algorithm": "--routing"}
 WHOLE = 1000  # characters: more than a summary has
 
@@ -88,8 +95,26 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         usage = getattr(error, "ctx", None)
         hint = f" ({usage.command_path} --help tells more)" if usage else ""
         _fail(error.format_message() + hint)
+    except ModuleNotFoundError as error:
+        _fail(missing(error))
     except click.Abort:
         _fail("stopped")
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """Return what to install, or raise the error where that would not mend it."""
+    module = (error.name or "").partition(".")[0]
+    if module == "mininet":
+        site = sysconfig.get_path("purelib")
+        return (
+            "this needs Mininet, which is Debian's package mininet: sudo apt-get install mininet, "
+            f"then ln -s /usr/lib/python3/dist-packages/mininet {site}; a checkout's ./pillarbox "
+            "does both"
+        )
+    extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
+    if extra is None:
+        raise error
+    return f"this needs {module}: pip install 'pillarbox[{extra}]'"
 
 
 def _fail(sentence: str) -> NoReturn:

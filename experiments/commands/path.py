@@ -96,9 +96,11 @@ def command(
 
 def _apart(topology: Topology, source: int, destination: int) -> int | None:
     """Return how many paths share no server and no switch, where nothing has failed."""
-    from experiments.analysis.comparison.paths import MOST_PAIRED
-    from experiments.analysis.fluid.disjoint import disjoint_paths
-
+    try:
+        from experiments.analysis.comparison.paths import MOST_PAIRED
+        from experiments.analysis.fluid.disjoint import disjoint_paths
+    except ModuleNotFoundError:  # installed without [sim]
+        return None
     small = topology.servers <= MOST_PAIRED and source != destination
     return disjoint_paths(topology, source, destination).by_node if small else None
 

@@ -18,7 +18,14 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, st
     sudo ./pillarbox test -k dcell
     sudo ./pillarbox test --all      long fuzzing, the soak and the benches as well
     """
+    from experiments.files import CHECKOUT
     from experiments.testing import run, run_static
+    from topos.base.errors import require
+
+    require(
+        (CHECKOUT / "tests").is_dir(),
+        "the tests are no part of what pip installs: run ./pillarbox test in a checkout",
+    )
 
     if static + everything + bool(arguments) > 1:
         raise click.UsageError("--all, --static and arguments for pytest exclude one another")

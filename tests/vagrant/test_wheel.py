@@ -1,0 +1,143 @@
+"""The package as others install it: an sdist, the wheel made of it, and a fresh environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib.metadata import distribution, requires
+from pathlib import Path
+
+import click
+import pytest
+
+from experiments.cli import EXTRAS, cli
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LEFT_OUT = (".*", "__pycache__", "build", "dist", "*.egg-info", "results", "site")
+BUILD = (
+    "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])('.'))"
+)
+
+
+def names(extra: str) -> set[str]:
+    """Return what an extra brings; what everybody gets, for an empty one."""
+    lines = requires("pillarbox") or []
+    mark = f'extra == "{extra}"'
+    own = [line for line in lines if (mark in line if extra else "extra ==" not in line)]
+    return {re.split(r"[^a-zA-Z0-9_-]", line)[0] for line in own}
+
+
+def test_what_is_missing_is_told_with_its_extra() -> None:
+    assert names("") <= {"click", "numpy", "tomli"}
+    assert names("sim") == set(EXTRAS["sim"])
+    assert names("live") == {*EXTRAS["sim"], *EXTRAS["live"]}
+    assert names("live") <= names("test")
+
+
+def test_version_is_the_one_that_is_cited() -> None:
+    cited = re.search(r"^version: (.+)$", (CHECKOUT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert distribution("pillarbox").version == cited[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build an sdist of the checkout, and the wheel of the sdist."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(CHECKOUT, folder / "source", ignore=shutil.ignore_patterns(*LEFT_OUT))
+    sdist = built("build_sdist", folder / "source")
+    shutil.unpack_archive(sdist, folder)
+    return built("build_wheel", folder / sdist.name.removesuffix(".tar.gz"))
+
+
+def built(what: str, folder: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, what],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a fresh environment's Python, with the wheel and what it requires of everybody."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    own = names("") - ({"tomli"} if sys.version_info >= (3, 11) else set())
+    for name in own:
+        for file in {Path(str(file)).parts[0] for file in distribution(name).files or []}:
+            if file != ".." and not (site / file).exists():
+                (site / file).symlink_to(distribution(name).locate_file(file))
+    return folder / "bin" / "python"
+
+
+def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-I", "-c", "from experiments.cli import main; main()", *words],
+        cwd=python.parent,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.long
+def test_wheel_has_what_is_no_python(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        found = set(packed.namelist())
+    assert {"topos/py.typed", "hosts/py.typed", "experiments/py.typed", "pillarbox.py"} <= found
+    assert "hosts/live/forward.bpf.c" in found
+    assert "experiments/page/web/page.html" in found
+    for file in (CHECKOUT / "vagrant" / "labs").rglob("*.md"):
+        within = file.relative_to(CHECKOUT / "vagrant" / "labs")
+        assert f"experiments/grading/sheets/{within}" in found
+
+
+@pytest.mark.long
+def test_questions_are_answered_in_a_fresh_environment(environment: Path) -> None:
+    assert run(environment, "--version").stdout.startswith("pillarbox, version ")
+    assert "16" in run(environment, "topo", "bcube,4,1").stdout
+    assert "to 4.3" in run(environment, "path", "dcell,4,1", "0.0", "4.3", "--all").stdout
+    assert "380 of 380" in run(environment, "check-router", "dcell,4,1", "dfr").stdout
+    graded = run(environment, "grade", "1", "--student", "ada", "--show")
+    assert graded.returncode == 0, graded.stderr
+
+
+@pytest.mark.long
+def test_every_command_has_its_help_without_extras(environment: Path) -> None:
+    for name in cli.list_commands(click.Context(cli)):
+        done = run(environment, name, "--help")
+        assert (done.returncode, done.stderr) == (0, ""), name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["up", "dcell,4,1"], "Debian's package mininet|needs root"),
+        (["test"], "run ./pillarbox test in a checkout"),
+        (["compare", "bcube,4,1"], r"pip install 'pillarbox\[sim\]'"),
+        (["report", "."], r"pip install 'pillarbox\[live\]'"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(
+    environment: Path, words: list[str], sentence: str
+) -> None:
+    done = run(environment, *words)
+    assert done.returncode == 2
+    assert re.search(sentence, done.stderr) and done.stderr.count("\n") == 1
