@@ -148,5 +148,8 @@ setup(
         "docs": DOCS,
         "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
     },
-    entry_points={"console_scripts": ["pillarbox = experiments.cli:main"]},
+    entry_points={
+        "console_scripts": ["pillarbox = experiments.cli:main"],
+        "pytest11": ["pillarbox = experiments.pytest_plugin"],
+    },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 from pathlib import Path
 from typing import Any
@@ -33,3 +34,10 @@ def test_every_source_of_the_kernels_programs_is_installed(settings: dict[str, A
             package = ".".join(source.parent.relative_to(CHECKOUT).parts)
             patterns = settings["package_data"].get(package, [])
             assert any(source.match(pattern) for pattern in patterns), source
+
+
+def test_pytest_finds_the_plugin(settings: dict[str, Any]) -> None:
+    (told,) = settings["entry_points"]["pytest11"]
+    name, _, module = told.partition(" = ")
+    assert name == "pillarbox"
+    assert hasattr(importlib.import_module(module), "pillarbox_lab")

@@ -1,0 +1,43 @@
+"""Live networks in anybody's tests: the fixture ``pillarbox_lab``, loaded by pytest itself.
+
+    @pytest.mark.pillarbox("dcell,4,1", rate_mbit=100)
+    def test_my_program(pillarbox_lab):
+        pillarbox_lab.cut("0.3", "4.0")
+        assert pillarbox_lab.path("0.0", "4.3").delivered
+
+What the mark takes is what `pillarbox.lab` takes. A mark on a class, or a module's ``pytestmark``,
+is for all tests within; each test has a lab of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pillarbox import Lab
+
+MARK = "pillarbox"
+MARKED = f"{MARK}(network, **options): the network of the fixture pillarbox_lab, as pillarbox.lab"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line("markers", MARKED)
+
+
+@pytest.fixture
+def pillarbox_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Return a lab of the network that the test's mark names; it ends with the test."""
+    mark = request.node.get_closest_marker(MARK)
+    if mark is None or not mark.args:
+        pytest.fail('say which network: @pytest.mark.pillarbox("dcell,4,1")', pytrace=False)
+    if os.geteuid() != 0:
+        pytest.skip("a lab needs root: run pytest with sudo")
+    import pillarbox
+
+    with pillarbox.lab(*mark.args, **mark.kwargs) as lab:
+        yield lab
