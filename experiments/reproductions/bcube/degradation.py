@@ -31,7 +31,7 @@ NETWORK = {BCUBE: ("bcube,8,3,servers=2048", "bsr")}
 OTHERS = {FATTREE: ("fattree,8,levels=5", "any"), DCELL: ("dcell,8,2,servers=2048", "dfr")}
 PLAIN = "BCube, plain search"
 PLAINLY = {PLAIN: ("bcube,8,3,servers=2048", "bsr-plain")}
-SHARES = (0.0, 0.02, 0.06, 0.1, 0.15, 0.2)
+SHARES = (0.0, 0.02, 0.06, 0.12, 0.2)
 QUICK_SHARES = (0.0, 0.2)
 LAST = SHARES[-1]
 RUNS, QUICK_RUNS = 5, 1  # where the paper has a number

@@ -54,7 +54,7 @@ SAME_PRICE: Networks = {
     "tree": ("tree,47,34", "bridge"),
     FATTREE: ("fattree,8,levels=4", "any"),
 }
-SHARES = (0.0, 0.02, 0.1, 0.2)
+SHARES = (0.0, 0.02, 0.12, 0.2)
 LAST = SHARES[-1]
 RUNS = 5
 
