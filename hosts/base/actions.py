@@ -2,11 +2,13 @@
 
 An answer that holds for the packets that follow says so, and what makes a packet like the one that
 was answered: then a data plane repeats it without asking again, until the router's `generation`
-changes. Everything else (messages, broadcasts, what depends on the moment) says nothing.
+changes, or its ground is among those that are `gone`. Everything else (messages, broadcasts, what
+depends on the moment) says nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple, TypeAlias
 
 from hosts.wire.frame import Frame
@@ -22,6 +24,7 @@ class Pushed(NamedTuple):
 
     flow: FlowKey
     header: bytes = b""  # none where IP packets go as they are
+    ground: Hashable = None  # what the answer follows from; where none is named, its hop
 
 
 class Relayed(NamedTuple):
@@ -29,6 +32,7 @@ class Relayed(NamedTuple):
 
     key: RelayKey
     change: Change = HOP
+    ground: Hashable = None
 
 
 class Unwrapped(NamedTuple):

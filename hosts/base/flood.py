@@ -69,7 +69,7 @@ class Flooding:
             router.timers.link_state_timeout_s,
             now,
             order,
-            on_change=router.answers_change,
+            on_change=router.link_states_change,
         )
         self._sequence = 0
         self._told = router.neighbours.up

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
@@ -48,8 +48,7 @@ class Router:
     watches_neighbours: ClassVar[bool] = True
     # Whether a relay's answer to a plain IP packet depends on its flow, or on its destination only.
     by_flow: ClassVar[bool] = False
-    # Whether an answer holds for as long as the link works by which its packets leave, whatever
-    # happens to others.
+    # Whether an answer holds until its ground is gone, whatever happens to other links.
     answers_outlive_links: ClassVar[bool] = False
     # Whether it must see every packet that opens a TCP connection, and not only the first.
     sees_connections: ClassVar[bool] = False
@@ -82,7 +81,9 @@ class Router:
         self.generation = self.own_generation = 0
         # Of these flows it may not; it clears this when it has taken their answers back.
         self.changed_flows: set[FlowKey] = set()
-        self.lost_hops: set[Step] = set()  # likewise, of answers whose packets leave by these
+        # What answers followed from that is another now. Where a router names nothing else (see
+        # actions.py), that is a hop, and its link is down.
+        self.gone: set[Hashable] = set()
         self._paced = False  # whether a data plane sends the heart-beats
         self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
@@ -233,6 +234,9 @@ class Router:
         dropped = Drop("destination is no server of this network", packet)
         return [dropped, Deliver(answer)] if answer else [dropped]
 
+    def keep_up(self) -> None:
+        """Find out which answers do not hold any more, where that was put off."""
+
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Answer to the news that a data plane has sent that much of a flow by itself."""
         return []
@@ -247,6 +251,10 @@ class Router:
     def answers_change(self) -> None:
         """Tell the data plane that answers given before may not hold any more."""
         self.generation += 1
+
+    def link_states_change(self) -> None:
+        """Take note that other servers' links are not as they were."""
+        self.answers_change()
 
     def own_answers_change(self) -> None:
         """Tell it that those may not that were given for packets of this server's own."""
@@ -333,7 +341,7 @@ class Router:
             if not self.answers_outlive_links:
                 self.answers_change()
             elif not up:
-                self.lost_hops.add(step)
+                self.gone.add(step)
             self.counters["link up" if up else "link down"] += 1
             self.news.append((now, step, up))
             actions += self.link_changed(step, up, now)

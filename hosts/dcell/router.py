@@ -4,8 +4,9 @@ IP packets travel under a DCN header, which carries what DFR must know of them (
 7.1 and 7.2; the decision itself is `hosts.dcell.dfr`). Kept are
 
 - the link states of the own DCell_b (`hosts.base.flood`);
-- a forwarding table: the decisions made before, by all that they depend on. It is forgotten when
-  any link changes (section 7.2);
+- a forwarding table: the decisions made before, by all that they depend on. When a link changes,
+  they are made anew (the paper forgets them, section 7.2), and those that are other ones now are
+  taken back from the data plane; a large table is forgotten;
 - at a source, the destinations that others found unreachable. For a while nothing is sent there;
   a change of a link in the own DCell_b ends that early, for there may be a way now;
 - at a server that drops, whom it told so. It sends a source one message per destination and while,
@@ -16,7 +17,7 @@ All these tables are bounded. Nothing is queued or retransmitted: that is for th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
@@ -46,7 +47,12 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import Unreachable, Unreached
 
 CACHED = 8192  # decisions
+DECIDED_ANEW = 512  # of them, when a link changes; that takes some ten milliseconds
 REMEMBERED = 4096  # destinations that cannot be reached, and sources that were told so
+
+# What a decision depends on: destination and proxy by their uids, and the port above level b by
+# which the packet entered the DCell_b.
+Ground: TypeAlias = tuple[int, int | None, int | None]
 
 NO_SERVER = "destination is no server of this network"
 # What the source is told; any other reason means that there is no path.
@@ -68,6 +74,8 @@ class Dfr(Router):
         How often a packet may be rerouted, and once more; at most 15.
     """
 
+    answers_outlive_links: ClassVar[bool] = True
+
     def __init__(
         self,
         *network: Any,
@@ -84,7 +92,8 @@ class Dfr(Router):
         self.flooding = Flooding(self, own, ports, broadcast(self.b), now, upper_first)
         self.view = Known(self.b, self.flooding.states)
         self.broadcasts = Broadcasts(self)
-        self.cache: Bounded[tuple[int, int | None, int | None], Choice] = Bounded(CACHED)
+        self.cache: Bounded[Ground, Choice] = Bounded(CACHED)
+        self._is_outdated = False  # the cache
         hold_s = self.timers.unreachable_hold_s
         self.unreachable: Bounded[int, None] = Bounded(REMEMBERED, hold_s)
         self.told: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
@@ -98,6 +107,7 @@ class Dfr(Router):
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
         """Send the packet on its way, unless its destination was found unreachable."""
+        self.keep_up()
         self.unreachable.expire(now)
         if destination in self.unreachable:
             return [Drop("destination unreachable", packet)]
@@ -139,6 +149,24 @@ class Dfr(Router):
         self.cache.clear()
         self.unreachable.clear()
 
+    def link_states_change(self) -> None:
+        """Put off what is to be done about it until something depends on it."""
+        self._is_outdated = True
+
+    def keep_up(self) -> None:
+        """Decide anew what follows from the links; several changes at once are one."""
+        if not self._is_outdated:
+            return
+        self._is_outdated = False
+        if len(self.cache) > DECIDED_ANEW:
+            self.answers_change()
+            return
+        self.unreachable.clear()
+        for ground, choice in self.cache.items():
+            if self._choice(*ground) != choice:
+                self.cache.pop(ground)
+                self.gone.add(ground)
+
     def down(self) -> list[tuple[int, Step]]:
         """Add what the others say."""
         return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
@@ -174,13 +202,14 @@ class Dfr(Router):
         now: float,
         flow: FlowKey | None = None,
     ) -> list[Action]:
+        self.keep_up()
         # Of a link inside the DCell_b it does not matter whether the packet came by it.
         entered_by = came_by if came_by is not None and came_by > self.b else None
-        key = header.destination, header.proxy, entered_by
-        choice = self.cache.use(key, now)
+        ground = header.destination, header.proxy, entered_by
+        choice = self.cache.use(ground, now)
         if choice is None:
-            choice = self._choice(*key)
-            self.cache.put(key, choice, now)
+            choice = self._choice(*ground)
+            self.cache.put(ground, choice, now)
         if isinstance(choice, Lost):
             return self._lost(choice.reason, header, body, now)
         retry = header.retry - choice.rerouted
@@ -193,9 +222,9 @@ class Dfr(Router):
         data = onward.pack(body)
         repeat: Pushed | Relayed | None = None
         if flow is not None:
-            repeat = Pushed(flow, data[: -len(body)])
+            repeat = Pushed(flow, data[: -len(body)], ground)
         elif came_by is not None and header.protocol == Protocol.IPV4:
-            repeat = Relayed(header.relay_key(came_by), header.change(onward))
+            repeat = Relayed(header.relay_key(came_by), header.change(onward), ground)
         return [Send(choice.step.port, choice.step.peer, Frame(ETH_DCN, data), repeat)]
 
     def _choice(self, destination: int, proxy: int | None, entered_by: int | None) -> Choice:

@@ -7,15 +7,16 @@ forwarded from there.
 
 Whatever it says holds until its `generation` changes; then all of it is taken back (where only its
 `own_generation` changes: what it said of packets of its own applications; where a flow is among its
-`changed_flows`: what it said of that flow; where a hop is among its `lost_hops`: what leads there).
+`changed_flows`: what it said of that flow; where a ground is among those that are `gone`: what
+followed from it).
 
-State: which decisions lead to which hop, at most MOST_KNOWN for each; then they begin anew.
+State: which decisions follow from which ground, MOST_KNOWN at most; then all begins anew.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from hosts.base.actions import Action, Pushed, Relayed, Send, Unwrapped
 from hosts.base.actions import Deliver as Delivered
@@ -50,7 +51,8 @@ class Decisions:
         self.router, self.table, self._mac = router, table, mac
         self._count_flows_s = self._count_relays_s = 0.0  # when it is time for that
         self._generations = router.generation, router.own_generation
-        self._leading: defaultdict[Step, set[FlowKey | RelayKey]] = defaultdict(set)
+        self._following: defaultdict[Hashable, set[FlowKey | RelayKey]] = defaultdict(set)
+        self._known = 0  # of those
 
     def learn(self, actions: list[Action]) -> None:
         """Install what the router says of its answers to a packet."""
@@ -59,41 +61,51 @@ class Decisions:
             match action:
                 case Delivered(_, key) if key is not None:
                     self.table.install_relay(key, Deliver())
-                case Send(port, peer, _, Pushed(flow, header)):
-                    next_mac = self._towards(port, peer, flow)
+                case Send(port, peer, _, Pushed(flow, header, ground)):
+                    next_mac = self._towards(port, peer, flow, ground)
                     self.table.install_flow(flow, Push(port, next_mac, header))
-                case Send(port, peer, _, Relayed(key, change)):
-                    next_mac = self._towards(port, peer, key)
+                case Send(port, peer, _, Relayed(key, change, ground)):
+                    next_mac = self._towards(port, peer, key, ground)
                     self.table.install_relay(key, Relay(port, next_mac, change))
                 case Send(port, peer, _, Unwrapped(key)):
                     self.table.install_relay(key, Unwrap(port, self._towards(port, peer, key)))
 
     def keep_up(self) -> None:
         """Take back what does not hold any more."""
+        self.router.keep_up()
         generations = self.router.generation, self.router.own_generation
         if generations != self._generations:
             only_own = self.router.generation == self._generations[0]
             self._generations = generations
             self.table.flush(relays=not only_own)
             if not only_own:
-                self._leading.clear()
-        changed, lost = self.router.changed_flows, self.router.lost_hops
+                self._forget()
+        changed, gone = self.router.changed_flows, self.router.gone
         while changed:
             self.table.forget(changed.pop())
-        while lost:
-            for key in self._leading.pop(lost.pop(), ()):
+        while gone:
+            following = self._following.pop(gone.pop(), set())
+            self._known -= len(following)
+            for key in following:
                 self.table.take_back(key)
 
-    def _towards(self, port: int, peer: int, key: FlowKey | RelayKey) -> bytes:
-        """Note where a decision leads; return the MAC address there."""
+    def _towards(
+        self, port: int, peer: int, key: FlowKey | RelayKey, ground: Hashable = None
+    ) -> bytes:
+        """Note what a decision follows from; return the MAC address where it leads."""
         step = Step(port, peer)
         if self.router.answers_outlive_links:
-            known = self._leading[step]
-            if len(known) >= MOST_KNOWN:
+            if self._known >= MOST_KNOWN:
                 self.table.flush()
-                self._leading.clear()
-            self._leading[step].add(key)
+                self._forget()
+            following = self._following[step if ground is None else ground]
+            self._known += key not in following
+            following.add(key)
         return self._mac(step)
+
+    def _forget(self) -> None:
+        self._following.clear()
+        self._known = 0
 
     def tell_used(self, now: float) -> list[Action]:
         """Tell the router which flows live although it does not see their packets."""

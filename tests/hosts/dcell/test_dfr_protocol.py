@@ -12,7 +12,7 @@ from hosts.base.actions import Action, Drop, Send
 from hosts.base.failures import parse_failures
 from hosts.base.timers import FAST
 from hosts.dcell import dfr
-from hosts.dcell.router import Dfr
+from hosts.dcell.router import DECIDED_ANEW, Dfr
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
@@ -153,22 +153,41 @@ def test_wider_view_and_more_retries_are_options() -> None:
 # -- forwarding table --------------------------------------------------------------------------
 
 
-def test_decisions_are_kept_until_a_link_changes() -> None:
+def test_decisions_are_kept_until_a_link_changes_them() -> None:
     net = network("dcell,2,2")
     a, b = 1, 41
     net.send_udp(a, b)
     net.run(0.01)
-    kept = list(router(net, a).cache.values())
-    assert len(kept) == 1
-    generation = router(net, a).generation
+    one = router(net, a)
+    ((ground, choice),) = one.cache.items()
+    generation = one.generation
     net.send_udp(a, b)
-    assert list(router(net, a).cache.values()) == kept
     net.cut(5, net.topology.peers(5, 1)[0])  # elsewhere in the DCell_1
     net.run(1e-3)
-    assert not len(router(net, a).cache) and router(net, a).generation > generation
+    one.keep_up()
+    assert one.cache.items() == [(ground, choice)] and not one.gone
+    assert isinstance(choice, dfr.Onward)
+    net.cut(a, choice.step.peer)
+    net.run(1e-3)
+    one.keep_up()
+    assert ground in one.gone and ground not in one.cache
+    assert one.generation == generation
     trip = net.send_udp(a, b)
     net.run(0.01)
     assert trip.arrived_s
+
+
+def test_a_large_forwarding_table_is_forgotten_when_a_link_changes() -> None:
+    one = Dfr(topos.parse("dcell,4,2"), 0, timers=BRISK)
+    for proxy in (None, 30, 40):
+        for destination in range(50, 400):
+            header = DcnHeader(7, destination, Protocol.IPV4, proxy=proxy)
+            one.receive(0, 1, Frame(ETH_DCN, header.pack(b"")), 0.0)
+    assert len(one.cache) > DECIDED_ANEW
+    generation = one.generation
+    one.carrier(1, False, 0.0)
+    one.keep_up()
+    assert not len(one.cache) and one.generation == generation + 1
 
 
 def test_tables_are_bounded() -> None:
