@@ -204,11 +204,21 @@ class Tar(Router):
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
     def _start(
-        self, flow: FlowKey, tag: Tag, destination: int, tries: int, now: float
+        self,
+        flow: FlowKey,
+        tag: Tag,
+        destination: int,
+        tries: int,
+        now: float,
+        *,
+        asked: bool = False,
     ) -> list[Action]:
         """Send a new probe on its way."""
-        ends = self.server, destination
-        probe = tar.first_probe(self.topology, *ends, tries, far_side=self.far_side)
+        ends, by_far_side = (self.server, destination), self.far_side and tries % 2 == 1
+        # Departs from the paper: where only its backup link is left to the source, the answer comes
+        # by the far side of it. By TOR it would be lost until the servers of its switch have missed
+        # some heart-beats: they do not see that another's cable is cut.
+        probe = tar.first_probe(self.topology, *ends, tries, by_far_side=by_far_side or asked)
         to = self.topology.uid(destination)
         header = DcnHeader(self.uid, to, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now)
@@ -301,7 +311,7 @@ class Tar(Router):
         if source == self.server and self._way_of(flow, tag) is None:
             return [Drop("probe of a former round")]
         header = header._replace(ttl=max(0, header.ttl - 1))
-        probe = tar.Probe(source, destination, progress, message.tries)
+        probe = tar.Probe(source, destination, progress, message.tries, message.only_backup)
         return self._decide(came, header, flow, tag, probe, now)
 
     def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
@@ -351,7 +361,8 @@ class Tar(Router):
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]
         entries = entries_of(self.topology, decision.progress)
-        body = PathProbe(flow, *tag, self.uid, entries, probe.tries).pack()
+        only_backup = probe.only_backup or (came is None and not self._switch_works)
+        body = PathProbe(flow, *tag, self.uid, entries, probe.tries, only_backup).pack()
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
     def _arrived(self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float) -> list[Action]:
@@ -365,7 +376,8 @@ class Tar(Router):
             own, actions = self._new_flow(answers, probe.source, now)
         own.ready = own.ready or not own.waiting
         answer = Tag(tag.round, returning=True)
-        return actions + self._start(answers, answer, probe.source, probe.tries, now)
+        ends = answers, answer, probe.source
+        return actions + self._start(*ends, probe.tries, now, asked=probe.only_backup)
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return what this server sees of its two links, as a flow that is not there yet."""
@@ -384,9 +396,13 @@ class Tar(Router):
             self.random,
             free[BACKUP],
             max(0.0, free[SWITCH] - volume_bps * len(self.virtual)),
-            any(step.port == SWITCH for step in self.neighbours.up),
+            self._switch_works,
             equal_share=NEARLY_BEST,
         )
+
+    @property
+    def _switch_works(self) -> bool:
+        return any(step.port == SWITCH for step in self.neighbours.up)
 
     # -- failures --------------------------------------------------------------------------------
 

@@ -49,8 +49,10 @@ def set_up(
     ----------
     sight_of : callable
         What a server sees of its own links, at the moment at which the probe comes to it.
-    tries, far_side
-        See `hosts.ficonn.tar.first_probe`.
+    tries : int
+        How many probes before this one had no answer.
+    far_side : bool
+        Whether every other try comes by the far side of the destination's backup link.
 
     Examples
     --------
@@ -65,7 +67,8 @@ def set_up(
     >>> print(*map(ficonn.address, found.path.servers))
     0.2.1 0.2.2 0.1.2 0.1.0 0.0.0 0.0.1
     """
-    probe = first_probe(ficonn, source, destination, tries, far_side=far_side)
+    by_far_side = far_side and tries % 2 == 1
+    probe = first_probe(ficonn, source, destination, tries, by_far_side=by_far_side)
     ways: dict[int, Way] = {}
     virtual: list[int] = []
     at, came = source, None

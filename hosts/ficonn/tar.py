@@ -56,6 +56,7 @@ class Probe(NamedTuple):
     destination: int
     progress: Progress
     tries: int = 0  # how many before it, for the same path, had no answer
+    only_backup: bool = False  # is left to the source: the answer comes by its far side
 
 
 class Way(NamedTuple):
@@ -137,14 +138,10 @@ NO_WAY = "no way around a failure"
 
 
 def first_probe(
-    ficonn: FiConn, source: int, destination: int, tries: int = 0, *, far_side: bool = False
+    ficonn: FiConn, source: int, destination: int, tries: int = 0, *, by_far_side: bool = False
 ) -> Probe:
-    """Return the probe of a new path.
-
-    With `far_side`, every other try comes by the far side of the destination's backup link.
-    """
+    """Return the probe of a new path: by the far side of the destination's backup link, or TOR."""
     entries = [BYZERO] * (ficonn.k + 1)
-    by_far_side = far_side and tries % 2 == 1
     net = rules.nested(ficonn.sizes)
     count = rules.start(net, source, destination, by_far_side, entries)
     return Probe(source, destination, tuple(entries[:count]), tries)

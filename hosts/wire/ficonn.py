@@ -9,7 +9,8 @@ destination. PR_l is the server chosen as the proxy of level l while the packet 
 else BYZERO (no link of level l bypassed so far) or BYONE (one was). On the wire every server is its
 uid.
 
-Tries says how many probes of a path went unanswered before this one (`hosts.ficonn.tar`).
+Tries says how many probes of a path went unanswered before this one, and B that only its backup
+link is left to the probe's source (`hosts.ficonn.tar`).
 
 The paper draws no packet. The previous hop, which its Algorithm 3 reads from the packet, has a
 field of its own, since some neighbours share a port.
@@ -31,7 +32,8 @@ PATH_PROBE = Body(
         Field("returning", 1, "R"),
         Field("tries", 3),
         Field(COUNT, 4),
-        Field("reserved", 8, constant=0),
+        Field("only_backup", 1, "B"),
+        Field("reserved", 7, constant=0),
         Field(CHECKSUM, 16),
         Field("round", 32),
         Field("previous", 32, "Previous Hop", most=MOST_UID),
@@ -50,7 +52,7 @@ class PathProbe(NamedTuple):
          0                   1                   2                   3
          0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |R|Tries| Count |    Reserved   |            Checksum           |
+        |R|Tries| Count |B|   Reserved  |            Checksum           |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         |                             Round                             |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
@@ -79,6 +81,7 @@ class PathProbe(NamedTuple):
     previous: int
     entries: tuple[int, ...]
     tries: int = 0  # before this one, without an answer
+    only_backup: bool = False  # is left to its source
 
     def pack(self) -> bytes:
         """Return the body of the message."""
@@ -86,6 +89,7 @@ class PathProbe(NamedTuple):
         return PATH_PROBE.pack(
             self.returning,
             self.tries,
+            self.only_backup,
             self.round,
             self.previous,
             *self.flow,
@@ -95,10 +99,11 @@ class PathProbe(NamedTuple):
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
         """Return the message of a body, or raise WireError."""
-        (returning, tries, number, previous, *flow), found = PATH_PROBE.unpack(data)
+        (returning, tries, only_backup, number, previous, *flow), found = PATH_PROBE.unpack(data)
         entries = tuple([entry for (entry,) in found])
         _check(entries)
-        return cls(FlowKey(*flow), number, bool(returning), previous, entries, tries)
+        key = FlowKey(*flow)
+        return cls(key, number, bool(returning), previous, entries, tries, bool(only_backup))
 
 
 def _check(entries: tuple[int, ...]) -> None:

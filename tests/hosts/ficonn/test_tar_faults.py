@@ -132,6 +132,18 @@ def test_a_source_loses_its_own_cable() -> None:
     assert sum(not trip.arrived_s for trip in trips) <= 1
 
 
+@pytest.mark.parametrize("destination", ["0.1", "0.3", "1.1", "1.3"])
+def test_the_answer_to_a_source_that_has_only_its_backup_link_comes_by_it_at_once(
+    destination: str,
+) -> None:
+    net = network()
+    source = SMALL.server("2.0")
+    net.cut(source, SMALL.server_plug(source, SWITCH).node)
+    trip = net.send_udp(source, SMALL.server(destination))
+    net.run(FAST.search_timeout_s / 2)  # before its neighbours notice
+    assert trip.arrived_s, trip.lost
+
+
 def test_a_source_without_any_link_says_so_at_once() -> None:
     net = network()
     lonely = SMALL.server("2.3")  # without a backup cable
@@ -211,14 +223,16 @@ def test_only_the_way_back_breaks() -> None:
     assert net.routers[B].counters["path failures"] == 1
 
 
-@pytest.mark.parametrize("ends", [("2.0.3", "0.0.1"), ("0.0.1", "2.0.3")])
+@pytest.mark.parametrize(
+    ("source", "destination", "tar_finds"), [("2.0.3", "0.0.1", False), ("0.0.1", "2.0.3", True)]
+)
 def test_probes_and_answers_find_a_server_that_has_only_its_backup_link(
-    ends: tuple[str, str],
+    source: str, destination: str, tar_finds: bool
 ) -> None:
-    for kind, found in ((Tar, False), (TarFarSide, True)):
+    for kind, found in ((Tar, tar_finds), (TarFarSide, True)):
         net = MemoryNetwork(FICONN, partial(kind, timers=FAST, seed=0), ())
         net.stop_switch(0)
-        trip = net.send_udp(*map(FICONN.server, ends))
+        trip = net.send_udp(FICONN.server(source), FICONN.server(destination))
         net.run(2.0)
         assert bool(trip.arrived_s) == found, trip.lost
 

@@ -74,7 +74,9 @@ class Plain:
             for server in list(self.virtual):
                 self.forget(flow, server)
             ends = source, destination
-            probe = rules.first_probe(self.ficonn, *ends, tries, far_side=self.far_side)
+            probe = rules.first_probe(
+                self.ficonn, *ends, tries, by_far_side=self.far_side and tries % 2 == 1
+            )
             found = self.tried(flow, probe)
             if found:
                 break
