@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from hosts.base.actions import Action, Drop
 from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.tar import Way
 from hosts.wire.ipv4 import FlowKey
 from topos.base.topology import Topology
+from topos.ficonn import BACKUP, SWITCH
 
 MOST_ENTRIES = 4096
 MOST_QUEUED = 1024  # packets, of all flows
@@ -103,7 +105,9 @@ class Flow:
     destination: int
     round: int
     ready: bool = False
-    waiting: bool = False  # for the answer to the probe of this round
+    follows: bool = False  # the other end's packets came first: its probes set up both directions
+    waiting: bool = False  # for the answer to the probe of this round, or for the other end's
+    awaits_other: bool = False  # the latter: no probe of this end is on its way
     tries: int = 0  # probes in a row without an answer, while there is no path
     queue: deque[bytes] = field(default_factory=deque)
     unanswered: dict[Tag, Way] = field(default_factory=dict)  # of those probes, given up so far
@@ -111,7 +115,8 @@ class Flow:
     @property
     def probing(self) -> Tag | None:
         """The probe that is on its way."""
-        return Tag(self.round, returning=False) if self.waiting else None
+        on_its_way = self.waiting and not self.awaits_other
+        return Tag(self.round, returning=False) if on_its_way else None
 
 
 class Queues:
@@ -177,6 +182,30 @@ class Moves:
         if len(self._before):
             self.agenda.set("settle", now + self.period_s, self._settle)
         return []
+
+
+def free_bps(
+    bandwidth: Bandwidth, own: tuple[int, float] | None, flows: int, virtual: int
+) -> tuple[float, float]:
+    """Return what a flow finds free on the backup and on the level-0 link, virtual flows taken off.
+
+    Parameters
+    ----------
+    own : tuple of int and float, optional
+        The port that the flow takes now, and its rate.
+    flows, virtual : int
+        How many flows pass, and how many are virtual ones.
+    """
+    out = Direction.OUT
+    used = {port: bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP)}
+    free = {port: bandwidth.available_bps(port, out) for port in used}
+    # Departs from the paper: a flow does not compete with itself. It would leave the link it
+    # fills at every round, and come back at the next.
+    if own:
+        port, rate_bps = own
+        free[port] += min(rate_bps, used[port])
+    volume_bps = sum(used.values()) / max(1, flows)  # of the average flow
+    return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
 
 
 def described(

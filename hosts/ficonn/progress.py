@@ -1,13 +1,27 @@
-"""The PR field of a probe, as the wire has it and as Algorithm 3 has it (`hosts.ficonn.rules`)."""
+"""Probes and their PR field, as the wire has them and as `hosts.ficonn.rules` (Algorithm 3)."""
 
 from __future__ import annotations
 
 from hosts.ficonn import rules, tar
-from hosts.wire.ficonn import BYONE, BYZERO
+from hosts.wire.dcn import DcnHeader
+from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from topos.ficonn import FiConn
 
 _ENTRIES = {BYZERO: rules.BYZERO, BYONE: rules.BYONE}
 _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
+
+
+def probe_of(
+    ficonn: FiConn, ends: tuple[int | None, int | None], header: DcnHeader, message: PathProbe
+) -> tar.Probe | None:
+    """Return the probe that came for a flow between these servers, None if it cannot be right."""
+    source, destination = ends
+    progress = progress_of(ficonn, message.entries)
+    if source is None or destination is None or source == destination or progress is None:
+        return None
+    if (header.source, header.destination) != (ficonn.uid(source), ficonn.uid(destination)):
+        return None
+    return tar.Probe(source, destination, progress, message.tries, message.only_backup)
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:

@@ -17,12 +17,13 @@ the new way has settled, so that no packet meets a server that does not know the
 more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
 along the previous hops, or by TOR where they are not known; on its way it removes the entries that
 lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
-busy: one that is not answered in time is followed by another, and whichever answer comes first
-counts. After `PROBE_TRIES` without any, the packets that wait are dropped. With a way in use
-nothing waits: it stays in use, and is probed again when its time comes.
+busy: one that is not answered in time is followed by another, each with more time than the one
+before, and whichever answer comes first counts. After `PROBE_TRIES` without any, the packets that
+wait are dropped. A way in use stays so, and is probed again when its time comes.
 
 The end whose packets come first is the one that probes; the other end's answers keep its own
-direction alive. If that direction alone breaks, that end probes as well.
+direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
+first one's probe; if none comes, only its own direction is broken, and it probes as well.
 
 Left out: packets of a flow may overtake each other when it moves to another path, as in the paper;
 and the fragments of a packet, of which only the first has ports, are a flow of their own.
@@ -33,22 +34,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
-from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.base.router import Router
 from hosts.ficonn import tar
-from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Queues, Tag, described
+from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Queues, Tag, described, free_bps
 from hosts.ficonn.paths import tor_step
-from hosts.ficonn.progress import entries_of, progress_of
+from hosts.ficonn.progress import entries_of, probe_of
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
 from hosts.wire.relayed import ByFlow
-from topos.ficonn import BACKUP, SWITCH
+from topos.ficonn import SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
@@ -192,35 +192,36 @@ class Tar(Router):
     def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
-        own.waiting = True
-        deadline = now + self.timers.search_timeout_s
+        own.waiting, own.awaits_other = True, False
+        deadline = now + tar.PROBE_TIMEOUTS[own.tries] * self.timers.search_timeout_s
         self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
-        actions = self._start(
-            flow, Tag(own.round, returning=False), own.destination, own.tries, now
-        )
+        tag = Tag(own.round, returning=False)
+        actions = self._start(flow, tag, own.destination, own.tries, now)
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
+    def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+        """Look for a path at once, or, where that is the other end's, if it finds none soon."""
+        if not own.follows:
+            return self._probe(flow, own, now)
+        own.ready, own.waiting, own.awaits_other = False, True, True
+        soon = now + self.timers.search_timeout_s / 2
+        self.agenda.set(("probe", flow), soon, lambda at: self._probe(flow, own, at))
+        return []
+
     def _start(
-        self,
-        flow: FlowKey,
-        tag: Tag,
-        destination: int,
-        tries: int,
-        now: float,
-        *,
-        asked: bool = False,
+        self, flow: FlowKey, tag: Tag, to: int, tries: int, now: float, *, asked: bool = False
     ) -> list[Action]:
         """Send a new probe on its way."""
-        ends, by_far_side = (self.server, destination), self.far_side and tries % 2 == 1
+        by_far_side = asked or (self.far_side and tries % 2 == 1)
         # Departs from the paper: where only its backup link is left to the source, the answer comes
         # by the far side of it. By TOR it would be lost until the servers of its switch have missed
         # some heart-beats: they do not see that another's cable is cut.
-        probe = tar.first_probe(self.topology, *ends, tries, by_far_side=by_far_side or asked)
-        to = self.topology.uid(destination)
-        header = DcnHeader(self.uid, to, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
+        probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
+        uid = self.topology.uid(to)
+        header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now)
 
     def _silence(self, flow: FlowKey, now: float) -> list[Action]:
@@ -249,7 +250,7 @@ class Tar(Router):
         self.agenda.cancel(("probe", flow))
         self.ways.pop(flow)
         self.flow_answers_change(flow)
-        own.ready, own.waiting, own.tries = False, False, 0
+        own.ready, own.waiting, own.awaits_other, own.tries = False, False, False, 0
         own.unanswered.clear()
         return self.queues.drop(own, reason)
 
@@ -270,7 +271,7 @@ class Tar(Router):
 
     def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
         """Be done with a round, until it is time for the next."""
-        own.waiting, own.tries = False, 0
+        own.waiting, own.awaits_other, own.tries = False, False, 0
         own.unanswered.clear()
         jitter_s = self.timers.probe_jitter_s * self.random.random()
         again = now + self.timers.probe_interval_s + jitter_s
@@ -294,24 +295,15 @@ class Tar(Router):
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
     ) -> list[Action]:
         flow, tag = message.flow, Tag(message.round, message.returning)
-        source, destination = self.server_of(flow.source), self.server_of(flow.destination)
-        progress = progress_of(self.topology, message.entries)
-        uid = self.topology.uid
-        if (
-            source is None
-            or destination is None
-            or source == destination
-            or progress is None
-            or (header.source, header.destination) != (uid(source), uid(destination))
-            or message.previous != uid(came.peer)
-        ):
+        ends = self.server_of(flow.source), self.server_of(flow.destination)
+        probe = probe_of(self.topology, ends, header, message)
+        if probe is None or message.previous != self.topology.uid(came.peer):
             return [Drop("bad probe")]
-        if header.ttl <= 1 and destination != self.server:
+        if header.ttl <= 1 and probe.destination != self.server:
             return [Drop("TTL expired")]
-        if source == self.server and self._way_of(flow, tag) is None:
+        if probe.source == self.server and self._way_of(flow, tag) is None:
             return [Drop("probe of a former round")]
         header = header._replace(ttl=max(0, header.ttl - 1))
-        probe = tar.Probe(source, destination, progress, message.tries, message.only_backup)
         return self._decide(came, header, flow, tag, probe, now)
 
     def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
@@ -374,31 +366,23 @@ class Tar(Router):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(answers, probe.source, now)
+            own.follows = True
+        if own.awaits_other:
+            self._rest(answers, own, now)
         own.ready = own.ready or not own.waiting
         answer = Tag(tag.round, returning=True)
-        ends = answers, answer, probe.source
-        return actions + self._start(*ends, probe.tries, now, asked=probe.only_backup)
+        to, asked = probe.source, probe.only_backup
+        actions += self._start(answers, answer, to, probe.tries, now, asked=asked)
+        return actions + (self._release(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return what this server sees of its two links, as a flow that is not there yet."""
-        out = Direction.OUT
-        free = [self.bandwidth.available_bps(port, out) for port in (SWITCH, BACKUP)]
-        # Departs from the paper: a flow does not compete with itself. It would leave the link it
-        # fills at every round, and come back at the next.
-        entry, step = self.ways.get(flow), self._next(flow, now)
-        if entry and step:
-            free[step.port] += min(entry.rate_bps(now), self.bandwidth.used_bps(step.port, out))
         self.virtual.expire(now)
-        used = sum(self.bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP))
-        volume_bps = used / max(1, len(self.ways))  # of the average flow
-        return tar.Sight(
-            self.neighbours.works,
-            self.random,
-            free[BACKUP],
-            max(0.0, free[SWITCH] - volume_bps * len(self.virtual)),
-            self._switch_works,
-            equal_share=NEARLY_BEST,
-        )
+        entry, step = self.ways.get(flow), self._next(flow, now)
+        own = (step.port, entry.rate_bps(now)) if entry and step else None
+        backup_bps, switch_bps = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
+        sees = self.neighbours.works, self.random, backup_bps, switch_bps, self._switch_works
+        return tar.Sight(*sees, equal_share=NEARLY_BEST)
 
     @property
     def _switch_works(self) -> bool:
@@ -419,7 +403,7 @@ class Tar(Router):
             if previous:
                 actions += self._tell(flow, previous, step, now)
             elif own and not own.waiting:
-                actions += self._probe(flow, own, now)
+                actions += self._search(flow, own, now)
         return actions
 
     def _tell(self, flow: FlowKey, previous: Step, broken: Step | None, now: float) -> list[Action]:
@@ -481,7 +465,7 @@ class Tar(Router):
             entry.forget_all_but(own.probing)
             self._tidy(flow, entry)
         own.ready = False
-        return [] if own.waiting else self._probe(flow, own, now)
+        return [] if own.waiting else self._search(flow, own, now)
 
     # -- housekeeping ----------------------------------------------------------------------------
 

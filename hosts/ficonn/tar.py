@@ -44,7 +44,10 @@ from topos.ficonn import BACKUP, SWITCH, FiConn
 # path has 53; Source ReRoute adds to that.
 MOST_HOPS = 255
 # A probe that got stuck, or lost, is tried again: other proxies are drawn then.
-PROBE_TRIES = 5
+# How many timeouts each try has: flows that look for paths all at once keep servers busy, and
+# probes for the same flows again would keep them busier.
+PROBE_TIMEOUTS = (1, 1, 2, 4, 4)
+PROBE_TRIES = len(PROBE_TIMEOUTS)
 
 Progress: TypeAlias = tuple[int, ...]  # PR_1, PR_2, ...
 

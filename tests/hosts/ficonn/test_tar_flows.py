@@ -9,6 +9,7 @@ import pytest
 import topos
 from hosts.base.actions import Drop, Send
 from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import Direction
 from hosts.base.path import Step
 from hosts.base.timers import FAST, Timers
 from hosts.ficonn import flows, router, tar
@@ -211,7 +212,7 @@ def test_departs_a_flow_does_not_compete_with_itself() -> None:
     for one in net.routers:
         one.bandwidth.rate_bps = rate_bps
     net.run(3 * EVERY_S)
-    assert tar_router(net, BUSY).bandwidth.available_bps(BACKUP, router.Direction.OUT) < 0.7e6
+    assert tar_router(net, BUSY).bandwidth.available_bps(BACKUP, Direction.OUT) < 0.7e6
     assert {way(trip) for trip in trips} == {TOR_WAY}
 
 
