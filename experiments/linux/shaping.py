@@ -11,6 +11,8 @@ Servers' control messages (heart-beats, probes, news of failures) go first, as n
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
 cable that stands for one of 1 Gbit/s, where it is 1 ms. Behind it they would come too late, and a
 busy network would take itself for a broken one. A queue with a delay of netem's has no such band.
+Heart-beats do not even count (`PAST_SHAPERS`): they take some kbit/s of a cable, and a network at
+rest does nothing but send them.
 
 Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
 program (see `bpf`), which every kernel has.
@@ -28,13 +30,15 @@ from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.linux.namespaces import Namespace
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
 from experiments.linux.queueing import Queue
+from hosts.live.devices import PAST_SHAPERS
 from topos.base.errors import PillarboxError, require
 
 RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SIZE = 41
 ROOT = 0xFFFFFFFF
-HTB_HANDLE, DATA_HANDLE = 0x5 << 16, 0x10 << 16  # tc and Mininet call them 5: and 10:
+HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet call them 5: and 10:
+DELAYED_HANDLE = 0x6 << 16  # where nothing goes by the classes: heart-beats have the delay as well
 HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
 CONTROL_SHARE = 0.1  # of the rate is theirs before they have to borrow; what they leave, data has
 LINKLAYER_ETHERNET = 1
@@ -138,13 +142,14 @@ def limited(
     bytes_s = int(rate_mbit * 125_000)
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
-    rate = _one_class(index, usual, bytes_s, size, deed)
+    root = DELAYED_HANDLE if delay else HTB_HANDLE
+    rate = _one_class(index, usual, bytes_s, size, deed, root)
     if delay:
         require(
             queue._replace(header=0) == DROPTAIL,
             "a queue with a delay of netem's is droptail, of 100 packets",
         )
-        return [*rate, _delayed(index, HTB_CLASS, delay, packets, rate_mbit)]
+        return [*rate, _delayed(index, root | 1, delay, packets, rate_mbit)]
     control_bytes_s = int(bytes_s * CONTROL_SHARE)
     least = LEAST_SUPER_PACKETS * size
     wanted = queue.bytes(bytes_s, frame_bytes) if queue.length else packets * frame_bytes
@@ -235,12 +240,14 @@ def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: flo
     return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
-def _one_class(index: int, usual: int, bytes_s: int, size: int, deed: str) -> list[Message]:
+def _one_class(
+    index: int, usual: int, bytes_s: int, size: int, deed: str, root: int = HTB_HANDLE
+) -> list[Message]:
     """Return the requests for HTB with a class below its root; `usual` has what no filter finds."""
     opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
     return [
-        _new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
-        _class(index, HTB_CLASS, HTB_HANDLE, (bytes_s, bytes_s), size, deed),
+        _new(RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed),
     ]
 
 

@@ -214,8 +214,8 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it() -> None:
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
     from experiments.linux.shaping import Delay, limited
 
-    # What "tc qdisc add dev lo parent 5:1 handle 10: netem delay 5ms 1ms limit 116" sends.
-    fixed = bytes.fromhex("00000000 01000000 00001000 01000500 00000000")
+    # What "tc qdisc add dev lo parent 6:1 handle 10: netem delay 5ms 1ms limit 116" sends.
+    fixed = bytes.fromhex("00000000 01000000 00001000 01000600 00000000")
     kind = bytes.fromhex("0a000100 6e6574656d00 0000")
     options = bytes.fromhex("1c000200 2d310100 74000000" + 3 * "00000000" + "093d0000")
     request = limited(1, 32, Delay(5e-3, 1e-3))[-1]
