@@ -136,6 +136,11 @@ class LabLink(Link):
             self._make_panel(ports, nodes, by_process)
         else:
             self._make_cable(ports, nodes, hosts)
+        for node, port in zip(nodes, ports, strict=True):
+            if isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf:
+                # For its forwarder: of a port that is up the kernel would first stop all queues,
+                # and keep all other interfaces from being changed meanwhile.
+                _namespace(node).send(bpf.hook(port.ifindex))
         if home.speaks_ipv6:
             in_fabric = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
             for index in {*self.cuts, *in_fabric}:
