@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import statistics
+import struct
+import time
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ import topos
 from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
+WAIT_S = 20.0
 
 
 def lab(spec: str = "tree,2,1", **options: Any) -> Any:
@@ -236,3 +240,41 @@ def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.Mon
             PillarboxError, match=r"refused to delay what interface \d+ sends by 5 ms"
         ):
             lab(rate_mbit=10, delay="5ms")
+
+
+@root
+def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
+    from hosts.live.devices import BROADCAST_MAC, sender
+    from hosts.wire.dcn import DcnHeader, Protocol
+    from hosts.wire.frame import ETH_DCN
+
+    def frame(protocol: int) -> bytes:
+        front = BROADCAST_MAC + bytes([2, 0, 0, 0, 0, 1]) + ETH_DCN.to_bytes(2, "big")
+        return front + DcnHeader(0, 0, protocol).pack(bytes(64))
+
+    with lab("tree,3,1", rate_mbit=10) as net:
+        with net["h0"].live_namespace():
+            ports = sender("h0-eth0"), sender("h0-eth0")
+        ports[1].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
+        for port, protocol in zip(ports, (Protocol.HEART_BEAT, Protocol.LINK_STATE), strict=True):
+            with port:
+                for _ in range(3):
+                    port.send(frame(protocol))
+        for where, name in (("h0", "h0-eth0"), ("s0", "s0-eth1"), ("s0", "s0-eth2")):
+            told = ""
+            deadline = time.monotonic() + WAIT_S
+            while "Sent" not in told or int(re.findall(r"Sent \d+ bytes (\d+) pkt", told)[0]) < 6:
+                assert time.monotonic() < deadline, told
+                told = net[where].cmd(f"tc -s qdisc show dev {name} root")
+            assert "direct_packets_stat 3 " in told
+
+
+def test_a_delay_is_for_heart_beats_as_well() -> None:
+    from experiments.linux.shaping import DELAYED_HANDLE, Delay, limited
+    from hosts.live.devices import PAST_SHAPERS
+
+    def handle(delay: Delay | None) -> int:
+        return int(struct.unpack_from("=I", limited(1, 10.0, delay)[0].body, 8)[0])
+
+    assert handle(None) == PAST_SHAPERS
+    assert handle(Delay(5e-3)) == DELAYED_HANDLE != PAST_SHAPERS
