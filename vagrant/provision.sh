@@ -12,7 +12,8 @@
 #
 # Environment: PILLARBOX_VENV (where the venv is), PILLARBOX_PYTHON (which python3),
 # PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is),
-# PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test).
+# PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test), PILLARBOX_OPENFLOW (if set,
+# Open vSwitch and os-ken as well: `pillarbox setup openflow`).
 # pip is configured as always: PIP_* or pip.conf.
 set -u
 umask 022
@@ -39,6 +40,12 @@ commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping
 # For the live page's test only: Debian has a Chromium as a package, and Ubuntu has none.
 if [ -n "${PILLARBOX_BROWSER:-}" ]; then
     packages="$packages chromium" commands="$commands chromium"
+fi
+
+# For the switches of `up --plane ovs`: Open vSwitch, whose package starts a service where there is
+# an init, and the kit of its OpenFlow controller, which is installed into the environment.
+if [ -n "${PILLARBOX_OPENFLOW:-}" ]; then
+    packages="$packages openvswitch-switch" commands="$commands ovs-vswitchd ovsdb-server"
 fi
 
 # ---------------------------------------------------------------- Is this machine ready?
@@ -81,6 +88,13 @@ mininet_linked() {
     return 1
 }
 
+has_openflow() {
+    for package in "$1"/lib/python3*/site-packages/os_ken; do
+        [ -e "$package" ] && return 0
+    done
+    return 1
+}
+
 missing_commands() {
     for command in $commands; do
         command -v "$command" >/dev/null || printf ' %s' "$command"
@@ -94,6 +108,7 @@ ready() {
     wanted=$(wanted_stamp)
     venv_places | while read -r place; do
         if [ -x "$place/bin/python" ] && [ "$(stamp_of "$place")" = "$wanted" ] &&
+            { [ -z "${PILLARBOX_OPENFLOW:-}" ] || has_openflow "$place"; } &&
             { [ ! -d "$dist_packages/mininet" ] || mininet_linked "$place"; }; then
             printf '%s\n' "$place"
             break
@@ -359,8 +374,8 @@ pip_install() {
     logged as_owner env DIST_EXTRA_CONFIG="$work/extra.cfg" PIP_USER=0 PIP_NO_INPUT=1 \
         PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c 'cd -- "$1" &&
             "$2" -I -m pip install --upgrade pip packaging setuptools wheel &&
-            exec "$2" -I -m pip install --no-build-isolation -e ".[test,bench]"' \
-        sh "$checkout" "$venv/bin/python"
+            exec "$2" -I -m pip install --no-build-isolation -e "$3"' \
+        sh "$checkout" "$venv/bin/python" "$1"
     code=$?
     as_owner rm -rf -- "$work"
     return "$code"
@@ -390,13 +405,18 @@ provision_venv() {
         say "installing Python packages in $venv (about a minute, once)"
         write_stamp unfinished
         find_certificates
-        if ! pip_install; then
+        if ! pip_install ".[test,bench]"; then
             # pip fetches before it changes anything: an environment that worked still does.
             [ -z "$found" ] || write_stamp "$found"
             explain_pip
         fi
         logged as_owner "$venv/bin/python" -I -m compileall -q \
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
+    fi
+    if [ -n "${PILLARBOX_OPENFLOW:-}" ] && ! has_openflow "$venv"; then
+        say "installing the kit of OpenFlow controllers, os-ken"
+        find_certificates
+        pip_install ".[ovs]" || explain_pip
     fi
     link_mininet
     compile_programs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,11 +31,12 @@ SHELLS = {
 
 @click.group()
 def command() -> None:
-    """Teach shells to complete Pillarbox's lines, or make its man pages.
+    """Teach shells to complete Pillarbox's lines, make its man pages, or install what few need.
 
     \b
     pillarbox setup completion
     pillarbox setup man
+    sudo ./pillarbox setup openflow
     """
 
 
@@ -89,3 +91,28 @@ def man(ctx: click.Context, under: Path | None) -> None:
     for page in pages:
         write_atomically(folder / f"{page.name.replace(' ', '-')}.1", as_man(page).encode())
     click.echo(f"{len(pages)} pages in {folder}")
+
+
+@command.command("openflow")
+def openflow() -> int:
+    """Install Open vSwitch and os-ken, for `up --plane ovs`: trees' switches under OpenFlow.
+
+    Needs root. Where there is an init, Debian's package starts a service of its own, which labs do
+    not use: each has its own daemons.
+
+    \b
+    sudo ./pillarbox setup openflow
+    sudo ./pillarbox up fattree,4 --plane ovs
+    """
+    from experiments.files import CHECKOUT
+    from topos.base.errors import require
+
+    script = CHECKOUT / "vagrant" / "provision.sh"
+    require(
+        script.is_file(),
+        "this is no checkout: sudo apt-get install openvswitch-switch, and pip install "
+        "'pillarbox[ovs]'",
+    )
+    require(os.geteuid() == 0, "installing Open vSwitch needs root: use sudo")
+    environment = {**os.environ, "PILLARBOX_OPENFLOW": "1"}
+    return subprocess.run(["sh", script], env=environment, check=False).returncode

@@ -53,7 +53,7 @@ def tools() -> Finding:
 def open_vswitch() -> Finding:
     """Whether there is Open vSwitch, and whether the kernel forwards for it."""
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs); as Linux routers it does"
-    mend = "sudo apt-get install openvswitch-switch"
+    mend = "sudo ./pillarbox setup openflow"
     if not shutil.which("ovs-vswitchd"):
         return finding("Open vSwitch", "", "it is not installed", costs, mend)
     if not _kernel_has_ovs():
@@ -68,7 +68,7 @@ def openflow() -> Finding:
     kits = [kit for kit in ("os_ken", "ryu") if importlib.util.find_spec(kit)]
     lack = "" if kits else "neither os-ken nor Ryu"
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
-    mend = "install os-ken into Pillarbox's environment with its own pip"
+    mend = "sudo ./pillarbox setup openflow"
     return finding("OpenFlow", " ".join(kits), lack, costs, mend)
 
 

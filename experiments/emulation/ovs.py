@@ -229,9 +229,9 @@ def missing_here() -> str:
     programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl")
     absent = [program for program in programs if not shutil.which(program)]
     if absent or not SCHEMA.exists():
-        return f"there is no {' '.join(absent) or SCHEMA}: install openvswitch-switch"
+        return f"there is no {' '.join(absent) or SCHEMA}: sudo ./pillarbox setup openflow"
     if not any(find_spec(kit) for kit in CONTROLLER_KITS):
-        return "neither os_ken nor ryu can be imported: pip install os-ken"
+        return "neither os_ken nor ryu can be imported: sudo ./pillarbox setup openflow"
     return ""
 
 

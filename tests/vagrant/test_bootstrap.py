@@ -37,6 +37,7 @@ case "$*" in
         echo "$PIP_SAYS"
         [ -z "$PIP_KILLS" ] || kill -9 0
         [ -z "$PIP_SAYS" ] || exit 1
+        case "$*" in *"[ovs]") mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/os_ken" ;; esac
         ;;
     *"-m pip config "*) exit 1 ;;
     *version_info*) [ -z "$PYTHON_OLD" ] ;;
@@ -229,6 +230,29 @@ def test_changed_requirements_update_the_environment(machine: Machine) -> None:
     assert machine.provision().returncode == 0
     assert machine.pip_runs == 2
     assert kept.exists()
+
+
+def test_openflow_is_installed_once_and_only_where_it_is_asked_for(machine: Machine) -> None:
+    machine.provision()
+    kit = machine.venv / "lib" / "python3.11" / "site-packages" / "os_ken"
+    assert (machine.pip_runs, kit.exists()) == (1, False)
+    machine.settings["PILLARBOX_OPENFLOW"] = "1"
+    assert machine.provision().returncode == 0
+    assert machine.provision().returncode == 0
+    assert (machine.pip_runs, kit.exists()) == (2, True)
+    del machine.settings["PILLARBOX_OPENFLOW"]
+    assert machine.provision().returncode == 0
+    assert (machine.pip_runs, kit.exists()) == (2, True)
+
+
+def test_openflow_brings_debians_open_vswitch(machine: Machine) -> None:
+    machine.become_root()
+    machine.program("apt-get", FAKE_APT)
+    machine.program(
+        "dpkg-query", '#!/bin/sh\ncase "$*" in *vswitch*) exit 1 ;; esac\necho installed\n'
+    )
+    machine.settings["PILLARBOX_OPENFLOW"] = "1"
+    assert "installing Debian's openvswitch-switch (" in machine.provision().stdout
 
 
 def test_failed_update_leaves_the_environment_as_it_was(machine: Machine) -> None:

@@ -327,7 +327,7 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)
-    assert "install openvswitch-switch" in ovs.missing_here()
+    assert "sudo ./pillarbox setup openflow" in ovs.missing_here()
     monkeypatch.setattr(ovs.sandbox, "inside", lambda: False)
     with pytest.raises(PillarboxError, match="leave out --no-sandbox"):
         ovs.check_installed()
