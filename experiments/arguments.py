@@ -28,6 +28,16 @@ def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[
     return completed
 
 
+class Group(click.Group):
+    """A group whose help shows each subcommand's summary whole: click would cut it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the subcommands' names and summaries."""
+        with formatter.section("Commands"):
+            found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+            formatter.write_dl([(n, one.get_short_help_str(WHOLE)) for n, one in found if one])
+
+
 class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
     """A network on the command line, written as Mininet writes it."""
 
@@ -50,6 +60,7 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
 SPEC = Spec()
 SCHEMA = 1  # of what --json prints: raised when a key means something else, or is no more
 MORE = "..."
+WHOLE = 1000  # characters: more than a summary has
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -62,13 +73,24 @@ lab = click.option(
     help="Which lab, where several are running.",
 )
 fail = click.option(
-    "--fail", multiple=True, metavar="WHAT", help="As in `pillarbox path`; repeatable."
+    "--fail",
+    multiple=True,
+    metavar="WHAT",
+    help="'cut A-B', 'kill A', 'stop SWITCH' or 'rack SWITCH'; repeatable.",
 )
 plane = click.option(
-    "--plane", type=click.Choice(["auto", "python", "ebpf", "ovs"]), default="auto"
+    "--plane",
+    type=click.Choice(["auto", "python", "ebpf", "ovs"]),
+    default="auto",
+    show_default=True,
+    help="What moves packets; ovs: Open vSwitch, where servers do not relay.",
 )
 timers = click.option(
-    "--timers", type=click.Choice(["fast", "paper"]), default="fast", show_default=True
+    "--timers",
+    type=click.Choice(["fast", "paper"]),
+    default="fast",
+    show_default=True,
+    help="How soon a silent neighbour is dead: as fast as a machine can, or as in the papers.",
 )
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 import experiments.commands
+from experiments.arguments import Group
 from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2
@@ -24,10 +25,9 @@ EXTRAS = {
     "test": ("pytest",),
 }
 RENAMED = {"--algorithm": "--routing"}
-WHOLE = 1000  # characters: more than a summary has
 
 
-class Commands(click.Group):
+class Commands(Group):
     """The group of all files in experiments/commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,12 +53,6 @@ class Commands(click.Group):
                 f"there is no command {args[0]!r}: {meant(args[0], known)} (--help tells more)"
             )
         return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each subcommand's summary whole: click would cut it off at the line's end."""
-        with formatter.section("Commands"):
-            found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-            formatter.write_dl([(n, one.get_short_help_str(WHOLE)) for n, one in found if one])
 
 
 @click.group(

@@ -22,7 +22,13 @@ from topos.base.topology import Topology
 )
 @plane
 @timers
-@click.option("--mtu", type=click.IntRange(576, 65000), default=9000, show_default=True)
+@click.option(
+    "--mtu",
+    type=click.IntRange(576, 65000),
+    default=9000,
+    show_default=True,
+    help="The largest packet, in bytes.",
+)
 @click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
 @click.option("--quiet", is_flag=True, help="Print the rate alone.")
 @json_option("network", "rate_mbit")

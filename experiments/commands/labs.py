@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from experiments.arguments import FOLDER, answer, json_option
+from experiments.arguments import FOLDER, Group, answer, json_option
 
 KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @json_option("labs")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import answer, complete, json_option, network
+from experiments.arguments import answer, complete, fail, json_option, network
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
@@ -29,12 +29,7 @@ DROPPED = 1
 )
 @click.option("--all", "several", is_flag=True, help="The whole set of disjoint paths.")
 @click.option("--direction", type=click.Choice(["cw", "ccw"]), help="DPillar's direction.")
-@click.option(
-    "--fail",
-    multiple=True,
-    metavar="WHAT",
-    help="'cut A-B', 'kill A', 'stop SWITCH' or 'rack SWITCH'; repeatable.",
-)
+@fail
 @click.option(
     "--protocol",
     is_flag=True,

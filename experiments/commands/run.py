@@ -22,7 +22,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.command()
 @click.argument("name", shell_complete=complete("experiments"), metavar="NAME|FILE", required=False)
 @click.option("--list", "listed", is_flag=True, help="Say which experiments there are.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="As below; repeatable.")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any key of an experiment (docs/experiments.md); repeatable.",
+)
 @click.option("--repeats", type=int, help="Of every system.")
 @click.option("--seed", type=int, help="Of the order, the flows and the faults.")
 @click.option("--rate-mbit", metavar="RATE", help="Of every cable; or: calibrated, none.")

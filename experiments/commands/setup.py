@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import click
 
+from experiments.arguments import Group
+
 SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
 
 
@@ -29,7 +31,7 @@ SHELLS = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Teach shells to complete Pillarbox's lines, make its man pages, or install what few need.
 

@@ -33,9 +33,19 @@ if TYPE_CHECKING:
 @click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
 @click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
 @click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
-@click.option("--mtu", type=click.IntRange(576, 65000), default=1500, show_default=True)
 @click.option(
-    "--queue", type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]), default="droptail"
+    "--mtu",
+    type=click.IntRange(576, 65000),
+    default=1500,
+    show_default=True,
+    help="The largest packet, in bytes.",
+)
+@click.option(
+    "--queue",
+    type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
+    default="droptail",
+    show_default=True,
+    help="What each port does with packets that wait.",
 )
 @click.option("--queue-length", default="", metavar="LENGTH", help="'100 packets', '150 kB', 10ms.")
 @click.option(

@@ -250,14 +250,16 @@ DONE = ("did", "noticed_ms", "not_noticed")
 HOW = ("network", "servers", "routing", "plane", "timers", "rate_mbit", "dead", "faults")
 
 VERBS = {
-    "path": Verb("path A B", "the way of a packet as computed, and as it goes now", _path, TAKEN),
-    "why": Verb(
-        "why A B", "why packets from A to B do, or do not, arrive", _why, (*TAKEN, "because")
+    "path": Verb(
+        "path A B", "show the way of a packet as computed, and as it goes now", _path, TAKEN
     ),
-    "load": Verb("load", "the busiest links of the next second", _load, ("links",)),
+    "why": Verb(
+        "why A B", "tell why packets from A to B do, or do not, arrive", _why, (*TAKEN, "because")
+    ),
+    "load": Verb("load", "show the busiest links of the next second", _load, ("links",)),
     "status": Verb(
         "status [A]",
-        "what failed, and what was dropped and why; or what A did",
+        "tell what failed, and what was dropped and why; or what A did",
         _status,
         (*HOW, MORE),
     ),
@@ -271,31 +273,34 @@ VERBS = {
     "revive": Verb("revive A", "start a dead server anew", _revive, DONE),
     "grow": Verb(
         "grow [SERVERS | all]",
-        "servers join, as many as join at once or so many",
+        "let servers join, as many as join at once or so many",
         _grow,
         ("network", "servers", "switches"),
     ),
     "shrink": Verb(
         "shrink [SERVERS]",
-        "those that joined last leave",
+        "let those that joined last leave",
         _shrink,
         ("network", "servers", "switches"),
     ),
     "ping": Verb(
-        "ping A B", "one echo from A to B and back", _ping, ("source", "destination", "ms")
+        "ping A B", "send one echo from A to B and back", _ping, ("source", "destination", "ms")
     ),
     "pingall": Verb(
-        "pingall", "an echo from every server to every other", _pingall, ("sent", "received", "ms")
+        "pingall",
+        "send an echo from every server to every other",
+        _pingall,
+        ("sent", "received", "ms"),
     ),
     "run": Verb(
         "run PATTERN [NAME=VALUE]...",
-        "a pattern's flows, their ideal and verdict",
+        "send a pattern's flows; tell their ideal and the verdict",
         _run,
         ("rows", MORE),
     ),
     "iperf": Verb(
         "iperf A B [SECONDS]",
-        "what one TCP connection carries from A to B",
+        "measure what one TCP connection carries from A to B",
         _iperf,
         ("source", "destination", "mbit", "seconds", "bytes", "retransmits", "tool"),
     ),
