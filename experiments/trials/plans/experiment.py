@@ -15,6 +15,9 @@ from hosts.live.settings import LabSettings
 from topos.base.errors import require
 
 
+WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
+
+
 @dataclass(frozen=True)
 class System(LabSettings):
     """One of the things that are compared: a network, and how it runs.
@@ -40,7 +43,7 @@ class FaultAt:
     It strikes the systems of these names, or all.
     """
 
-    WRITTEN: ClassVar = 'fault = "cut 0.3-4.0 at 2 until 4"'
+    WRITTEN: ClassVar = WRITTEN
 
     fault: str
     systems: tuple[str, ...] = ()
@@ -56,7 +59,7 @@ class FaultRate:
     `fault` is a fault's verb: ``cut``, ``cut silent``, ``kill``, ``stop``, ``rack``.
     """
 
-    WRITTEN: ClassVar = 'fault = "kill", with per_minute and lasting_s'
+    WRITTEN: ClassVar = WRITTEN
 
     fault: str
     per_minute: float
