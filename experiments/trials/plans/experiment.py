@@ -14,7 +14,6 @@ from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 
-
 WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
 
 
