@@ -88,6 +88,7 @@ def read(folder: Path) -> Found:
                 f"The records are of version {version}, and this Pillarbox knows {schema.VERSION}: "
                 "what is new in them is not shown."
             )
+        records.bring_up_to_date(found.manifest)
         found.plan = experiment_of(found.manifest["plan"])
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
     for number in numbers:

@@ -16,6 +16,7 @@ from typing import Any
 import pandas
 
 from experiments.trials.runs import schema, store
+from hosts.base.faults import Fault, verb_of
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
@@ -229,5 +230,23 @@ def load(path: Path | str) -> Run:
         f"{folder} has records of version {version}, newer than the {schema.VERSION} that this "
         "Pillarbox reads: update it",
     )
+    bring_up_to_date(manifest)
     told = [store.read_json(trial_folder(folder, n) / TRIAL_FILE) for n in finished_trials(folder)]
     return Run(folder, manifest, tuple(told))
+
+
+def bring_up_to_date(manifest: dict[str, Any]) -> None:
+    """Write an older manifest as this version has it.
+
+    In version 1 each fault of the plan was a table of its parts.
+    """
+    if manifest.get("schema_version") != 1:
+        return
+    for fault in manifest["plan"].get("faults", []):
+        kind = fault.pop("kind")
+        if "what" in fault:
+            moments = fault.pop("at_s"), fault.pop("until_s", None)
+            fault["fault"] = str(Fault(kind, tuple(fault.pop("what")), *moments))
+        else:
+            fault["fault"] = verb_of(kind)
+    manifest["schema_version"] = schema.VERSION

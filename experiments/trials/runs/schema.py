@@ -17,7 +17,7 @@ trial's barrier. Every table begins with the columns of TRIAL.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 TRIAL = {
     "trial": "int64",

@@ -198,7 +198,7 @@ def test_load_refuses_what_it_cannot_read(tmp_path: Path):
     with pytest.raises(PillarboxError, match="is no run"):
         experiments.load(tmp_path)
     (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(PillarboxError, match="version 99, newer than the 1"):
+    with pytest.raises(PillarboxError, match="version 99, newer than the 2"):
         experiments.load(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(PillarboxError, match="cannot be read"):
@@ -401,3 +401,18 @@ def test_systems_of_one_run_alone(tmp_path: Path):
     assert found.only == (("tree,2,2",), ())
     assert found.invalid == (0, 1)
     assert "tree,2,2: in the first run alone" in difference_text(found)
+
+
+def test_faults_of_a_run_of_the_first_version_are_read_as_they_are_written_now(
+    tmp_path: Path,
+) -> None:
+    cable = {"kind": "silent cut", "what": ["h0", "s0"], "at_s": 1.5, "until_s": None}
+    rate = {"kind": "server", "per_minute": 2.0, "lasting_s": 1.0}
+    old = {"schema_version": 1, "plan": {"faults": [cable, rate]}}
+    (tmp_path / "manifest.json").write_text(json.dumps(old))
+    found = records.load(tmp_path).manifest
+    assert found["plan"]["faults"] == [
+        {"fault": "cut h0-s0 silent at 1.5"},
+        {"fault": "kill", "per_minute": 2.0, "lasting_s": 1.0},
+    ]
+    assert found["schema_version"] == schema.VERSION
