@@ -8,6 +8,7 @@ from experiments.traffic.workload import Workload
 from experiments.trials.catalogue.demo import EXPERIMENT
 from experiments.trials.runs import records
 from experiments.trials.runs.run import orders_of
+from hosts.base.faults import read
 
 
 def test_plan_can_be_run_as_it_is():
@@ -43,7 +44,10 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
         for one in EXPERIMENT.systems
     )
     workload = Workload(volume_bytes=200_000, timeout_s=60.0)
-    faults = tuple(replace(one, at_s=0.1, until_s=0.4) for one in EXPERIMENT.faults)
+    faults = tuple(
+        replace(one, fault=str(read(one.fault)._replace(at_s=0.1, until_s=0.4)))
+        for one in EXPERIMENT.faults
+    )
     small_one = replace(EXPERIMENT, systems=systems, workload=workload, faults=faults)
     all_valid = demo.show(small_one, tmp_path)
     (folder,) = tmp_path.iterdir()

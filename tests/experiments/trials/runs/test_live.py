@@ -30,10 +30,7 @@ tool = "generator"
 volume_bytes = 300000
 timeout_s = 60
 [[faults]]
-kind = "cut"
-what = ["0.0", "s0"]
-at_s = 0.1
-until_s = 0.2
+fault = "cut 0.0-s0 at 0.1 until 0.2"
 """
 
 
