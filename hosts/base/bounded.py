@@ -56,6 +56,10 @@ class Bounded(Generic[Key, Value]):
         found = self._entries.get(key)
         return found[0] if found is not None else None
 
+    def idle_for(self, key: Key, now: float) -> float:
+        """Return for how long an entry has not been used, which must be there."""
+        return now - self._entries[key][1]
+
     def pop(self, key: Key) -> Value | None:
         """Forget an entry and return it; None if there is none."""
         found = self._entries.pop(key, None)

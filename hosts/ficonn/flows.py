@@ -112,6 +112,12 @@ class Flow:
     queue: deque[bytes] = field(default_factory=deque)
     unanswered: dict[Tag, Way] = field(default_factory=dict)  # of those probes, given up so far
 
+    def rest(self) -> None:
+        """Wait for nothing."""
+        self.waiting = self.awaits_other = False
+        self.tries = 0
+        self.unanswered.clear()
+
     @property
     def probing(self) -> Tag | None:
         """The probe that is on its way."""

@@ -31,6 +31,7 @@ and the fragments of a packet, of which only the first has ports, are a flow of 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, ClassVar
 
 from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
@@ -52,6 +53,7 @@ from topos.ficonn import SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
+AT_REST_S = 1.0  # without a packet; what data planes send they tell more often than that
 
 
 class Tar(Router):
@@ -181,11 +183,8 @@ class Tar(Router):
         return self.queues.drop(own, reason) if own else []
 
     def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        return [
-            action
-            for packet in self.queues.take(own)
-            for action in self.outgoing(packet, flow, own.destination, now)
-        ]
+        sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
+        return list(chain.from_iterable(sent))
 
     # -- probes of this server -------------------------------------------------------------------
 
@@ -203,10 +202,12 @@ class Tar(Router):
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Look for a path at once, or, where that is the other end's, if it finds none soon."""
+        """Look for a path at once; at the end that follows soon; at rest with the next packet."""
+        if self.flows.idle_for(flow, now) > AT_REST_S:
+            return []
         if not own.follows:
             return self._probe(flow, own, now)
-        own.ready, own.waiting, own.awaits_other = False, True, True
+        own.waiting = own.awaits_other = True
         soon = now + self.timers.search_timeout_s / 2
         self.agenda.set(("probe", flow), soon, lambda at: self._probe(flow, own, at))
         return []
@@ -250,8 +251,8 @@ class Tar(Router):
         self.agenda.cancel(("probe", flow))
         self.ways.pop(flow)
         self.flow_answers_change(flow)
-        own.ready, own.waiting, own.awaits_other, own.tries = False, False, False, 0
-        own.unanswered.clear()
+        own.ready = False
+        own.rest()
         return self.queues.drop(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
@@ -271,8 +272,7 @@ class Tar(Router):
 
     def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
         """Be done with a round, until it is time for the next."""
-        own.waiting, own.awaits_other, own.tries = False, False, 0
-        own.unanswered.clear()
+        own.rest()
         jitter_s = self.timers.probe_jitter_s * self.random.random()
         again = now + self.timers.probe_interval_s + jitter_s
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
@@ -285,9 +285,9 @@ class Tar(Router):
         self.agenda.set(("probe", flow), turn, lambda at: self._refresh_now(flow, at))
         return []
 
-    def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
+    def _refresh_now(self, flow: FlowKey, at: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._probe(flow, own, now) if own and not own.waiting else []
+        return self._probe(flow, own, at) if own and not own.waiting else []
 
     # -- probes that pass ------------------------------------------------------------------------
 
