@@ -13,11 +13,10 @@ there from the beginning, and to the end.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 SILENT = "silent"
 # What is written, and what records and logs call it.
@@ -68,8 +67,7 @@ def kind_of(verb: str) -> str:
     if verb in KINDS:
         return KINDS[verb]
     before = {kind: verb for verb, kind in KINDS.items()}.get(verb)
-    close = [before] if before else difflib.get_close_matches(verb, KINDS, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KINDS)}"
+    hint = f"did you mean {before}?" if before else meant(verb, KINDS)
     raise PillarboxError(f"there is no fault {verb!r}: {hint}")
 
 

@@ -53,7 +53,7 @@ from topos.ficonn import SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
-AT_REST_S = 1.0  # without a packet; what data planes send they tell more often than that
+AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
 
 
 class Tar(Router):

@@ -96,7 +96,7 @@ def test_algorithms_are_found_by_the_network() -> None:
         ("stop s99", "s0 to s4"),
         ("cut 0.0-4.3", "no link between"),
         ("cut 0.0", "two ends"),
-        ("rack:1", "no fault 'rack:1': did you mean 'rack'"),
+        ("rack:1", r"no fault 'rack:1': did you mean rack\?"),
         ("", "no fault ''"),
     ],
 )

@@ -34,7 +34,7 @@ WRONG = [
     ("link:0.3-4.0", "'link:0.3-4.0' is written 'cut 0.3-4.0'"),
     ("cut 0.3 4.0", "a cable is one word: cut 0.3-4.0"),
     ("cut 0.3", "write its two ends, as 0.3-4.0"),
-    ("kil 1.3", "there is no fault 'kil': did you mean 'kill'"),
+    ("kil 1.3", r"there is no fault 'kil': did you mean kill\?"),
     ("kill", "write: kill A"),
     ("kill 1.3 silent", "does not end with 'silent': write: kill A"),
     ("cut 0.3-4.0 at noon", "'noon' in 'cut 0.3-4.0 at noon' is no number of seconds"),
