@@ -10,7 +10,7 @@ import topos
 from hosts.base.algorithms import route
 from hosts.base.path import Path
 from hosts.base.probing import State
-from hosts.base.timers import FAST
+from hosts.base.timers import FAST, Timers
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
 from hosts.bcube.selection import parallel_paths
@@ -231,12 +231,18 @@ def test_path_follows_the_load_at_the_next_round() -> None:
     assert path_told(network, a) == [["0.0", "0.3", "1.3"]]
 
 
-def loaded_network(flows: list[tuple[int, int, float]], seconds: float) -> MemoryNetwork:
-    """Flows from 0.0 to 1.3, each of a share of a link's rate; links are slow, to spare frames."""
-    bcube = topos.parse("bcube,4,1")
+def loaded_network(
+    flows: list[tuple[int, int, float]],
+    seconds: float,
+    timers: Timers = EAGER,
+    spec: str = "bcube,4,1",
+    ends: tuple[str, str] = ("0.0", "1.3"),
+) -> MemoryNetwork:
+    """Flows of one pair, each of a share of a link's rate; links are slow, to spare frames."""
+    bcube = topos.parse(spec)
     rate_bps = 1e6
-    network = MemoryNetwork(bcube, lambda t, s: eager(t, s, rate_bps))
-    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, lambda t, s: BSR(t, s, timers=timers, rate_bps=rate_bps))
+    a, b = map(bcube.server, ends)
     for source_port, start_ms, share in flows:
         every_s = 1000 * 8 / (share * rate_bps)
 
@@ -255,6 +261,33 @@ def test_two_flows_that_start_together_part_and_stay() -> None:
     assert [flow["rounds"] > 14 for flow in flows] == [True, True]
     assert sum(flow["path_changes"] for flow in flows) <= 3
     assert sorted(path_told(network, 0)) == [["0.0", "0.3", "1.3"], ["0.0", "1.0", "1.3"]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "ends"),
+    [
+        ("bcube,4,1", ("0.0", "1.3")),
+        ("bcube,4,1", ("0.0", "0.1")),  # one path is two hops longer
+        ("bcube,4,2", ("0.0.0", "1.2.3")),
+        ("bcube,3,3", ("0.0.0.0", "1.2.1.2")),
+    ],
+)
+def test_departs_from_the_paper_large_flows_of_a_pair_part_before_their_next_turn(
+    spec: str, ends: tuple[str, str]
+) -> None:
+    paths = topos.parse(spec).ports
+    flows = [(4000 + i, 0, 1 / paths) for i in range(paths)]
+    network = loaded_network(flows, 1.0, FAST, spec, ends)
+    source = topos.parse(spec).server(ends[0])
+    assert len(set(map(tuple, path_told(network, source)))) == paths
+    assert network.routers[source].counters["looks ahead"] == paths - 1
+
+
+@pytest.mark.parametrize("shares", [(0.9, 0.03), (0.03, 0.03)])
+def test_small_flows_keep_the_path_that_they_share(shares: tuple[float, float]) -> None:
+    network = loaded_network([(4000 + i, 0, share) for i, share in enumerate(shares)], 3.0, FAST)
+    assert len(set(map(tuple, path_told(network, 0)))) == 1
+    assert not network.routers[0].counters["looks ahead"]
 
 
 def test_departs_from_the_paper_own_traffic_counts_as_available() -> None:
