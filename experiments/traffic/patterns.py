@@ -58,6 +58,13 @@ class Options:
         require(number and 0 <= value < 1e6, f"{name} is a number of seconds, not {value!r}")
         return float(value)
 
+    def share(self, name: str, default: float) -> float:
+        """Return the share that an option gives."""
+        value = self._given.get(name, default)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number and 0 <= value <= 1, f"{name} is a share from 0 to 1, not {value!r}")
+        return float(value)
+
     def servers(self, name: str, default: int, others: set[int]) -> list[int]:
         """Return the servers that an option lists, or so many drawn from those not in `others`."""
         value = self._given.get(name, default)
@@ -212,17 +219,9 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
     >>> len(flows), flows[16].source, flows[16].destination
     (240, 1, 2)
     """
-    pattern = _pattern(workload)
     _check_amount(workload)
-    require(topology.servers > 1, f"{topology.spec} has one server only, and nobody to send to")
-    options = Options(topology, workload.options, Random(f"pairs {seed}"))
-    pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
-    require(
-        len(pairs) <= MOST_FLOWS,
-        f"{workload.pattern} on {topology.spec} is more than {MOST_FLOWS} flows: choose a smaller "
-        "network, or a pattern such as permutation",
-    )
-    most_s = options.seconds(JITTER)
+    pairs = pairs_of(topology, workload, seed)
+    most_s = Options(topology, workload.options, Random()).seconds(JITTER)
     late = Random(f"starts {seed}")
     starts_s = [late.uniform(0.0, most_s) if most_s else 0.0 for _ in pairs]
     return [
@@ -231,18 +230,35 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
     ]
 
 
-def _pattern(workload: Workload) -> Pattern:
-    """Return the pattern of that name, once its options are known to be its own."""
-    name = workload.pattern
-    hint = meant(name, PATTERNS)
-    require(name in PATTERNS, f"there is no traffic pattern {name!r}: {hint}")
-    known = {**PATTERNS[name].options, **COMMON_OPTIONS}
+def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
+    """Return who sends to whom, in the order of the pattern; a pair may stand there twice."""
+    pattern = pattern_of(workload, {})
+    require(topology.servers > 1, f"{topology.spec} has one server only, and nobody to send to")
+    options = Options(topology, workload.options, Random(f"pairs {seed}"))
+    pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
+    require(
+        len(pairs) <= MOST_FLOWS,
+        f"{workload.pattern} on {topology.spec} is more than {MOST_FLOWS} flows: choose a smaller "
+        "network, or a pattern such as permutation",
+    )
+    return pairs
+
+
+def pattern_of(workload: Workload, others: Mapping[str, Pattern]) -> Pattern:
+    """Return the pattern of that name, once its options are known to be its own.
+
+    `others` are patterns that are allowed beside those of PATTERNS.
+    """
+    name, patterns = workload.pattern, {**PATTERNS, **others}
+    hint = meant(name, patterns)
+    require(name in patterns, f"there is no traffic pattern {name!r}: {hint}")
+    known = {**patterns[name].options, **COMMON_OPTIONS}
     for option in workload.options:
         require(
             option in known,
             f"the pattern {name} has no option {option!r}: there are {', '.join(known)}",
         )
-    return PATTERNS[name]
+    return patterns[name]
 
 
 def _check_amount(workload: Workload) -> None:

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topos.base.errors import require
+from topos.base.errors import meant, require
+
+POISSON = "poisson"
+TRACES = (".csv", ".parquet")
+SERVERS, BISECTION, BUSIEST = "servers", "bisection", "busiest"
+LOADS_OF = (SERVERS, BISECTION, BUSIEST)
+MOST_LOAD = 1.0
 
 
 @dataclass(frozen=True)
 class Workload:
     """Which flows are sent, how long, and by which program.
 
-    Either each flow carries `volume_bytes`, or all flows run for `duration_s`.
+    Either each flow carries `volume_bytes`, or all flows run for `duration_s`. With `arrivals`
+    flows begin one after the other, with sizes of their own, and those that begin within
+    `duration_s` are measured; a trace has its own length.
     """
 
     pattern: str = "all-to-all"  # a name in experiments.traffic.patterns
@@ -24,9 +32,64 @@ class Workload:
     interval_s: float = 0.1  # of the rows
     timeout_s: float = 120.0  # of the whole trial, from the barrier on
     options: Mapping[str, Any] = field(default_factory=dict)  # of the pattern
+    # Flows in an open loop (experiments.traffic.arrivals): "poisson", or the FILE of a trace.
+    arrivals: str | None = None
+    load: float | None = None  # of the capacity of what `load_of` says
+    load_of: str = SERVERS
+    sizes: str = "web-search"  # a name in experiments.traffic.sizes, bytes, or a FILE
+    size_scale: float = 1.0
+    warm_up_s: float = 2.0  # before what is measured, under the same load
+    cool_down_s: float = 1.0  # and after it
 
     def __post_init__(self) -> None:
+        if self.arrivals is not None:
+            self._check_arrivals(self.arrivals)
+            return
         require(
             (self.volume_bytes is None) != (self.duration_s is None),
             "a workload has either volume_bytes (of each flow) or duration_s",
         )
+        require(self.load is None, "a load is that of arrivals: set arrivals = poisson as well")
+
+    @property
+    def trace(self) -> str | None:
+        """The file that the flows come from."""
+        return self.arrivals if (self.arrivals or "").endswith(TRACES) else None
+
+    def _check_arrivals(self, arrivals: str) -> None:
+        require(
+            arrivals == POISSON or self.trace is not None,
+            f"arrivals are {POISSON}, or a trace: a FILE that ends in {' or '.join(TRACES)}, not "
+            f"{arrivals!r}",
+        )
+        require(
+            self.volume_bytes is None,
+            "flows that arrive have the sizes of a distribution or a trace: leave volume_bytes "
+            "away, or give the bytes as sizes",
+        )
+        for name in ("warm_up_s", "cool_down_s"):
+            value = getattr(self, name)
+            require(value >= 0, f"{name} is at least 0, not {value:g}")
+        if self.trace is not None:
+            require(self.load is None, "a trace has a load of its own: leave load away")
+            return
+        require(
+            self.duration_s is not None and self.duration_s > 0,
+            "arrivals need duration_s above 0: how long what is measured arrives",
+        )
+        check_load(self.load)
+        hint = meant(self.load_of, LOADS_OF)
+        require(
+            self.load_of in LOADS_OF,
+            f"there is no capacity {self.load_of!r} that a load is of: {hint}",
+        )
+
+
+def check_load(load: float | None) -> None:
+    """Refuse what is no load."""
+    require(load is not None, "arrivals need a load, above 0 and below 1: load = 0.5")
+    assert load is not None
+    require(
+        0 < load < MOST_LOAD,
+        f"a load is above 0 and below 1, not {load:g}: at 1 and beyond, what waits grows for ever",
+    )

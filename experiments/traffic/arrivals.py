@@ -1,0 +1,178 @@
+"""Flows that arrive in an open loop: each begins when it was drawn, whatever became of others.
+
+Arrivals are a Poisson process, sizes and pairs are drawn independently. Time has three parts, under
+the same load: a warm-up, what is measured (`duration_s`), and a cool-down, during which the last
+measured flows still meet the traffic that the others met.
+
+In each part sizes are drawn until their bytes are those of the load, and the moments of so many
+flows are uniform: those of a Poisson process of which the number is known. So the load that is
+offered is the load that was asked for, and not one that a few large flows make of it; where a part
+is so short that it cannot come within 2 %, it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.traffic.demand import demand_of, draw_pairs
+from experiments.traffic.flows import Flow
+from experiments.traffic.patterns import MOST_FLOWS
+from experiments.traffic.sizes import Sizes, sizes_of
+from experiments.traffic.workload import Workload, check_load
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[numpy.int64]
+
+MOST_OFF = 0.02  # of the load that was asked for
+# Of the measured part's sizes. More would choose, in a part that is too short, those without the
+# largest flows, and they would no longer be of their distribution.
+TRIES = 20
+PAIRS, SIZES = 1, 2  # what is drawn, each by a source of its own
+
+
+class Arrivals(NamedTuple):
+    """Flows by the moments at which they begin; the columns of a trace."""
+
+    start_s: Floats
+    source: Ints  # numbers of servers
+    destination: Ints
+    volume_bytes: Ints
+
+    def flows(self) -> list[Flow]:
+        """Return them as flows, numbered from 0."""
+        columns = (one.tolist() for one in self)
+        return [
+            Flow(number, source, destination, volume, None, start_s)
+            for number, (start_s, source, destination, volume) in enumerate(
+                zip(*columns, strict=True)
+            )
+        ]
+
+
+class Window(NamedTuple):
+    """The time in which what counts begins."""
+
+    from_s: float
+    until_s: float
+
+    @property
+    def lasting_s(self) -> float:
+        """How long it is."""
+        return self.until_s - self.from_s
+
+
+def window_of(workload: Workload, last_s: float | None = None) -> Window:
+    """Return the time in which the flows that count begin; a trace ends with its last flow.
+
+    >>> window_of(Workload(arrivals="poisson", load=0.5, duration_s=30.0))
+    Window(from_s=2.0, until_s=32.0)
+    """
+    if workload.trace is None:
+        assert workload.duration_s is not None
+        return Window(workload.warm_up_s, workload.warm_up_s + workload.duration_s)
+    assert last_s is not None
+    until_s = max(workload.warm_up_s, last_s - workload.cool_down_s)
+    return Window(workload.warm_up_s, until_s)
+
+
+def drawn(
+    topology: Topology,
+    workload: Workload,
+    seed: int,
+    capacity_bps: float,
+    load: float | None = None,
+) -> Arrivals:
+    """Return the flows of a workload whose arrivals are a Poisson process, sorted by time.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    workload : Workload
+        Its pattern says who sends to whom (`experiments.traffic.demand`), `sizes` how much.
+    seed : int
+        Decides all that is drawn.
+    capacity_bps : float
+        What the load is a share of: all flows' bytes together, a second, at a load of 1.
+    load : float, optional
+        Instead of the workload's.
+
+    Examples
+    --------
+    >>> import topos
+    >>> workload = Workload(arrivals="poisson", load=0.5, duration_s=10.0, sizes="storage")
+    >>> found = drawn(topos.parse("bcube,4,1"), workload, seed=1, capacity_bps=1e8)
+    >>> bool((numpy.diff(found.start_s) >= 0).all())
+    True
+    >>> round(offered_bps(found, window_of(workload)) / 0.5e8, 2)
+    1.0
+    """
+    load = workload.load if load is None else load
+    check_load(load)
+    assert load is not None and workload.duration_s is not None
+    require(capacity_bps > 0, f"a load is of a capacity above 0, not {capacity_bps:g} bit/s")
+    sizes = sizes_of(workload.sizes).scaled(workload.size_scale)
+    draw = numpy.random.default_rng([SIZES, seed])
+    starts, volumes, begin_s = [], [], 0.0
+    parts = (workload.warm_up_s, workload.duration_s, workload.cool_down_s)
+    for lasting_s, measured in zip(parts, (False, True, False), strict=True):
+        volume = _volumes(sizes, load * capacity_bps * lasting_s / 8, measured, load, draw)
+        starts.append(begin_s + numpy.sort(draw.random(len(volume))) * lasting_s)
+        volumes.append(volume)
+        begin_s += lasting_s
+    start_s, volume_bytes = numpy.concatenate(starts), numpy.concatenate(volumes)
+    demand = demand_of(topology, workload, seed)
+    pairs = draw_pairs(demand, len(start_s), numpy.random.default_rng([PAIRS, seed]))
+    return Arrivals(start_s, *pairs, volume_bytes)
+
+
+def _volumes(
+    sizes: Sizes, wanted_bytes: float, measured: bool, load: float, draw: numpy.random.Generator
+) -> Ints:
+    """Return sizes that are so many bytes together, as nearly as one flow more or less allows."""
+    expected = wanted_bytes / sizes.mean_bytes
+    require(
+        expected <= MOST_FLOWS * 10,
+        f"a load of {load:g} is {expected:.3g} flows, more than {MOST_FLOWS * 10}: choose a "
+        "shorter duration_s, or larger sizes",
+    )
+    for _ in range(TRIES):
+        found = _up_to(sizes, wanted_bytes, draw)
+        off = abs(found.sum() - wanted_bytes) / max(wanted_bytes, 1.0)
+        if off <= MOST_OFF or not measured:
+            return found
+    require(
+        False,
+        f"no flows of {sizes.name} (up to {sizes.most_bytes:,} bytes) come within {MOST_OFF:.0%} "
+        f"of a load of {load:g}, which is {wanted_bytes:,.0f} bytes: choose a longer duration_s, "
+        "or smaller sizes (size_scale)",
+    )
+    raise AssertionError
+
+
+def _up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator) -> Ints:
+    """Return sizes, drawn one after the other, that end next to so many bytes."""
+    found = numpy.empty(0, numpy.int64)
+    while True:
+        left = wanted_bytes - float(found.sum())
+        more = sizes.draw(int(1.1 * max(left, 0) / sizes.mean_bytes) + 64, draw)
+        found = numpy.concatenate([found, more])
+        total = numpy.cumsum(found, dtype=numpy.float64)
+        if total[-1] > wanted_bytes:
+            break
+    over = int(numpy.searchsorted(total, wanted_bytes))  # the first that goes beyond
+    before = total[over - 1] if over else 0.0
+    nearer = total[over] - wanted_bytes < wanted_bytes - before
+    return found[: over + int(nearer)]
+
+
+def offered_bps(arrivals: Arrivals, window: Window) -> float:
+    """Return the load that begins within a window, in bit/s of what is delivered."""
+    inside = (arrivals.start_s >= window.from_s) & (arrivals.start_s < window.until_s)
+    return float(arrivals.volume_bytes[inside].sum()) * 8 / window.lasting_s

@@ -1,0 +1,148 @@
+"""Who sends to whom how often: a pattern as shares of all flows that arrive.
+
+A pattern of `experiments.traffic.patterns` is a list of pairs, and here each of them is as likely
+as the others: all-to-all is uniform traffic. Two patterns are shares by themselves, and for
+arrivals alone: ``rack`` and ``hotspot``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.traffic.patterns import Options, Pattern, pairs_of, pattern_of
+from experiments.traffic.workload import Workload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[numpy.int64]
+
+MOST_SERVERS = 8192  # whose shares memory holds: half a gigabyte
+ALL_TO_ALL = "all-to-all"
+
+
+class Shared(NamedTuple):
+    """A pattern for arrivals alone."""
+
+    pattern: Pattern
+    shares: Callable[[Options], Floats]
+
+
+def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
+    """Return which share of the flows goes from each server to each: rows are sources.
+
+    >>> import topos
+    >>> tree = topos.parse("tree,2,2")
+    >>> demand_of(tree, Workload(duration_s=1), seed=1)[0].round(3).tolist()
+    [0.0, 0.083, 0.083, 0.083]
+    >>> rack = Workload("rack", duration_s=1, options={"share": 0.6})
+    >>> demand_of(tree, rack, seed=1)[0].round(3).tolist()
+    [0.0, 0.15, 0.05, 0.05]
+    """
+    servers = topology.servers
+    require(servers > 1, f"{topology.spec} has one server only, and nobody to send to")
+    require(
+        servers <= MOST_SERVERS,
+        f"arrivals are drawn for at most {MOST_SERVERS} servers, and {topology.spec} has {servers}",
+    )
+    own = ARRIVING.get(workload.pattern)
+    pattern_of(workload, {name: one.pattern for name, one in ARRIVING.items()})
+    if own is not None:
+        options = Options(topology, workload.options, Random(f"pairs {seed}"))
+        return own.shares(options)
+    if workload.pattern == ALL_TO_ALL:
+        return _uniform(servers)
+    found = numpy.zeros((servers, servers))
+    pairs = numpy.array(pairs_of(topology, workload, seed))
+    numpy.add.at(found, (pairs[:, 0], pairs[:, 1]), 1.0)
+    return _whole(found)
+
+
+def draw_pairs(demand: Floats, count: int, draw: numpy.random.Generator) -> tuple[Ints, Ints]:
+    """Return the sources and destinations of so many flows."""
+    cumulative = numpy.cumsum(demand.ravel())
+    at = numpy.searchsorted(cumulative, draw.random(count) * cumulative[-1], side="right")
+    source, destination = numpy.divmod(at, len(demand))
+    return source.astype(numpy.int64), destination.astype(numpy.int64)
+
+
+def racks_of(topology: Topology) -> Ints:
+    """Return each server's rack: the switch in its first port, or itself where there is none."""
+    first = [topology.server_plug(server, 0).node for server in range(topology.servers)]
+    return numpy.array(
+        [node if node >= topology.servers else at for at, node in enumerate(first)], numpy.int64
+    )
+
+
+def _uniform(servers: int) -> Floats:
+    found = numpy.full((servers, servers), 1.0 / (servers * (servers - 1)))
+    numpy.fill_diagonal(found, 0.0)
+    return found
+
+
+def _rack(options: Options) -> Floats:
+    """Return shares of which some stay in the source's rack, and the others leave it."""
+    topology, share = options.topology, options.share("share", 0.5)
+    racks = racks_of(topology)
+    inside = (racks[:, None] == racks[None, :]).astype(numpy.float64)
+    outside = 1.0 - inside
+    numpy.fill_diagonal(inside, 0.0)
+    for part, which in ((inside, "a rack of one server"), (outside, "one rack alone")):
+        require(
+            bool(part.sum(axis=1).all()),
+            f"{topology.spec} has {which}: choose another pattern than rack",
+        )
+    mixed = share * _rows(inside) + (1 - share) * _rows(outside)
+    return _whole(mixed)
+
+
+def _hotspot(options: Options) -> Floats:
+    """Return shares of which some go to a few servers, and the others to all alike."""
+    topology, share = options.topology, options.share("share", 0.5)
+    hot = options.servers("servers", max(1, topology.servers // 16), set())
+    towards = numpy.zeros((topology.servers, topology.servers))
+    towards[:, hot] = 1.0
+    numpy.fill_diagonal(towards, 0.0)
+    mixed = share * towards / towards.sum() + (1 - share) * _uniform(topology.servers)
+    return _whole(mixed)
+
+
+def _whole(part: Floats) -> Floats:
+    """Return shares that are 1 together."""
+    found: Floats = part / part.sum()
+    return found
+
+
+def _rows(part: Floats) -> Floats:
+    """Return shares that are 1 together in every row."""
+    found: Floats = part / part.sum(axis=1, keepdims=True)
+    return found
+
+
+ARRIVING: dict[str, Shared] = {
+    "rack": Shared(
+        Pattern(
+            "a share of each server's flows stays in its rack, the others leave it (arrivals)",
+            lambda _: iter(()),
+            {"share": "of the flows that stay in the rack; 0.5 by default"},
+        ),
+        _rack,
+    ),
+    "hotspot": Shared(
+        Pattern(
+            "a share of the flows goes to a few servers, the others to all (arrivals)",
+            lambda _: iter(()),
+            {
+                "share": "of the flows that go to these; 0.5 by default",
+                "servers": "the hot ones, or how many to draw; one in 16 by default",
+            },
+        ),
+        _hotspot,
+    ),
+}

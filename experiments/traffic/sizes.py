@@ -1,0 +1,222 @@
+"""How large flows are: the distributions that papers use, by name, or one from a file.
+
+A distribution is a table of points (bytes, share of the flows that are at most so large). Between
+two points it is a straight line, as users of ns-2, ns-3 and htsim take such tables; two points of
+the same size are flows of exactly that size.
+
+The tables are coarse: some ten to twenty points that were read off the curves of the papers, and
+not the papers' measurements. They are those in common use, so results compare with others':
+
+- web-search: Alizadeh 2010 (DCTCP, SIGCOMM, Figure 4), in the bytes of HPCC's table (Li 2019,
+  SIGCOMM, section 5.1).
+- data-mining: Greenberg 2009 (VL2, SIGCOMM, Figure 2), in packets of 1460 bytes as pFabric has it
+  (Alizadeh 2013, SIGCOMM).
+- hadoop: Facebook's, Roy 2015 (SIGCOMM, Figure 6), in the bytes of HPCC's table.
+- cache: Facebook's cache followers, Roy 2015 (Figure 6), in packets of 1460 bytes.
+- storage: Alibaba's block storage of 2019, published with HPCC's programs, not in its paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+
+from topos.base.errors import PillarboxError, meant, require
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[numpy.int64]
+
+PACKET_BYTES = 1460
+MOST_BYTES = 1e15
+ROUNDING = 1e-9
+Point = tuple[float, float]
+
+
+def _packets(*points: Point) -> tuple[Point, ...]:
+    return tuple((packets * PACKET_BYTES, share) for packets, share in points)
+
+
+def _percent(*points: Point) -> tuple[Point, ...]:
+    return tuple((size, percent / 100) for size, percent in points)
+
+
+TABLES: dict[str, tuple[Point, ...]] = {
+    "web-search": _percent(
+        *((1, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53)),
+        *((200_000, 60), (1_000_000, 70), (2_000_000, 80), (5_000_000, 90), (10_000_000, 97)),
+        (30_000_000, 100),
+    ),
+    "data-mining": _packets(
+        *((1, 0.0), (1, 0.5), (2, 0.6), (3, 0.7), (7, 0.8), (267, 0.9), (2107, 0.95)),
+        *((66_667, 0.99), (666_667, 1.0)),
+    ),
+    "hadoop": _percent(
+        *((1, 0), (100, 1), (200, 2), (300, 5), (350, 15), (400, 20), (500, 30), (600, 40)),
+        *((700, 50), (1000, 60), (2000, 67), (7000, 70), (30_000, 72), (50_000, 82)),
+        *((80_000, 87), (120_000, 90), (300_000, 95), (1_000_000, 97.5), (2_000_000, 99)),
+        (10_000_000, 100),
+    ),
+    "cache": _packets(
+        *((1, 0.0), (1, 0.36), (2, 0.4), (7, 0.46), (13, 0.5), (67, 0.6), (133, 0.7)),
+        *((667, 0.78), (1333, 0.8), (2000, 0.9), (2667, 0.99), (33_333, 1.0)),
+    ),
+    "storage": _percent(
+        *((1, 0), (4000, 22.93), (8000, 69.21), (16_000, 80.61), (32_000, 90.47)),
+        *((64_000, 93.53), (128_000, 96.77), (256_000, 97.53), (2_000_000, 100)),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A distribution of flows' sizes.
+
+    Parameters
+    ----------
+    name : str
+        What errors and tables call it.
+    points : sequence of (bytes, share)
+        Neither goes down; the last share is 1.
+
+    Examples
+    --------
+    >>> sizes = sizes_of("web-search")
+    >>> round(sizes.mean_bytes), sizes.share_up_to([20_000, 30_000_000]).tolist()
+    (1711250, [0.2, 1.0])
+    >>> sizes_of("1000").draw(3, numpy.random.default_rng(1)).tolist()
+    [1000, 1000, 1000]
+    """
+
+    name: str
+    points: tuple[Point, ...]
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.points)
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size."""
+        at, shares = self._curve()
+        return float(numpy.sum(numpy.diff(shares) * (at[1:] + at[:-1]) / 2))
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest size."""
+        return int(self.points[-1][0])
+
+    def draw(self, count: int, draw: numpy.random.Generator) -> Ints:
+        """Return so many sizes, by inversion: whole bytes, and at least one."""
+        at, shares = self._curve()
+        found = numpy.interp(draw.random(count), shares, at)
+        return numpy.maximum(1, numpy.rint(found)).astype(numpy.int64)
+
+    def share_up_to(self, size_bytes: ArrayLike) -> Floats:
+        """Return which share of the flows is at most so large."""
+        at, shares = self._curve()
+        asked = numpy.asarray(size_bytes, numpy.float64)
+        # The last point of several of the same size: all that are exactly so large count.
+        place = numpy.searchsorted(at, asked, side="right")
+        left = numpy.clip(place - 1, 0, len(at) - 1)
+        right = numpy.clip(place, 0, len(at) - 1)
+        wide = numpy.maximum(at[right] - at[left], ROUNDING)
+        part = numpy.clip((asked - at[left]) / wide, 0, 1)
+        found = shares[left] + part * (shares[right] - shares[left])
+        return numpy.where(place == 0, 0.0, found)
+
+    def scaled(self, factor: float) -> Sizes:
+        """Return the distribution of sizes that are so many times as large.
+
+        >>> sizes_of("storage").scaled(0.5).most_bytes
+        1000000
+        """
+        require(
+            factor > 0 and numpy.isfinite(factor),
+            f"sizes are scaled by a factor above 0, not {factor}",
+        )
+        if factor == 1:
+            return self
+        points = tuple((max(1.0, size * factor), share) for size, share in self.points)
+        return Sizes(f"{self.name} x {factor:g}", points)
+
+    def _curve(self) -> tuple[Floats, Floats]:
+        """Return sizes and shares, from a share of 0 on."""
+        at, shares = (
+            numpy.array(column, numpy.float64) for column in zip(*self.points, strict=True)
+        )
+        if shares[0] > 0:  # flows of exactly the first size
+            at, shares = numpy.insert(at, 0, at[0]), numpy.insert(shares, 0, 0.0)
+        return at, shares
+
+
+def sizes_of(name: str) -> Sizes:
+    """Return a distribution by its name, by a FILE, or by a number of bytes that all flows have."""
+    if name in TABLES:
+        return Sizes(name, TABLES[name])
+    if name.strip().isdecimal():
+        return Sizes(f"{name.strip()} bytes", ((int(name), 1.0),))
+    looks_like_file = "/" in name or "." in name
+    require(
+        looks_like_file or Path(name).is_file(),
+        f"there is no distribution of sizes {name!r}: {meant(name, TABLES)}; a number of bytes for "
+        "all flows, or a FILE of lines with bytes and probability",
+    )
+    return read_sizes(Path(name))
+
+
+def read_sizes(file: Path) -> Sizes:
+    """Return the distribution of a file: lines of bytes and cumulative probability."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise PillarboxError(f"the sizes of {file} cannot be read: {reason}") from None
+    points = [
+        _point(file, number, line)
+        for number, line in enumerate((line.partition("#")[0] for line in lines), start=1)
+        if line.strip()
+    ]
+    return Sizes(str(file), tuple(points))
+
+
+def _point(file: Path, number: int, line: str) -> Point:
+    try:
+        size, share = map(float, line.replace(",", " ").split())
+    except ValueError:
+        raise PillarboxError(
+            f"line {number} of {file} is {line.strip()!r}: each line has bytes and the share of "
+            "flows that are at most so large, such as 10000 0.15"
+        ) from None
+    return size, share
+
+
+def _check(name: str, points: Sequence[Point]) -> None:
+    """Refuse what is no cumulative distribution of sizes."""
+    require(bool(points), f"{name} is no distribution of sizes: it has no point")
+    for size, share in points:
+        require(
+            1 <= size <= MOST_BYTES,
+            f"{name} is no distribution of sizes: a flow has at least 1 byte, not {size:g}",
+        )
+        require(
+            share >= 0,
+            f"{name} is no distribution of sizes: a share is not below 0, as {share:g} is",
+        )
+    for (size, share), (next_size, next_share) in pairwise(points):
+        require(
+            size <= next_size and share <= next_share,
+            f"{name} is no cumulative distribution: after {size:g} bytes and {share:g} come "
+            f"{next_size:g} bytes and {next_share:g}, and neither may go down",
+        )
+    last = points[-1][1]
+    percent = ": divide percents by 100" if abs(last - 100) < 1 else ""
+    require(
+        abs(last - 1) <= ROUNDING,
+        f"{name} is no cumulative distribution: its last share is {last:g}, not 1{percent}",
+    )

@@ -1,0 +1,173 @@
+"""Arrivals in memory: the load that was asked for, Poisson, by the seed; and traces of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos
+from experiments.traffic.arrivals import MOST_OFF, Arrivals, drawn, offered_bps, window_of
+from experiments.traffic.demand import ARRIVING, demand_of, racks_of
+from experiments.traffic.patterns import PATTERNS
+from experiments.traffic.sizes import sizes_of
+from experiments.traffic.traces import read_trace, write_trace
+from experiments.traffic.workload import Workload
+from topos.base.errors import PillarboxError
+from topos.base.topology import Topology
+
+BCUBE = topos.parse("bcube,4,1")
+NETWORKS = [topos.parse(spec) for kind in topos.kinds() for spec in topos.network(kind).examples]
+SMALL = [topology for topology in NETWORKS if 4 < topology.servers <= 64]
+CAPACITY_BPS = 16e8
+
+
+def arriving(**values: Any) -> Workload:
+    given = {"arrivals": "poisson", "load": 0.6, "duration_s": 20.0, "sizes": "storage"}
+    return Workload(**(given | values))
+
+
+@given(
+    st.floats(0.05, 0.95),
+    st.sampled_from(["web-search", "storage", "hadoop", "20000"]),
+    st.integers(0, 1 << 31),
+)
+def test_what_is_offered_is_what_was_asked_for(load: float, sizes: str, seed: int) -> None:
+    workload = arriving(load=load, sizes=sizes, size_scale=5.0, duration_s=60.0)
+    found = drawn(BCUBE, workload, seed, CAPACITY_BPS)
+    assert offered_bps(found, window_of(workload)) == pytest.approx(
+        load * CAPACITY_BPS, rel=MOST_OFF
+    )
+    assert (numpy.diff(found.start_s) >= 0).all()
+    assert found.start_s[-1] < 63
+    assert (found.source != found.destination).all()
+
+
+def test_sizes_and_moments_are_those_of_the_distributions() -> None:
+    workload = arriving(size_scale=0.5, warm_up_s=0, cool_down_s=0)
+    found = drawn(BCUBE, workload, 3, CAPACITY_BPS)
+    count = len(found.start_s)
+    most = 1.95 / count**0.5  # Kolmogorov's bound at 1 in 1000
+    sizes, ranks = numpy.sort(found.volume_bytes), numpy.arange(1, count + 1) / count
+    expected = sizes_of("storage").scaled(0.5).share_up_to(sizes + 0.5)
+    assert numpy.abs(ranks - expected).max() < most + 1 / count + 1e-3  # whole bytes
+    gaps = numpy.sort(numpy.diff(found.start_s)) / (20.0 / count)
+    assert numpy.abs(ranks[: count - 1] - (1 - numpy.exp(-gaps))).max() < most
+
+
+def test_the_seed_decides_everything() -> None:
+    first, again, other = (drawn(BCUBE, arriving(), seed, CAPACITY_BPS) for seed in (1, 1, 2))
+    for one, same in zip(first, again, strict=True):
+        assert (one == same).all()
+    assert len(first.start_s) != len(other.start_s) or (first.start_s != other.start_s).any()
+
+
+@given(st.sampled_from(SMALL), st.sampled_from([*PATTERNS, *ARRIVING]), st.integers(0, 1 << 31))
+def test_every_pattern_is_shares(topology: Topology, pattern: str, seed: int) -> None:
+    demand = demand_of(topology, arriving(pattern=pattern), seed)
+    assert demand.sum() == pytest.approx(1)
+    assert (demand >= 0).all()
+    assert not numpy.diag(demand).any()
+
+
+def test_so_much_stays_in_the_rack_and_so_much_goes_to_the_hot_spot() -> None:
+    racks = racks_of(BCUBE)
+    inside = racks[:, None] == racks[None, :]
+    rack = demand_of(BCUBE, arriving(pattern="rack", options={"share": 0.7}), 1)
+    assert rack[inside].sum() == pytest.approx(0.7)
+    options = {"share": 0.4, "servers": "0.0,1.1"}
+    hot = demand_of(BCUBE, arriving(pattern="hotspot", options=options), 1)
+    others = 0.6 * 2 / 16
+    assert hot[:, [0, 5]].sum() == pytest.approx(0.4 + others)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"load": 1.0}, "above 0 and below 1, not 1"),
+        ({"load": 0.0}, "above 0 and below 1, not 0"),
+        ({"load": None}, "need a load"),
+        ({"load_of": "server"}, "did you mean servers"),
+        ({"duration_s": None}, "need duration_s"),
+        ({"volume_bytes": 5}, "leave volume_bytes away"),
+        ({"arrivals": "posson"}, "arrivals are poisson, or a trace"),
+        ({"arrivals": None}, "a load is that of arrivals"),
+        ({"arrivals": "mine.csv"}, "leave load away"),
+        ({"warm_up_s": -1.0}, "warm_up_s is at least 0"),
+    ],
+)
+def test_what_is_no_workload_is_refused(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(PillarboxError, match=told):
+        arriving(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"sizes": "70000000", "load": 0.01}, "no flows of 70000000 bytes"),
+        ({"sizes": "1", "duration_s": 1e6}, "more than"),
+        ({"size_scale": 0.0}, "scaled by a factor above 0"),
+        ({"pattern": "rack", "options": {"share": 2}}, "a share from 0 to 1"),
+        ({"pattern": "rack", "options": {"part": 2}}, "has no option 'part'"),
+        ({"pattern": "racks"}, "did you mean rack"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(PillarboxError, match=told):
+        drawn(BCUBE, arriving(**values), 1, CAPACITY_BPS)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_trace_is_read_as_it_was_written(tmp_path: Path, ending: str, numbers: bool) -> None:
+    for topology in (BCUBE, topos.parse("dcell,4,1"), topos.parse("tree,4,2")):
+        made = drawn(topology, arriving(duration_s=2.0), 1, CAPACITY_BPS)
+        file = tmp_path / f"flows.{ending}"
+        write_trace(topology, made, file, numbers=numbers)
+        read = read_trace(topology, file)
+        assert read.start_s == pytest.approx(made.start_s, abs=1e-9)
+        for one, same in zip(read[1:], made[1:], strict=True):
+            assert (one == same).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("", "without a flow"),
+        ("1,0.0,0.1,10\n0.5,0.0,0.1,10", "goes back in time: flow 2 begins at 0.5 s"),
+        ("-1,0.0,0.1,10", "time begins at 0"),
+        ("1,0.0,0.1,0", "at least 1 byte, not 0"),
+        ("1,0.0,0.1,1.5", "a whole number"),
+        ("1,0.0,0.0,10", "would send to itself"),
+        ("1,0.0,0.9,10", "is not a server of bcube,4,1"),
+        ("1,0,16,10", "has a server 16"),
+        ("1,0.0,s1,10", "no server"),
+        ("soon,0.0,0.1,10", "has no time_s"),
+        (",0.0,0.1,10", "has no time_s"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, rows: str, told: str) -> None:
+    file = tmp_path / "flows.csv"
+    file.write_text(f"time_s,source,destination,bytes\n{rows}\n")
+    with pytest.raises(PillarboxError, match=told):
+        read_trace(BCUBE, file)
+
+
+def test_a_file_that_is_no_table_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(PillarboxError, match="cannot be read"):
+        read_trace(BCUBE, tmp_path / "none.csv")
+    for ending in ("csv", "parquet"):
+        file = tmp_path / f"flows.{ending}"
+        file.write_text("time,from\n1,2\n")
+        with pytest.raises(PillarboxError, match="is no trace"):
+            read_trace(BCUBE, file)
+
+
+def test_arrivals_are_flows() -> None:
+    made = Arrivals(*(numpy.array(column) for column in ([0.5], [1], [2], [300])))
+    (flow,) = made.flows()
+    assert (flow.source, flow.destination, flow.volume_bytes, flow.start_s) == (1, 2, 300, 0.5)
