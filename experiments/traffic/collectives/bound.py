@@ -1,0 +1,42 @@
+"""How soon a collective operation can be done at best, in any network whose servers have ports.
+
+Let N servers hold M bytes each. In an all-reduce they send 2 (N - 1) M bytes in all (Patarasuk,
+Yuan, JPDC 2009): each chunk's N parts meet over N - 1 transfers at least, and the sum goes to N - 1
+others. Where all have p ports of a rate R that takes 2 (N - 1) / N x M / (p R). It is likewise with
+the other operations; and no server is done before it has sent and received what it must.
+"""
+
+from __future__ import annotations
+
+from experiments.traffic.collectives.plan import Plan
+from topos.base.topology import Topology
+
+
+def least_s(topology: Topology, plan: Plan, port_bps: float) -> float:
+    """Return the least time of an operation, if ports carry so many bits of it a second.
+
+    >>> import topos
+    >>> from experiments.traffic.collectives.plan import plan_for
+    >>> from experiments.traffic.workload import Workload
+    >>> bcube = topos.parse("bcube,3,1")
+    >>> plan = plan_for(bcube, Workload("all-reduce", 9000), "ring", 1)
+    >>> least_s(bcube, plan, 8 * 1000.0)  # 2 x 8/9 x 9000 bytes over two ports
+    8.0
+    """
+    ports = [sum(1 for _ in topology.neighbours(server)) for server in plan.servers]
+    total, own = _least_bytes(plan)
+    together_s = total / sum(ports)
+    slowest_s = max(need / of for need, of in zip(own, ports, strict=True))
+    return 8 * max(together_s, slowest_s) / port_bps
+
+
+def _least_bytes(plan: Plan) -> tuple[float, list[float]]:
+    """Return what all send together, and what each server sends or receives, at least."""
+    ranks = plan.graph.ranks
+    size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)
+    others = size * (ranks - 1)
+    if plan.operation == "all-reduce":
+        return 2 * others, [size] * ranks
+    if plan.operation == "broadcast":
+        return others, [size] * ranks
+    return others, [others / ranks] * ranks

@@ -1,0 +1,297 @@
+"""A collective operation on a network: which servers take part, what goes where, and the bound.
+
+The workload's pattern names the operation, the system's `algorithm` how it is done. `volume_bytes`
+is what every server has of the data at the end, of a broadcast and an all-gather, or at the
+beginning, of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, NamedTuple
+
+from experiments.traffic.collectives import algorithms
+from experiments.traffic.collectives.algorithms import Exchange
+from experiments.traffic.collectives.graph import Graph, Weaver
+from experiments.traffic.distribution_plan import plan_of
+from experiments.traffic.flows import Flow
+from experiments.traffic.workload import Workload
+from topos.base.errors import meant, require
+from topos.base.topology import Topology
+
+ELEMENT_BYTES = 4  # int32
+MOST_BYTES = 1 << 31  # of all servers together: they are in one process's memory
+PAPER, RANDOM = "paper", "random"  # placements
+BCUBE = "bcube"
+PIECES = 32  # of each tree's part of a broadcast
+
+
+class Asked(NamedTuple):
+    """What an algorithm is told."""
+
+    topology: Topology
+    servers: tuple[int, ...]  # of each rank
+    options: Mapping[str, Any]
+
+    @property
+    def ranks(self) -> int:
+        """How many take part."""
+        return len(self.servers)
+
+    def number(self, name: str, usual: int, least: int, most: int | None = None) -> int:
+        """Return an option that is a whole number."""
+        value = self.options.get(name, usual)
+        limit = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        require(
+            isinstance(value, int) and not isinstance(value, bool),
+            f"{name} is a whole number, not {value!r}",
+        )
+        require(
+            least <= value and (most is None or value <= most),
+            f"{name} is a number {limit} here, not {value}",
+        )
+        return int(value)
+
+    def base(self) -> int:
+        """Return the base of Gloo's scheme: the ports of BCube's switches, 2 elsewhere."""
+        return self.number("base", getattr(self.topology, "n", 2) if self.is_bcube else 2, 2)
+
+    @property
+    def is_bcube(self) -> bool:
+        """Tell whether the network is a BCube."""
+        return self.topology.kind == BCUBE
+
+    def bml(self) -> list[algorithms.Digits]:
+        """Return BML's threads, a digit for each level of BCube."""
+        require(
+            self.is_bcube,
+            f"BML runs on BCube alone, and {self.topology.spec} is none: choose another algorithm",
+        )
+        require(
+            self.ranks == self.topology.servers,
+            f"BML takes all {self.topology.servers} servers of {self.topology.spec}, "
+            f"not {self.ranks}: leave ranks away",
+        )
+        return algorithms.bml_threads(self.topology.radices()[::-1])
+
+    def root(self) -> int:
+        """Return the rank whose data are broadcast."""
+        return self.number("root", 0, 0, self.ranks - 1)
+
+
+Make = Callable[[Asked], Graph]
+HALVES = {  # of an all-reduce, which two other operations have one of
+    "all-reduce": ("scatter", "gather"),
+    "reduce-scatter": ("scatter",),
+    "all-gather": ("gather",),
+}
+
+
+def _by_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
+    """Return what does an operation's halves, in threads of chunks of their own."""
+
+    def make(asked: Asked) -> Graph:
+        weaver, threads = Weaver(), threads_of(asked)
+        for thread in threads:
+            step = 0
+            for half in HALVES[operation]:
+                step = getattr(thread, half)(weaver, step)
+        everything = [range(asked.ranks * len(threads))] * asked.ranks
+        shares = [[thread.share(rank) for thread in threads] for rank in range(asked.ranks)]
+        begins = shares if operation == "all-gather" else everything
+        return weaver.graph(begins, shares if operation == "reduce-scatter" else everything)
+
+    return make
+
+
+EXCHANGES: dict[str, Callable[[Asked], Sequence[Exchange]]] = {
+    "ring": lambda asked: [algorithms.Ring(asked.ranks)],
+    "halving-doubling": lambda asked: [algorithms.halving(asked.ranks)],
+    "bcube": lambda asked: [algorithms.bcube_scheme(asked.ranks, asked.base())],
+    "bml": Asked.bml,
+}
+
+
+def _servers(asked: Asked) -> Graph:
+    weaver, count = Weaver(), asked.number("parameter_servers", 1, 1, asked.ranks)
+    algorithms.parameter_servers(weaver, asked.ranks, count)
+    everything = [range(count)] * asked.ranks
+    return weaver.graph(everything, everything)
+
+
+def _trees(asked: Asked) -> Graph:
+    """Broadcast over the network's own trees, or down a pipeline."""
+    source, rank_of = asked.servers[asked.root()], {s: r for r, s in enumerate(asked.servers)}
+    others = [server for server in asked.servers if server != source]
+    trees = plan_of(asked.topology, source, others).trees
+    require(
+        {end for tree in trees for hop in tree for end in hop} <= set(rank_of),
+        f"the trees of {asked.topology.spec} pass servers that take no part: leave ranks away, or "
+        "choose the algorithm binomial",
+    )
+    found = [[(rank_of[a], rank_of[b]) for a, b in tree] for tree in trees]
+    return _broadcast(asked, found, asked.number("pieces", PIECES, 1))
+
+
+def _binomial(asked: Asked) -> Graph:
+    tree = algorithms.binomial(asked.ranks, asked.root())
+    return _broadcast(asked, [tree], asked.number("pieces", 1, 1))
+
+
+def _broadcast(asked: Asked, trees: Sequence[algorithms.Tree], pieces: int) -> Graph:
+    weaver, everything = Weaver(), range(len(trees) * pieces)
+    algorithms.by_trees(weaver, trees, pieces)
+    begins = [everything if rank == asked.root() else () for rank in range(asked.ranks)]
+    return weaver.graph(begins, [everything] * asked.ranks)
+
+
+def _direct(*, at_once: bool) -> Make:
+    def make(asked: Asked) -> Graph:
+        weaver, ranks = Weaver(), range(asked.ranks)
+        algorithms.direct_exchange(weaver, asked.ranks, at_once=at_once)
+        size = asked.ranks
+        begins = [range(rank * size, (rank + 1) * size) for rank in ranks]
+        return weaver.graph(begins, [range(rank, size * size, size) for rank in ranks])
+
+    return make
+
+
+def _exchanging(operation: str) -> dict[str, Make]:
+    return {name: _by_threads(threads, operation) for name, threads in EXCHANGES.items()}
+
+
+# By operation and algorithm; the first algorithm is the usual one.
+ALGORITHMS: dict[str, dict[str, Make]] = {
+    "all-reduce": {**_exchanging("all-reduce"), "parameter-servers": _servers},
+    "reduce-scatter": _exchanging("reduce-scatter"),
+    "all-gather": _exchanging("all-gather"),
+    "total-exchange": {"pairwise": _direct(at_once=False), "at-once": _direct(at_once=True)},
+    "broadcast": {"trees": _trees, "binomial": _binomial},
+}
+# What some algorithms take is no mistake where another system of the experiment does without.
+OPTIONS = ("ranks", "placement", "parameter_servers", "base", "root", "pieces")
+
+
+def is_collective(workload: Workload) -> bool:
+    """Tell whether a workload is a collective operation."""
+    return workload.pattern in ALGORITHMS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A collective operation of one size on certain servers."""
+
+    operation: str
+    algorithm: str
+    graph: Graph
+    servers: tuple[int, ...]  # of each rank
+    size_bytes: int  # of what `Graph.chunks` are, all of them
+
+    def offset(self, chunk: int) -> int:
+        """Return where a chunk begins, in bytes: all are equal, but for an element."""
+        elements = self.size_bytes // ELEMENT_BYTES
+        return chunk * elements // self.graph.chunks * ELEMENT_BYTES
+
+    def bytes_of(self, first: int, count: int = 1) -> int:
+        """Return how many bytes a range of chunks has."""
+        return self.offset(first + count) - self.offset(first)
+
+    @cached_property
+    def volumes(self) -> tuple[int, ...]:
+        """Bytes of each transfer."""
+        return tuple(self.bytes_of(one.first, one.size) for one in self.graph.transfers)
+
+    @cached_property
+    def pairs(self) -> dict[tuple[int, int], int]:
+        """The flows' numbers, by sending and receiving rank: a connection serves all transfers."""
+        found: dict[tuple[int, int], int] = {}
+        for one in self.graph.transfers:
+            found.setdefault((one.sender, one.receiver), len(found))
+        return found
+
+    @cached_property
+    def flow_of(self) -> tuple[int, ...]:
+        """The flow of each transfer."""
+        return tuple(self.pairs[one.sender, one.receiver] for one in self.graph.transfers)
+
+    def flows(self) -> list[Flow]:
+        """Return the connections, each with all the bytes that it carries."""
+        volumes = [0] * len(self.pairs)
+        for flow, volume in zip(self.flow_of, self.volumes, strict=True):
+            volumes[flow] += volume
+        return [
+            Flow(number, self.servers[a], self.servers[b], volume_bytes=volumes[number])
+            for (a, b), number in self.pairs.items()
+        ]
+
+
+def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan:
+    """Return a workload's collective operation; raise PillarboxError for what cannot be.
+
+    >>> import topos
+    >>> plan = plan_for(topos.parse("bcube,3,1"), Workload("all-reduce", 7200), "bml", seed=1)
+    >>> plan.graph.steps, len(plan.flows()), plan.volumes[0]
+    (4, 36, 1200)
+    """
+    known = ALGORITHMS[workload.pattern]
+    name = algorithm or next(iter(known))
+    require(
+        name in known,
+        f"{workload.pattern} has no algorithm {name!r}: {meant(name, list(known))}",
+    )
+    require(
+        workload.volume_bytes is not None,
+        f"{workload.pattern} ends when all is there: give it volume_bytes, and no duration_s",
+    )
+    assert workload.volume_bytes is not None
+    for option in workload.options:
+        require(
+            option in OPTIONS,
+            f"{workload.pattern} has no option {option!r}: {meant(option, OPTIONS)}",
+        )
+    asked = Asked(topology, _placed(topology, workload, seed), workload.options)
+    graph = known[name](asked)
+    copies = asked.ranks if workload.pattern == "total-exchange" else 1
+    _check_size(workload, graph, copies)
+    size_bytes = copies * workload.volume_bytes // ELEMENT_BYTES * ELEMENT_BYTES
+    return Plan(workload.pattern, name, graph, asked.servers, size_bytes)
+
+
+def _check_size(workload: Workload, graph: Graph, copies: int) -> None:
+    """Refuse data of which some chunk would be empty, and more than one process can hold."""
+    assert workload.volume_bytes is not None
+    least = -(-graph.chunks // copies) * ELEMENT_BYTES
+    require(
+        workload.volume_bytes >= least,
+        f"{workload.pattern} of {graph.ranks} ranks goes in {graph.chunks // copies} parts of at "
+        f"least {ELEMENT_BYTES} bytes: volume_bytes is {least} or more, not "
+        f"{workload.volume_bytes}",
+    )
+    total = workload.volume_bytes * graph.ranks * min(copies, 2)
+    require(
+        total <= MOST_BYTES,
+        f"{graph.ranks} ranks with {workload.volume_bytes} bytes each need {total / 1e9:.1f} GB of "
+        f"memory, and {MOST_BYTES / 1e9:.1f} GB is the most: choose less volume_bytes, or fewer "
+        "ranks",
+    )
+
+
+def _placed(topology: Topology, workload: Workload, seed: int) -> tuple[int, ...]:
+    """Return the server of each rank: in the order of their addresses, or drawn."""
+    ranks = workload.options.get("ranks", topology.servers)
+    require(
+        isinstance(ranks, int) and 2 <= ranks <= topology.servers,
+        f"{workload.pattern} on {topology.spec} takes 2 to {topology.servers} ranks, not {ranks!r}",
+    )
+    placement = workload.options.get("placement", PAPER)
+    require(
+        placement in (PAPER, RANDOM),
+        f"ranks are placed as {PAPER} (in the order of addresses) or {RANDOM}, not {placement!r}",
+    )
+    servers = range(topology.servers)
+    if placement == RANDOM:
+        return tuple(Random(f"{seed} placement").sample(servers, ranks))
+    return tuple(servers[:ranks])

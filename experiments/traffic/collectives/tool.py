@@ -1,0 +1,87 @@
+"""The tool that does a collective operation on a running lab, by a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.traffic.collectives.plan import Plan
+from experiments.traffic.collectives.worker import CollectiveTask
+from experiments.traffic.flows import FlowResult, Sending
+from experiments.traffic.generator import Generator
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+
+class Step(NamedTuple):
+    """What became of a transfer; moments are missing where it did not come to that."""
+
+    transfer: int
+    flow: int
+    step: int
+    deed: str  # reduce or copy
+    volume_bytes: int
+    ready_s: float | None  # all that it needs had arrived
+    begin_s: float | None
+    end_s: float | None
+
+
+class Collective(Generator):
+    """Does a collective operation.
+
+    Parameters
+    ----------
+    lab : Lab
+        The running lab.
+    plan : Plan
+        What goes where.
+    sending : Sending
+        How it is sent.
+    seed : int
+        Decides the numbers.
+    """
+
+    name = "collective"
+    worker = "experiments.traffic.collectives.worker"
+
+    def __init__(self, lab: Lab, plan: Plan, sending: Sending, seed: int = 0) -> None:
+        self.plan, self._seed = plan, seed
+        self._moments: list[list[float | None]] = []
+        super().__init__(lab, plan.flows(), sending)
+
+    def _task(self) -> CollectiveTask:
+        graph = self.plan.graph
+        return {
+            **super()._task(),
+            "transfers": [list(one) for one in graph.transfers],
+            "flow_of": list(self.plan.flow_of),
+            "offsets": [self.plan.offset(chunk) for chunk in range(graph.chunks + 1)],
+            "begins": [list(held) for held in graph.begins],
+            "ends": [list(wanted) for wanted in graph.ends],
+            "servers": list(self.plan.servers),
+            "seed": self._seed,
+        }
+
+    def _collected(self) -> list[FlowResult]:
+        results = super()._collected()
+        self._moments = self._cost.pop("transfers", [])
+        return results
+
+    def steps(self) -> list[Step]:
+        """Return what became of each transfer, after the end."""
+        self.results()
+        plan = self.plan
+        never: list[list[float | None]] = [[None] * 3] * len(plan.volumes)
+        found = zip(
+            plan.graph.transfers, plan.flow_of, plan.volumes, self._moments or never, strict=True
+        )
+        return [
+            Step(number, flow, one.step, "reduce" if one.reduce else "copy", volume, *moments)
+            for number, (one, flow, volume, moments) in enumerate(found)
+        ]
+
+    def versions(self) -> dict[str, Any]:
+        """Return what does it, and what was asked for."""
+        plan = self.plan
+        asked = {"operation": plan.operation, "algorithm": plan.algorithm}
+        return {**super().versions(), **asked, "ranks": plan.graph.ranks, "servers": plan.servers}

@@ -1,0 +1,269 @@
+"""The process that does a collective operation: the generator's, but what it moves are numbers.
+
+It holds every rank's data, arrays of int32 that are drawn from the seed. A transfer begins when all
+that it needs have arrived; its bytes are read from the sender's array, go through the network, and
+are added to the receiver's array while they arrive, or written into it. After the last transfer
+every rank's data are compared with the sums, which are drawn and added again without any network.
+
+All transfers between two ranks share a connection, one after the other in the order in which they
+could begin.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.traffic.collectives.graph import Graph, Transfer
+from experiments.traffic.generator_sockets import Connection
+from experiments.traffic.generator_worker import Deaths, Loop, Task, main
+
+Numbers: TypeAlias = NDArray[numpy.int32]
+ELEMENT_BYTES = 4
+SEND_BYTES = 1 << 18  # in one call to the kernel
+BUFFER = bytearray(1 << 18)
+
+
+class CollectiveTask(Task):
+    """What the process is to do: the flows are connections between two ranks each."""
+
+    transfers: list[list[Any]]  # the fields of each Transfer
+    flow_of: list[int]  # of each transfer
+    offsets: list[int]  # of each chunk in all data, in bytes, and where the last one ends
+    begins: list[list[int]]  # of each rank, the chunks that it holds
+    ends: list[list[int]]
+    servers: list[int]  # of each rank
+    seed: int
+
+
+def drawn(seed: int, rank: int, chunk: int, size_bytes: int) -> Numbers:
+    """Return what a rank has in a chunk at the beginning."""
+    draw = numpy.random.Generator(numpy.random.SFC64([seed, rank, chunk]))
+    return numpy.frombuffer(draw.bytes(size_bytes), numpy.int32)
+
+
+class Store:
+    """What each rank has: room for the chunks that it ever holds, in their order."""
+
+    def __init__(self, graph: Graph, offsets: list[int], seed: int) -> None:
+        self._graph, self._offsets, self._seed = graph, offsets, seed
+        touched = [{*begins, *ends} for begins, ends in zip(graph.begins, graph.ends, strict=True)]
+        for one in graph.transfers:
+            touched[one.sender].update(one.chunks)
+            touched[one.receiver].update(one.chunks)
+        self._places: list[dict[int, int]] = []
+        self._data: list[Numbers] = []
+        for rank, chunks in enumerate(touched):
+            places, size = {}, 0
+            for chunk in sorted(chunks):
+                places[chunk] = size
+                size += self._bytes(chunk)
+            self._places.append(places)
+            self._data.append(numpy.zeros(size // ELEMENT_BYTES, numpy.int32))
+            for chunk in graph.begins[rank]:
+                self.of(rank, chunk)[:] = drawn(seed, rank, chunk, self._bytes(chunk))
+
+    def _bytes(self, chunk: int, count: int = 1) -> int:
+        return self._offsets[chunk + count] - self._offsets[chunk]
+
+    def of(self, rank: int, chunk: int, count: int = 1) -> Numbers:
+        """Return a rank's data in a range of chunks, to be read and written."""
+        begin = self._places[rank][chunk] // ELEMENT_BYTES
+        return self._data[rank][begin : begin + self._bytes(chunk, count) // ELEMENT_BYTES]
+
+    def wrong(self) -> Iterator[int]:
+        """Yield the ranks that do not have what they should have at the end."""
+        holders: dict[int, list[int]] = {}
+        for rank, held in enumerate(self._graph.begins):
+            for chunk in held:
+                holders.setdefault(chunk, []).append(rank)
+        wanting: dict[int, list[int]] = {}
+        for rank, wanted in enumerate(self._graph.ends):
+            for chunk in wanted:
+                wanting.setdefault(chunk, []).append(rank)
+        found = set()
+        for chunk, ranks in wanting.items():
+            size = self._bytes(chunk)
+            total = numpy.zeros(size // ELEMENT_BYTES, numpy.int32)
+            for holder in holders[chunk]:
+                total += drawn(self._seed, holder, chunk, size)
+            found |= {rank for rank in ranks if not (self.of(rank, chunk) == total).all()}
+        yield from sorted(found)
+
+
+class Moving:
+    """A transfer on its way."""
+
+    def __init__(self, number: int, transfer: Transfer, flow: int, store: Store) -> None:
+        self.number, self.flow, self.reduce = number, flow, transfer.reduce
+        self.target = store.of(transfer.receiver, transfer.first, transfer.size)
+        source = store.of(transfer.sender, transfer.first, transfer.size)
+        self.unsent = source.view(numpy.uint8).data
+        self.unwritten = self.target.view(numpy.uint8).data
+        self.added, self.rest = 0, b""  # elements, and bytes of one that has not arrived wholly
+        self.waits_for = len(transfer.after)
+        self.needed_by: list[Moving] = []
+        self.ready_s: float | None = None
+        self.begin_s: float | None = None
+        self.end_s: float | None = None
+
+    @property
+    def left(self) -> int:
+        """How many bytes have not arrived."""
+        return len(self.unwritten)
+
+    def take(self, receiver: Any) -> int:
+        """Take what has arrived; return how many bytes, 0 where the connection was closed."""
+        if not self.reduce:
+            arrived = int(receiver.recv_into(self.unwritten))
+            self.unwritten = self.unwritten[arrived:]
+            return arrived
+        kept = len(self.rest)
+        most = min(len(BUFFER) - kept, self.left)
+        view = memoryview(BUFFER)
+        arrived = int(receiver.recv_into(view[kept : kept + most]))
+        BUFFER[:kept] = self.rest
+        whole = (kept + arrived) // ELEMENT_BYTES
+        self.target[self.added : self.added + whole] += numpy.frombuffer(BUFFER, numpy.int32, whole)
+        self.added += whole
+        self.rest = bytes(view[whole * ELEMENT_BYTES : kept + arrived])
+        self.unwritten = self.unwritten[arrived:]
+        return arrived
+
+
+class Exchanging(Loop):
+    """Sends and receives until every transfer has arrived, or one cannot."""
+
+    def __init__(self, connections: list[Connection], task: CollectiveTask, deaths: Deaths) -> None:
+        super().__init__(connections, task, deaths)
+        transfers = tuple(Transfer(*fields) for fields in task["transfers"])
+        ranks = len(task["servers"])
+        graph = Graph(
+            ranks, len(task["offsets"]) - 1, tuple(task["begins"]), tuple(task["ends"]), transfers
+        )
+        self._store = Store(graph, task["offsets"], task["seed"])
+        self._servers = task["servers"]
+        self._moving = [
+            Moving(number, one, flow, self._store)
+            for number, (one, flow) in enumerate(zip(transfers, task["flow_of"], strict=True))
+        ]
+        for moving, one in zip(self._moving, transfers, strict=True):
+            for needed in one.after:
+                self._moving[needed].needed_by.append(moving)
+        self._sending: list[deque[Moving]] = [deque() for _ in connections]
+        self._arriving: list[deque[Moving]] = [deque() for _ in connections]
+        self._writable = [True] * len(connections)  # whether the loop is to tell when it can send
+        for failed in [one for one in connections if one.ended]:
+            self._break_off(failed)
+
+    def run(self, barrier_s: float) -> dict[str, Any]:
+        """Do everything, and look at the sums; return the cost, and the transfers' moments."""
+        self._now = barrier_s
+        for moving in self._moving:
+            if not moving.waits_for:
+                self._ready_to_go(moving)
+        cost = super().run(barrier_s)
+        if not any(one.reason for one in self.connections):
+            for rank in self._store.wrong():
+                self._accuse(self._servers[rank])
+        return {**cost, "transfers": [self._moments(one) for one in self._moving]}
+
+    def _moments(self, one: Moving) -> list[float | None]:
+        return [
+            None if moment is None else round(moment - self._barrier_s, 6)
+            for moment in (one.ready_s, one.begin_s, one.end_s)
+        ]
+
+    def _accuse(self, server: int) -> None:
+        """Let the flows to a server fail that has not got the right sum."""
+        for one in self.connections:
+            if one.flow.destination == server:
+                one.reason = f"server {self._names[server]} has not got the right numbers"
+
+    def _ready_to_go(self, moving: Moving) -> None:
+        moving.ready_s = self._now
+        self._sending[moving.flow].append(moving)
+        self._arriving[moving.flow].append(moving)
+        self._tell_writable(self.connections[moving.flow], True)
+
+    def _send(self, one: Connection) -> None:
+        assert one.sender is not None
+        queue = self._sending[one.flow.number]
+        if queue:
+            moving = queue[0]
+            sent = one.sender.send(moving.unsent[:SEND_BYTES])
+            moving.unsent = moving.unsent[sent:]
+            one.sent += sent
+            moving.begin_s = moving.begin_s or self._now
+            one.begin_s = one.begin_s or self._now
+            if not moving.unsent:
+                queue.popleft()
+        elif not self._writable[one.flow.number]:  # nothing to send, and yet something: an error
+            one.sender.send(b"")
+            self._end(one, "its connection was closed")
+            return
+        self._tell_writable(one, bool(queue))
+
+    def _tell_writable(self, one: Connection, wanted: bool) -> None:
+        number = one.flow.number
+        if self._writable[number] != wanted and one.sender is not None:
+            self._writable[number] = wanted
+            self._ready.modify(one.sender, select.EPOLLOUT if wanted else 0)
+
+    def _receive(self, one: Connection) -> None:
+        assert one.receiver is not None
+        queue = self._arriving[one.flow.number]
+        arrived = queue[0].take(one.receiver) if queue else len(one.receiver.recv(1))
+        if not arrived:
+            self._end(one, "its connection was closed")
+            return
+        one.delivered += arrived
+        one.moved_s = self._now
+        self._delivered[one.flow.number] = one.delivered
+        if not queue[0].left:
+            self._arrived(queue.popleft())
+        if one.delivered == one.flow.volume_bytes:
+            one.end_s = self._now
+            self._end(one)
+
+    def _arrived(self, moving: Moving) -> None:
+        moving.end_s = self._now
+        for onward in moving.needed_by:
+            onward.waits_for -= 1
+            if not onward.waits_for:
+                self._ready_to_go(onward)
+
+    def _end(self, one: Connection, reason: str = "") -> None:
+        super()._end(one, reason)
+        if reason:
+            self._break_off(one)
+
+    def _break_off(self, failed: Connection) -> None:
+        """End all other flows: without one, nobody gets the sum."""
+        ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
+        reason = f"broken off: {' to '.join(ends)} failed ({failed.reason})"
+        for other in self.connections:
+            if other.ended:
+                continue
+            if other.flow.number in self._running:
+                super()._end(other, reason)
+            else:  # before the barrier
+                other.fail(reason)
+
+
+def exchanging(connections: list[Connection], task: Any, deaths: Deaths) -> Exchanging:
+    """Return the loop for a task."""
+    return Exchanging(connections, task, deaths)
+
+
+if __name__ == "__main__":
+    main(exchanging)
+    sys.stdout.buffer.flush()
+    os._exit(0)
