@@ -14,7 +14,7 @@ a crowded link is not slowed down to that link's share.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Bools = NDArray[numpy.bool_]
+    from experiments.analysis.fluid.completion import RatesOf
 
 ETHERNET_BYTES = 14
 TCP_IP_BYTES = 20 + 20 + 12  # IPv4, TCP, its time stamps
@@ -132,6 +133,7 @@ def ideal(
     failures: Failures = NONE,
     segments_per_ack: float = SEGMENTS_PER_ACK,
     optimum: bool = False,
+    ends_s: Callable[[RatesOf], Floats] | None = None,
 ) -> Ideal:
     """Return what the flows could do at best.
 
@@ -156,6 +158,9 @@ def ideal(
         How many full segments one acknowledgement is for.
     optimum : bool
         Whether to solve the linear program (see `analysis.fluid.bounds`, and its limits).
+    ends_s : callable, optional
+        Returns when each flow ends, told how to ask for the rates of those that are under way; by
+        default each goes on from its start until its volume is delivered.
     """
     require(rate_bps > 0, f"an ideal needs the cables' rate, above 0, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
@@ -188,7 +193,7 @@ def ideal(
     return Ideal(
         tuple(paths),
         goodput,
-        _ends(flows, sharing),
+        ends_s(sharing.rates) if ends_s else _ends(flows, sharing),
         used,
         loads[used] / sharing.capacity_bps,
         best,

@@ -115,8 +115,16 @@ EXCHANGES: dict[str, Callable[[Asked], Sequence[Exchange]]] = {
 }
 
 
-def _servers(asked: Asked) -> Graph:
-    weaver, count = Weaver(), asked.number("parameter_servers", 1, 1, asked.ranks)
+def _one_server(asked: Asked) -> Graph:
+    return _servers(asked, 1)
+
+
+def _several_servers(asked: Asked) -> Graph:
+    return _servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
+
+
+def _servers(asked: Asked, count: int) -> Graph:
+    weaver = Weaver()
     algorithms.parameter_servers(weaver, asked.ranks, count)
     everything = [range(count)] * asked.ranks
     return weaver.graph(everything, everything)
@@ -165,7 +173,11 @@ def _exchanging(operation: str) -> dict[str, Make]:
 
 # By operation and algorithm; the first algorithm is the usual one.
 ALGORITHMS: dict[str, dict[str, Make]] = {
-    "all-reduce": {**_exchanging("all-reduce"), "parameter-servers": _servers},
+    "all-reduce": {
+        **_exchanging("all-reduce"),
+        "parameter-server": _one_server,
+        "parameter-servers": _several_servers,
+    },
     "reduce-scatter": _exchanging("reduce-scatter"),
     "all-gather": _exchanging("all-gather"),
     "total-exchange": {"pairwise": _direct(at_once=False), "at-once": _direct(at_once=True)},
@@ -226,6 +238,21 @@ class Plan:
             Flow(number, self.servers[a], self.servers[b], volume_bytes=volumes[number])
             for (a, b), number in self.pairs.items()
         ]
+
+
+def collective_of(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan | None:
+    """Return a workload's collective operation, None where it is none.
+
+    An algorithm is then refused, since nothing would come of it.
+    """
+    if is_collective(workload):
+        return plan_for(topology, workload, algorithm, seed)
+    require(
+        not algorithm,
+        f"algorithm = {algorithm} is for collective operations ({', '.join(ALGORITHMS)}), and "
+        f"{workload.pattern} is none",
+    )
+    return None
 
 
 def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan:

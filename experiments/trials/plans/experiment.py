@@ -27,12 +27,13 @@ class System(LabSettings):
 
     network: str
     label: str = ""
+    algorithm: str = ""  # of a collective operation; the usual one
     mtu: int = field(default=9000, kw_only=True)
 
     @property
     def name(self) -> str:
         """What tables and figures call it."""
-        return self.label or " ".join(filter(None, (self.network, self.routing)))
+        return self.label or " ".join(filter(None, (self.network, self.routing, self.algorithm)))
 
 
 @dataclass(frozen=True)

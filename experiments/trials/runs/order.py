@@ -11,6 +11,7 @@ from experiments.trials.plans.trials import Trial
 from hosts.base.faults import Fault
 
 if TYPE_CHECKING:
+    from experiments.traffic.collectives.tool import Step
     from experiments.trials.trust.readings import Readings
 
 SETUP_S = (
@@ -51,4 +52,5 @@ class Measured:
     events: tuple[dict[str, Any], ...]
     readings: Readings
     lab: dict[str, Any]
+    steps: tuple[Step, ...] = ()  # of a collective operation
     log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event

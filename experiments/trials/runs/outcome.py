@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from experiments.analysis.fluid.collective import flow_ends_s
+from experiments.traffic.collectives.bound import least_s
+from experiments.traffic.collectives.plan import Plan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
 from experiments.trials.runs.faulting import killed_by
@@ -45,10 +48,13 @@ def outcome(order: Order, found: Measured) -> Outcome:
     topology = parse(order.trial.system.network)
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)
-    ideal = ideal_of(order, found, topology, paths)
-    totals = totals_of(order, found, ideal, bound_of(order, found, topology))
-    # With faults the ideal is not known, and hops of a file wait for one another.
-    greedy = not order.faults and not order.workload.options.get("distribute")
+    system = order.trial.system
+    collective = collective_of(topology, order.workload, system.algorithm, order.trial.seed)
+    ideal = ideal_of(order, found, topology, paths, collective)
+    totals = totals_of(order, found, ideal, bound_of(order, found, topology, collective))
+    # With faults the ideal is not known, and hops of a file and transfers wait for one another.
+    waiting = bool(collective or order.workload.options.get("distribute"))
+    greedy = not order.faults and not waiting
     comparable = ideal is not None and greedy
     verdict = judge(
         found.readings,
@@ -76,18 +82,24 @@ def outcome(order: Order, found: Measured) -> Outcome:
             for interval in result.intervals
         ],
         "links": found.readings.links,
+        "transfers": [step._asdict() for step in found.steps],
         "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
     return Outcome(record, tables, found.log)
 
 
 def ideal_of(
-    order: Order, found: Measured, topology: Topology, paths: Sequence[Path | None]
+    order: Order,
+    found: Measured,
+    topology: Topology,
+    paths: Sequence[Path | None],
+    collective: Plan | None = None,
 ) -> Ideal | None:
     """Return what the flows could do at best; None where it is not known.
 
     That is without a rate of the cables, and with a routing of the user's own, whose headers are
-    not declared. The hops of a file that is passed on count as if none had to wait for another.
+    not declared. The hops of a file that is passed on count as if none had to wait for another;
+    the transfers of a collective operation wait for those that they need.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py"):
@@ -104,17 +116,27 @@ def ideal_of(
         system.mtu,
         paths=paths,
         ack_paths=paths_of(topology, found.routing, back, found.back),
+        ends_s=partial(flow_ends_s, collective) if collective else None,
     )
 
 
-def bound_of(order: Order, found: Measured, topology: Topology) -> float | None:
-    """Return what no routing exceeds; None where that is not known, as `ideal_of`."""
+def bound_of(
+    order: Order, found: Measured, topology: Topology, collective: Plan | None = None
+) -> float | None:
+    """Return what no routing exceeds; None where that is not known, as `ideal_of`.
+
+    Of a collective operation it is what its transfers have when they end with the lower bound.
+    """
     system = order.trial.system
     passed_on = order.workload.options.get("distribute")
     if system.rate_mbit is None or found.routing.endswith(".py") or passed_on:
         return None
-    from experiments.analysis.fluid.ideal import bound_bps
+    from experiments.analysis.fluid.ideal import bound_bps, header_bytes, header_efficiency
 
+    if collective:
+        efficiency = header_efficiency(header_bytes(topology, found.routing), system.mtu)
+        least = least_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
+        return sum(collective.volumes) * 8 / least
     flows = [result.flow for result in found.results]
     return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
 
@@ -171,7 +193,8 @@ def _flow_rows(
         row = _flow_row(topology, result)
         row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
         if ideal:
-            row["ideal_bps"] = _number(ideal.goodput_bps[at])
+            # Connections of a collective operation are not all under way at once.
+            row["ideal_bps"] = None if found.steps else _number(ideal.goodput_bps[at])
             row["ideal_end_s"] = _number(ideal.end_s[at])
         rows.append(row)
     return rows

@@ -67,7 +67,7 @@ def _present(value: Any, kind: str) -> Any:
 def write_trial(
     folder: Path,
     told: Mapping[str, Any],
-    tables: Mapping[str, Iterable[Mapping[str, Any]]],
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
     texts: Mapping[str, str],
 ) -> None:
     """Write one trial: its folder appears when everything is in it.
@@ -87,6 +87,7 @@ def write_trial(
     frames = {
         table: frame(table, ({**common, **row} for row in tables.get(table, ())))
         for table in schema.TABLES
+        if table not in schema.SOME_RUNS or tables.get(table)
     }
     unfinished = store.new_folder(folder)
     store.write_json(unfinished / TRIAL_FILE, told)
@@ -106,6 +107,8 @@ def write_combined(run: Run, *, plain_csv: bool = False) -> None:
     """
     for table in (TRIALS, *schema.TABLES):
         found: pandas.DataFrame = getattr(run, table)
+        if table in schema.SOME_RUNS and found.empty:
+            continue
         read = found if plain_csv else _with_kinds(found, schema.ADDRESSES.get(table, ()), run)
         for suffix, write in (("parquet", found.to_parquet), ("csv", read.to_csv)):
             store.write_by(run.folder / f"{table}.{suffix}", partial(write, index=False))
@@ -132,8 +135,8 @@ def _with_kind(cell: Any, kind: str) -> Any:
 class Run:
     """The records of a run.
 
-    `trials` has a row for each trial, `flows`, `intervals`, `links` and `events` as schema.py
-    says. They are read when they are first looked at.
+    `trials` has a row for each trial; `flows`, `intervals`, `links`, `events` and `transfers` are
+    as schema.py says. They are read when they are first looked at.
     """
 
     folder: Path
@@ -189,6 +192,11 @@ class Run:
         """Row by fault and repair."""
         return self._table("events")
 
+    @cached_property
+    def transfers(self) -> pandas.DataFrame:
+        """Row by transfer of a collective operation."""
+        return self._table("transfers")
+
     def _table(self, table: str) -> pandas.DataFrame:
         parts = [self._part(one["trial"], table) for one in self.records]
         whole = [part for part in parts if len(part)]
@@ -196,6 +204,8 @@ class Run:
 
     def _part(self, trial: int, table: str) -> pandas.DataFrame:
         file = trial_folder(self.folder, trial) / f"{table}.parquet"
+        if table in schema.SOME_RUNS and not file.exists():
+            return frame(table, ())
         try:
             return typed(table, pandas.read_parquet(file))
         except OSError as error:

@@ -103,12 +103,21 @@ def order_of(experiment: Experiment, trial: Trial) -> Order:
     name = trial.system.name
     wanted = [one for one in experiment.faults if not one.systems or name in one.systems]
     faults = schedule(topology, wanted, workload, trial.seed)
-    flows = _flows_of(topology, workload, trial.seed)
+    flows = _flows_of(topology, workload, trial)
     return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
 
 
-def _flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
-    """Return the flows of a workload; those of a file that is passed on are its hops."""
+def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow]:
+    """Return the flows of a workload.
+
+    Those of a file that is passed on are its hops, those of a collective operation its connections.
+    """
+    from experiments.traffic.collectives.plan import collective_of
+
+    collective = collective_of(topology, workload, trial.system.algorithm, trial.seed)
+    if collective:
+        return collective.flows()
+    seed = trial.seed
     if not workload.options.get("distribute"):
         from experiments.traffic.patterns import flows_of
 

@@ -6,7 +6,7 @@
         manifest.json       what ran where: versions, kernel, sysctls, plan, seed
         trials/0007/        one trial; the folder appears whole or not at all
             trial.json      the system, what was ideal, the verdict, when it began
-            flows.parquet intervals.parquet links.parquet events.parquet
+            flows.parquet intervals.parquet links.parquet events.parquet [transfers.parquet]
         trials.parquet      a row a trial: what trial.json says of it, in short
         flows.parquet ...   the same tables of all trials together; CSV beside them
         figures/ report.html
@@ -17,7 +17,7 @@ trial's barrier. Every table begins with the columns of TRIAL.
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 TRIAL = {
     "trial": "int64",
@@ -87,10 +87,27 @@ EVENTS = {
     "stopped_flows": "Int64",  # flows that stood still because of it; missing if unknown
     "reason": "string",  # why it could not be done; empty where it was
 }
+TRANSFERS = {  # of a collective operation
+    "transfer": "int64",
+    "flow": "int64",  # whose connection it takes
+    "step": "int64",  # as the algorithm counts
+    "deed": "string",  # reduce, copy: what its receiver does with it
+    "volume_bytes": "int64",
+    "ready_s": "float64",  # all that it needs had arrived
+    "begin_s": "float64",
+    "end_s": "float64",  # of its last byte's arrival; missing if it did not come to that
+}
 # Columns of addresses and of switches' names; several have blanks between.
 ADDRESSES = {
     "flows": ("source", "destination", "path"),
     "links": ("from", "to"),
     "events": ("what",),
 }
-TABLES = {"flows": FLOWS, "intervals": INTERVALS, "links": LINKS, "events": EVENTS}
+TABLES = {
+    "flows": FLOWS,
+    "intervals": INTERVALS,
+    "links": LINKS,
+    "events": EVENTS,
+    "transfers": TRANSFERS,
+}
+SOME_RUNS = ("transfers",)  # tables that are written only where they have a row

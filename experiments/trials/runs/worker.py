@@ -17,6 +17,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from experiments.traffic.collectives.plan import collective_of
+from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.flows import Sending, Tool
 from experiments.trials.runs.manifest import lab_facts, moment
 from experiments.trials.runs.order import Measured, Order
@@ -118,6 +120,7 @@ def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object
             events=tuple(events),
             readings=readings,
             lab=facts,
+            steps=tuple(tool.steps()) if isinstance(tool, Collective) else (),
             log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )
 
@@ -125,11 +128,15 @@ def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object
 def tool_of(lab: Lab, order: Order) -> Tool:
     """Return what sends the flows."""
     workload = order.workload
+    trial = order.trial
     sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
     if workload.options.get("distribute"):
         from experiments.traffic.distribution import tool
 
-        return tool(lab, workload, order.trial.seed, sending)
+        return tool(lab, workload, trial.seed, sending)
+    collective = collective_of(lab.topology, workload, trial.system.algorithm, trial.seed)
+    if collective:
+        return Collective(lab, collective, sending, trial.seed)
     from experiments.traffic.tools import tool_for
 
     return tool_for(workload.tool, lab, list(order.flows), sending)

@@ -106,10 +106,9 @@ def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
 
     reasons, _ = done(
         loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2"), flip
-    )  # noqa: E501
-    assert set(reasons) == {
-        f"server {address} has not got the right numbers" for address in ("0.0", "0.1", "1.0", "1.1")
-    }  # fmt: skip
+    )
+    servers = ("0.0", "0.1", "1.0", "1.1")
+    assert set(reasons) == {f"server {one} has not got the right numbers" for one in servers}
 
 
 def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:

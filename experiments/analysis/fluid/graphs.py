@@ -1,0 +1,124 @@
+"""When the transfers of a graph end, each of which begins when those that it needs have ended.
+
+Transfers of one flow share a connection: they go one after the other, in the order in which they
+could begin. The flows that have something to send share the links, event by event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy
+
+from experiments.analysis.fluid.completion import ROUNDING
+
+if TYPE_CHECKING:
+    from experiments.analysis.fluid.completion import Floats, RatesOf
+
+MOST_REMEMBERED = (
+    4096  # sets of flows whose rates are kept: algorithms that go in steps repeat them
+)
+
+
+def transfer_ends_s(
+    volume_bits: Floats,
+    flow_of: Sequence[int],
+    after: Sequence[Sequence[int]],
+    flows: int,
+    rates_of: RatesOf,
+) -> Floats:
+    """Return when each transfer has arrived; missing (NaN) where it never does.
+
+    Parameters
+    ----------
+    volume_bits : array
+        Of each transfer.
+    flow_of : sequence of int
+        The flow whose connection it takes.
+    after : sequence of sequences of int
+        The transfers that it needs.
+    flows : int
+        How many flows there are.
+    rates_of : callable
+        Returns the rate of each flow while certain ones are under way.
+
+    Two flows over one link, and a third transfer that needs the second one:
+
+    >>> def rates(active): return numpy.where(active, 1.0 / max(1, active[:2].sum()), numpy.nan)
+    >>> volumes = numpy.array([1.0, 3.0, 2.0])
+    >>> transfer_ends_s(volumes, [0, 1, 0], [[], [], [1]], 2, rates).tolist()
+    [2.0, 4.0, 6.0]
+    """
+    return _Graph(volume_bits, flow_of, after, flows).run(rates_of)
+
+
+class _Graph:
+    def __init__(
+        self,
+        volume_bits: Floats,
+        flow_of: Sequence[int],
+        after: Sequence[Sequence[int]],
+        flows: int,
+    ) -> None:
+        self.volumes, self.flow_of = volume_bits, flow_of
+        self.waits_for = [len(needed) for needed in after]
+        self.needed_by: list[list[int]] = [[] for _ in flow_of]
+        for number, needed in enumerate(after):
+            for other in needed:
+                self.needed_by[other].append(number)
+        self.queues: list[deque[int]] = [deque() for _ in range(flows)]
+        self.active = numpy.zeros(flows, bool)
+        self.left = numpy.zeros(flows)  # of the transfer at the head
+        self.least = numpy.zeros(flows)  # what is left of it when it has arrived, but for rounding
+        self.ends = numpy.full(len(flow_of), numpy.nan)
+
+    def run(self, rates_of: RatesOf) -> Floats:
+        """Go from event to event."""
+        now = 0.0
+        known: dict[bytes, Floats] = {}
+        self._begin([number for number, count in enumerate(self.waits_for) if not count])
+        while self.active.any():
+            rates = self._rates(rates_of, known)
+            moving = numpy.flatnonzero(rates > 0)
+            if not len(moving):
+                break  # what is left never ends
+            takes_s = float((self.left[moving] / rates[moving]).min())
+            self.left[moving] -= rates[moving] * takes_s
+            now += takes_s
+            done = moving[self.left[moving] <= self.least[moving]]
+            self._begin([onward for flow in done for onward in self._arrived(int(flow), now)])
+        return self.ends
+
+    def _rates(self, rates_of: RatesOf, known: dict[bytes, Floats]) -> Floats:
+        key = self.active.tobytes()
+        if key not in known:
+            if len(known) >= MOST_REMEMBERED:
+                known.clear()
+            known[key] = numpy.nan_to_num(rates_of(self.active.copy())) * self.active
+        return known[key]
+
+    def _begin(self, numbers: Sequence[int]) -> None:
+        """Let transfers queue for their connections."""
+        for number in sorted(numbers):
+            flow = self.flow_of[number]
+            self.queues[flow].append(number)
+            if not self.active[flow]:
+                self._next(flow)
+
+    def _next(self, flow: int) -> None:
+        queue = self.queues[flow]
+        self.active[flow] = bool(queue)
+        if queue:
+            self.left[flow] = self.volumes[queue[0]]
+            self.least[flow] = self.left[flow] * ROUNDING
+
+    def _arrived(self, flow: int, now: float) -> list[int]:
+        """Be done with a flow's transfer; return those that can begin now."""
+        number = self.queues[flow].popleft()
+        self.ends[number] = now
+        self._next(flow)
+        for onward in self.needed_by[number]:
+            self.waits_for[onward] -= 1
+        return [onward for onward in self.needed_by[number] if not self.waits_for[onward]]
