@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 import topos
 from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.checking import problems
-from experiments.traffic.collectives.plan import ALGORITHMS, plan_for
+from experiments.traffic.collectives.plan import ALGORITHMS, Plan, plan_for
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
 
@@ -18,16 +19,22 @@ NETWORKS = [
     "bcube,4,1", "bcube,2,2", "bcube,3,1", "bcube,4,1,servers=8", "dcell,3,1", "dpillar,4,2",
     "ficonn,4,1", "tree,4,4", "fattree,4",
 ]  # fmt: skip
-BML = ("all-reduce", "reduce-scatter", "all-gather")
 PAIRS = [(operation, name) for operation, known in ALGORITHMS.items() for name in known]
 
 
-def planned(network, operation, algorithm="", volume_bytes=1 << 20, seed=1, **options):
+def planned(
+    network: str,
+    operation: str,
+    algorithm: str = "",
+    volume_bytes: int = 1 << 20,
+    seed: int = 1,
+    **options: Any,
+) -> Plan:
     workload = Workload(operation, volume_bytes, options=options)
     return plan_for(topos.parse(network), workload, algorithm, seed)
 
 
-def refusal(*arguments, **options):
+def refusal(*arguments: Any, **options: Any) -> str:
     with pytest.raises(PillarboxError) as refused:
         planned(*arguments, **options)
     return str(refused.value)
@@ -35,7 +42,9 @@ def refusal(*arguments, **options):
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(("operation", "algorithm"), PAIRS)
-def test_every_network_ends_with_the_right_sums(network, operation, algorithm):
+def test_every_network_ends_with_the_right_sums(
+    network: str, operation: str, algorithm: str
+) -> None:
     ranks = {} if algorithm == "bml" else {"ranks": 8}
     if network.startswith("bcube") and algorithm in ("bcube", "trees"):
         ranks = {"base": 2, "ranks": 8} if algorithm == "bcube" else {}
@@ -51,9 +60,11 @@ def test_every_network_ends_with_the_right_sums(network, operation, algorithm):
     placement=st.sampled_from(["paper", "random"]),
     data=st.data(),
 )
-def test_every_number_of_ranks_is_right_or_refused(ranks, pair, placement, data):
+def test_every_number_of_ranks_is_right_or_refused(
+    ranks: int, pair: tuple[str, str], placement: str, data: Any
+) -> None:
     operation, algorithm = pair
-    options = {"ranks": ranks, "placement": placement}
+    options: dict[str, Any] = {"ranks": ranks, "placement": placement}
     if algorithm == "parameter-servers":
         options["parameter_servers"] = data.draw(st.integers(1, ranks))
     if algorithm == "binomial":
@@ -74,31 +85,31 @@ def test_every_number_of_ranks_is_right_or_refused(ranks, pair, placement, data)
     elements=st.integers(40, 5000),
     pair=st.sampled_from([("all-reduce", "ring"), ("all-reduce", "bml"), ("broadcast", "trees")]),
 )
-def test_no_byte_is_lost_between_chunks(elements, pair):
+def test_no_byte_is_lost_between_chunks(elements: int, pair: tuple[str, str]) -> None:
     plan = planned("bcube,3,1", *pair, volume_bytes=4 * max(elements, 64) + 3)
     sizes = [plan.bytes_of(chunk) for chunk in range(plan.graph.chunks)]
     assert sum(sizes) == plan.size_bytes
     assert max(sizes) - min(sizes) <= 4
-    assert sum(flow.volume_bytes for flow in plan.flows()) == sum(plan.volumes)
+    assert sum(flow.volume_bytes or 0 for flow in plan.flows()) == sum(plan.volumes)
 
 
-def test_ring_and_bml_send_the_least_of_all():
+def test_ring_and_bml_send_the_least_of_all() -> None:
     for algorithm in ("ring", "bml", "halving-doubling", "bcube"):
         network = "bcube,4,1"
         plan = planned(network, "all-reduce", algorithm, volume_bytes=128_000)
         assert sum(plan.volumes) == 2 * 15 * 128_000
-        sent = Counter()
+        sent: Counter[int] = Counter()
         for flow in plan.flows():
-            sent[flow.source] += flow.volume_bytes
+            sent[flow.source] += flow.volume_bytes or 0
         assert set(sent.values()) == {2 * 15 * 128_000 // 16}
         assert least_s(topos.parse(network), plan, 8.0) == 2 * 15 / 16 * 128_000 / 2
 
 
-def test_every_bml_transfer_is_one_hop_and_all_ports_are_busy_in_every_step():
+def test_every_bml_transfer_is_one_hop_and_all_ports_are_busy_in_every_step() -> None:
     network = topos.parse("bcube,3,1")
     graph = planned("bcube,3,1", "all-reduce", "bml").graph
     for step in range(4):
-        used = Counter()
+        used: Counter[tuple[int, int]] = Counter()
         for one in graph.transfers:
             if one.step == step:
                 (port,) = [p for p in range(2) if one.receiver in network.peers(one.sender, p)]
@@ -108,7 +119,7 @@ def test_every_bml_transfer_is_one_hop_and_all_ports_are_busy_in_every_step():
 
 
 @pytest.mark.parametrize("change", ["forgets", "doubles", "races", "lacks", "loops"])
-def test_the_check_finds_what_is_wrong(change):
+def test_the_check_finds_what_is_wrong(change: str) -> None:
     graph = planned("tree,2,2", "all-reduce", "ring").graph
     first, *others = graph.transfers
     changed = {
@@ -147,16 +158,18 @@ def test_the_check_finds_what_is_wrong(change):
         (("bcube,4,1", "all-reduce", "ring"), {"placement": "best"}, "not 'best'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(arguments, options, words):
+def test_what_cannot_be_is_refused_in_a_sentence(
+    arguments: tuple[Any, ...], options: dict[str, Any], words: str
+) -> None:
     assert words in refusal(*arguments, **options)
 
 
-def test_a_duration_is_refused():
+def test_a_duration_is_refused() -> None:
     with pytest.raises(PillarboxError, match="give it volume_bytes"):
         plan_for(topos.parse("tree,2,2"), Workload("all-reduce", duration_s=1.0), "", 1)
 
 
-def test_the_placement_follows_the_seed():
+def test_the_placement_follows_the_seed() -> None:
     servers = [
         planned("tree,4,4", "all-reduce", seed=s, placement="random").servers for s in (1, 1, 2)
     ]

@@ -149,6 +149,9 @@ def test_tables_have_their_columns_and_types(tmp_path: Path):
     found = run(EXPERIMENT, tmp_path / "run", measure=FakeTrials(fails=(1,)))
     for table in (records.TRIALS, *schema.TABLES):
         frame = getattr(found, table)
+        if table in schema.SOME_RUNS:
+            assert frame.empty and not (found.folder / f"{table}.csv").exists()
+            continue
         assert {name: str(kind) for name, kind in frame.dtypes.items()} == records.columns(table)
         assert list(pandas.read_csv(found.folder / f"{table}.csv").columns) == list(frame.columns)
         again = records.typed(table, pandas.read_parquet(found.folder / f"{table}.parquet"))
@@ -198,7 +201,7 @@ def test_load_refuses_what_it_cannot_read(tmp_path: Path):
     with pytest.raises(PillarboxError, match="is no run"):
         experiments.load(tmp_path)
     (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(PillarboxError, match="version 99, newer than the 2"):
+    with pytest.raises(PillarboxError, match="version 99, newer than the 3"):
         experiments.load(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(PillarboxError, match="cannot be read"):
