@@ -8,11 +8,13 @@ own; `native` is given the rule that the name stands for.
 What was compiled is kept on disk. numba would keep it until the file of the function changes, no
 matter what happens in other files; here it is kept until a function changes that is called, or a
 constant. It is kept in the user's own cache folder: compiling takes a minute in all, and a new
-checkout of the same code need not do it again.
+checkout of the same code need not do it again. Of several processes that need the same function at
+once, as the workers of a sweep do, one compiles it and the others wait.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import inspect
@@ -47,7 +49,10 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        return _compiled(function, tuple(rules.items()), kept=True)(*arguments)
+        found = _compiled(function, tuple(rules.items()), kept=True)
+        if not found.signatures:
+            _compile(found, arguments)
+        return found(*arguments)
 
     return call  # type: ignore[return-value]
 
@@ -67,6 +72,15 @@ def _compiled(function: Any, rules: tuple[tuple[str, Any], ...] = (), *, kept: b
     if kept:
         found._cache = _Kept(copy, digest(function, rules))
     return found
+
+
+def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile for arguments of these types, or take what is kept, while no other process does."""
+    path = Path(found._cache.cache_path)
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found.compile(tuple(map(numba.typeof, arguments)))
 
 
 class _Kept(FunctionCache):

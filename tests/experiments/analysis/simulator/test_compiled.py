@@ -1,6 +1,8 @@
 """What is compiled is what stands in the files, whichever of them a rule stands in."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from experiments.analysis.simulator.compiled import _compiled, digest, kept_in, native
+from experiments.files import CHECKOUT
 
 CALLED = """
 STEP = 1
@@ -111,3 +114,39 @@ def test_what_was_kept_is_left_when_another_file_changes(
     new = module("calling", CALLING).last
     assert digest(new) != kept
     assert native(new)(0) == then == new(0)
+
+
+def test_of_processes_that_need_it_at_once_one_compiles(
+    module: Callable[[str, str], ModuleType], tmp_path: Path
+) -> None:
+    module("called", CALLED)
+    module("calling", CALLING)
+    program = """
+import sys
+from called import onward
+from calling import total
+from experiments.analysis.simulator import compiled
+
+print("ready", flush=True)
+sys.stdin.readline()
+assert compiled.native(total, rule=onward)(0) == 6
+print(sum(compiled._compiled(total, (("rule", onward),), kept=True).stats.cache_misses.values()))
+"""
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{CHECKOUT}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for one in both:
+        assert one.stdout and one.stdout.readline() == "ready\n"
+    for one in both:
+        assert one.stdin
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    compiled = [int(one.communicate(timeout=60)[0]) for one in both]
+    assert sorted(compiled) == [0, 1]
