@@ -13,7 +13,8 @@
 # Environment: PILLARBOX_VENV (where the venv is), PILLARBOX_PYTHON (which python3),
 # PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is),
 # PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test), PILLARBOX_OPENFLOW (if set,
-# Open vSwitch and os-ken as well: `pillarbox setup openflow`).
+# Open vSwitch and os-ken as well: `pillarbox setup openflow`), PILLARBOX_MPI (if set, Open MPI and
+# mpi4py as well: `pillarbox setup mpi`).
 # pip is configured as always: PIP_* or pip.conf.
 set -u
 umask 022
@@ -46,6 +47,11 @@ fi
 # an init, and the kit of its OpenFlow controller, which is installed into the environment.
 if [ -n "${PILLARBOX_OPENFLOW:-}" ]; then
     packages="$packages openvswitch-switch" commands="$commands ovs-vswitchd ovsdb-server"
+fi
+
+# For `pillarbox mpirun`: Open MPI, and mpi4py for Debian's own python3.
+if [ -n "${PILLARBOX_MPI:-}" ]; then
+    packages="$packages openmpi-bin python3-mpi4py" commands="$commands mpirun.openmpi"
 fi
 
 # ---------------------------------------------------------------- Is this machine ready?
@@ -100,6 +106,7 @@ missing_commands() {
         command -v "$command" >/dev/null || printf ' %s' "$command"
     done
     [ -e /usr/include/bpf/bpf_helpers.h ] || printf ' libbpf-dev'
+    [ -z "${PILLARBOX_MPI:-}" ] || [ -e "$dist_packages/mpi4py" ] || printf ' python3-mpi4py'
 }
 
 # Prints the venv that is complete, if there is one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from functools import partial
 
 import click
 
@@ -35,31 +36,15 @@ def command(
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
     from experiments.control.client import entrance
+    from experiments.control.entering import run_within
     from experiments.emulation import registry
     from experiments.emulation.names import with_ips
-    from hosts.linux.calls import enter
     from topos.base.spec import parse
 
     account = _account(user)
-    spec, (network, mounts, processes) = entrance(registry.folder_of(number), server)
+    spec, namespaces = entrance(registry.folder_of(number), server)
     words = list(program) if raw else with_ips(parse(spec), program)
-    folder = os.getcwd()  # noqa: PTH109
-    for kind in (mounts, network, processes):
-        enter(kind, any_kind=True)
-    os.chdir(folder)
-    # Only a child is in the lab's process namespace, and so ends with the lab.
-    child = os.fork()
-    if child == 0:
-        try:
-            if account:
-                os.initgroups(account.pw_name, account.pw_gid)
-                os.setgid(account.pw_gid)
-                os.setuid(account.pw_uid)
-            os.execvp(words[0], words)
-        except OSError as error:
-            click.echo(f"pillarbox: cannot run {program[0]}: {error.strerror}", err=True)
-            os._exit(127)
-    code = os.waitstatus_to_exitcode(_wait(child))
+    code = run_within(namespaces, words, partial(_become, account))
     if code == -9:
         raise PillarboxError(f"{program[0]} was killed: the server, or the lab, has died")
     sys.stdout.flush()
@@ -74,9 +59,9 @@ def _account(user: str | None) -> pwd.struct_passwd | None:
         raise PillarboxError(f"there is no user {user}") from None
 
 
-def _wait(child: int) -> int:
-    while True:
-        try:
-            return os.waitpid(child, 0)[1]
-        except KeyboardInterrupt:
-            continue  # the program got it as well, and decides
+def _become(account: pwd.struct_passwd | None) -> None:
+    """Go on as a user."""
+    if account:
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)

@@ -39,6 +39,7 @@ def command() -> None:
     pillarbox setup completion
     pillarbox setup man
     sudo ./pillarbox setup openflow
+    sudo ./pillarbox setup mpi
     """
 
 
@@ -106,15 +107,35 @@ def openflow() -> int:
     sudo ./pillarbox setup openflow
     sudo ./pillarbox up fattree,4 --plane ovs
     """
+    return _provision(
+        "PILLARBOX_OPENFLOW",
+        "Open vSwitch",
+        "sudo apt-get install openvswitch-switch, and pip install 'pillarbox[ovs]'",
+    )
+
+
+@command.command("mpi")
+def mpi() -> int:
+    """Install Open MPI and mpi4py, for `mpirun`: MPI programs on the servers of a lab.
+
+    Needs root. mpi4py is for the system's own Python.
+
+    \b
+    sudo ./pillarbox setup mpi
+    sudo ./pillarbox mpirun -- hostname
+    """
+    return _provision(
+        "PILLARBOX_MPI", "Open MPI", "sudo apt-get install openmpi-bin python3-mpi4py"
+    )
+
+
+def _provision(switch: str, what: str, by_hand: str) -> int:
+    """Run the provision script with a switch of its own; return its exit code."""
     from experiments.files import CHECKOUT
     from topos.base.errors import require
 
     script = CHECKOUT / "vagrant" / "provision.sh"
-    require(
-        script.is_file(),
-        "this is no checkout: sudo apt-get install openvswitch-switch, and pip install "
-        "'pillarbox[ovs]'",
-    )
-    require(os.geteuid() == 0, "installing Open vSwitch needs root: use sudo")
-    environment = {**os.environ, "PILLARBOX_OPENFLOW": "1"}
+    require(script.is_file(), f"this is no checkout: {by_hand}")
+    require(os.geteuid() == 0, f"installing {what} needs root: use sudo")
+    environment = {**os.environ, switch: "1"}
     return subprocess.run(["sh", script], env=environment, check=False).returncode

@@ -103,6 +103,8 @@ class Service:
             return self._enter(self._server(asked, "server"), files)
         if what == "about":
             return self._about()
+        if what == "hosts":
+            return {"hosts": self._hosts()}
         if what == "down":
             os.kill(os.getpid(), signal.SIGTERM)
             return {}
@@ -125,6 +127,19 @@ class Service:
             "dead": len(lab.dead),
             "faults": len(lab.faults.active),
         }
+
+    def _hosts(self) -> list[dict[str, Any]]:
+        """Return the servers that live, as other programs know them."""
+        topology = self._lab.topology
+        living = (one for one in range(topology.servers) if one not in self._lab.dead)
+        return [
+            {
+                "server": topology.address(one),
+                "name": topology.node_name(one),
+                "ip": topology.ip(one),
+            }
+            for one in living
+        ]
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         looks.require_alive(self._lab, server)

@@ -255,6 +255,16 @@ def test_openflow_brings_debians_open_vswitch(machine: Machine) -> None:
     assert "installing Debian's openvswitch-switch (" in machine.provision().stdout
 
 
+def test_mpi_brings_debians_open_mpi(machine: Machine) -> None:
+    machine.become_root()
+    machine.program("apt-get", FAKE_APT)
+    machine.program("dpkg-query", '#!/bin/sh\ncase "$*" in *mpi*) exit 1 ;; esac\necho installed\n')
+    machine.settings["PILLARBOX_MPI"] = "1"
+    machine.settings["PILLARBOX_DIST_PACKAGES"] = str(machine.folder / "nothing")
+    told = machine.provision().stdout
+    assert "installing Debian's openmpi-bin python3-mpi4py (" in told
+
+
 def test_failed_update_leaves_the_environment_as_it_was(machine: Machine) -> None:
     machine.provision()
     before = machine.stamp

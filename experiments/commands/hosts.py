@@ -1,0 +1,31 @@
+"""``pillarbox hosts``: the servers of a running lab, as other programs take them."""
+
+from __future__ import annotations
+
+import click
+
+from experiments.arguments import answer, json_option, lab
+
+
+@click.command()
+@lab
+@click.option(
+    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Of each server."
+)
+@json_option("hosts")
+def command(number: int | None, slots: int, as_json: bool) -> None:
+    """Print the servers of a running lab that live, as a host file of Open MPI.
+
+    The IP address of each, its slots, and behind # its address and name.
+
+    \b
+    sudo ./pillarbox hosts > hosts
+    """
+    from experiments.control.client import ask
+    from experiments.emulation import registry
+
+    found = [
+        {**one, "slots": slots} for one in ask(registry.folder_of(number), ask="hosts")["hosts"]
+    ]
+    lines = [f"{one['ip']} slots={slots} # {one['server']} {one['name']}" for one in found]
+    answer(as_json, {"hosts": found}, "\n".join(lines))

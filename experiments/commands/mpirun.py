@@ -1,0 +1,70 @@
+"""``pillarbox mpirun``: an MPI program on the servers of a running lab."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.arguments import lab
+from topos.base.errors import PillarboxError, require
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab
+@click.option("--on", "chosen", metavar="ADDR,...", help="On these servers; on all by default.")
+@click.option(
+    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Of each server."
+)
+@click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
+    """Run a program of Open MPI on the servers of a running lab, a process for each slot.
+
+    What follows -- is mpirun's: its options, then the program. It is started from the first of the
+    servers, and on the others without ssh; all traffic goes by TCP over the lab's cables. The exit
+    code is mpirun's.
+
+    \b
+    sudo ./pillarbox setup mpi
+    sudo ./pillarbox mpirun -- hostname
+    sudo ./pillarbox mpirun --on 0.0,0.1,1.0 -- -np 3 python3 mine.py
+    """
+    from experiments.control import mpi
+    from experiments.control.client import ask, entrance
+    from experiments.control.entering import run_within
+    from experiments.emulation import registry
+
+    folder = registry.folder_of(number)
+    found = mpi.mpirun()
+    require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
+    assert found is not None
+    hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
+    _, namespaces = entrance(folder, hosts[0]["server"])
+    scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
+    try:
+        words = mpi.command(found, folder, scratch, [f"{one['name']}:{slots}" for one in hosts])
+        before = partial(mpi.take_name, hosts[0]["name"])
+        code = run_within(namespaces, [*words, *program], before)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if code == -9:
+        raise PillarboxError("mpirun was killed: its server, or the lab, has died")
+    sys.stdout.flush()
+    return code if code >= 0 else 128 - code
+
+
+def _chosen(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:
+    """Return the servers that take part, in the order of their naming."""
+    require(bool(hosts), "no server of the lab lives")
+    if chosen is None:
+        return hosts
+    known = {one[key]: one for one in hosts for key in ("server", "name")}
+    wanted = list(dict.fromkeys(chosen.split(",")))
+    for address in wanted:
+        require(address in known, f"there is no living server {address!r} in the lab")
+    return [known[address] for address in wanted]

@@ -1,0 +1,54 @@
+"""A program on a server of a running lab: it sees the server's network, and ends with the lab."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import click
+
+from hosts.linux.calls import enter
+
+NOT_FOUND = 127  # the exit code of a program that cannot be run, as in a shell
+
+
+def run_within(
+    namespaces: Sequence[int],
+    words: Sequence[str],
+    before: Callable[[], object] = lambda: None,
+) -> int:
+    """Run a program on a server; return its exit code, negative where a signal ended it.
+
+    Parameters
+    ----------
+    namespaces : sequence of int
+        The server's network, and the lab's mounts and processes, as `client.entrance` has them.
+    words : sequence of str
+        The program, and its arguments.
+    before : callable
+        What the child does first: there it is inside, and nothing else is changed by it.
+    """
+    network, mounts, processes = namespaces
+    folder = os.getcwd()  # noqa: PTH109
+    for kind in (mounts, network, processes):
+        enter(kind, any_kind=True)
+    os.chdir(folder)
+    # Only a child is in the lab's process namespace, and so ends with the lab.
+    child = os.fork()
+    if child == 0:
+        try:
+            before()
+            os.execvp(words[0], list(words))
+        except OSError as error:
+            click.echo(f"pillarbox: cannot run {words[0]}: {error.strerror}", err=True)
+        finally:
+            os._exit(NOT_FOUND)
+    return os.waitstatus_to_exitcode(_wait(child))
+
+
+def _wait(child: int) -> int:
+    while True:
+        try:
+            return os.waitpid(child, 0)[1]
+        except KeyboardInterrupt:
+            continue  # the program got it as well, and decides

@@ -1,0 +1,94 @@
+"""Open MPI on the servers of a lab: how its processes come to all servers, and keep to the network.
+
+``mpirun`` runs on one server and starts a daemon on every other, by what it takes for a remote
+shell: this file, as a program. It enters the server by the lab's control socket, and needs neither
+ssh nor keys. Every daemon has a host name of its own, since Open MPI takes what has one name for
+one machine, on which processes would share memory.
+
+Traffic, of MPI and of the daemons, goes by TCP over the servers' own addresses alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+MPIRUN = ("mpirun.openmpi", "mpirun")
+INTERFACE = "dcn0"
+WAY = Path(__file__).parents[2]  # what imports of this package begin from
+
+
+def mpirun() -> str | None:
+    """Return the program, None where Open MPI is not installed."""
+    return next(filter(None, map(shutil.which, MPIRUN)), None)
+
+
+def command(program: str, folder: Path, scratch: Path, hosts: Sequence[str]) -> list[str]:
+    """Return what starts Open MPI: the user's own words follow.
+
+    Parameters
+    ----------
+    program : str
+        What `mpirun` returns.
+    folder : Path
+        The lab's.
+    scratch : Path
+        Where Open MPI keeps its files.
+    hosts : sequence of str
+        Names of servers, each with its slots behind a colon.
+    """
+    agent = f"{sys.executable} {Path(__file__).resolve()} {folder}"
+    settings = {
+        "plm": "rsh",
+        "plm_rsh_agent": agent,
+        "plm_rsh_no_tree_spawn": "1",  # all servers are one step away
+        "btl": "tcp,self",
+        "pml": "ob1",
+        "btl_tcp_if_include": INTERFACE,
+        "oob_tcp_if_include": INTERFACE,
+        "orte_tmpdir_base": str(scratch),
+        "hwloc_base_binding_policy": "none",  # all servers have the same processors
+    }
+    words = [program, "--allow-run-as-root", "--host", ",".join(hosts)]
+    for name, value in settings.items():
+        words += ["--mca", name, value]
+    return words
+
+
+def take_name(name: str) -> None:
+    """Have a host name of one's own, that of the server."""
+    from hosts.linux.calls import CLONE_NEWUTS, unshare
+
+    unshare(CLONE_NEWUTS)
+    socket.sethostname(name)
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """Be the remote shell: FOLDER HOST COMMAND..., the last of which is a line for sh."""
+    from experiments.control.client import entrance
+    from hosts.linux.calls import die_with_parent, enter
+    from topos.base.errors import PillarboxError
+
+    folder, host, *line = words
+    die_with_parent(signal.SIGKILL)
+    try:
+        _, (network, *others) = entrance(Path(folder), host)
+    except PillarboxError as error:
+        sys.exit(f"pillarbox: {error}")
+    for one in others:  # this is inside the lab already
+        os.close(one)
+    enter(network)
+    os.close(network)
+    take_name(host)
+    os.execv("/bin/sh", ["sh", "-c", " ".join(line)])
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(WAY)
+    main(sys.argv[1:])
