@@ -30,6 +30,7 @@ class Tried(NamedTuple):
     goodput_bps: float
     routing: str = ""
     plane: str = ""
+    carried_bits: float = 0.0  # by all cables, both ways
 
 
 def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
@@ -86,4 +87,5 @@ def tried(
         record["goodput_bps"],
         found.routing,
         found.plane,
+        8.0 * sum(link["sent_bytes"] for link in found.readings.links),
     )

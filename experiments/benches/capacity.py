@@ -1,0 +1,113 @@
+"""How much of each network this machine can emulate and be believed, and what a Mbit costs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.benches._frame import Row
+from topos.base.errors import PillarboxError
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.greedy import Tried
+
+NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
+QUICK_NETWORKS = ("bcube,2,1",)
+MTUS, QUICK_MTUS = (1500, 9000), (9000,)
+LEAST_OF_IDEAL = 0.9
+# By cable, in Mbit/s: what is asked of a machine of two processors.
+GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
+SECONDS, QUICK_SECONDS, QUICK_MBIT = 2.0, 0.6, 10.0
+NOTES = f"""
+All-to-all, greedy flows for {SECONDS:.0f} s, with fast timers and what `run` chooses else.
+rate_mbit: the largest rate of the cables at which three trials are valid (docs/trust.md) and carry
+{LEAST_OF_IDEAL:.0%} of their ideal or more, with at most one in between that does not; rates are 1,
+2, 3, 5, 7, 10 ... Mbit/s. The other columns are means of those trials: goodput_mbit of all flows,
+of_ideal of the paths in use, busy_percent of all processors, and us_per_mbit, the processor time
+for each Mbit on each cable, headers and acknowledgements included.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each network and MTU."""
+    for network in QUICK_NETWORKS if quick else NETWORKS:
+        for mtu in QUICK_MTUS if quick else MTUS:
+            if os.geteuid():
+                yield _row(network, mtu, [], outcome="skipped: network namespaces need root")
+            else:
+                yield _measured(network, mtu, quick)
+
+
+def _measured(network: str, mtu: int, quick: bool) -> Row:
+    from experiments.trials.runs.calibration import largest
+
+    tries: dict[float, list[Tried]] = {}
+    try_at = partial(_tried, tries, network, mtu, QUICK_SECONDS if quick else SECONDS)
+    if quick:  # only that it runs and counts
+        try_at(QUICK_MBIT)
+        return _row(network, mtu, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
+    try:
+        rate_mbit = largest(lambda rate: _strict(try_at(rate)))
+    except PillarboxError as error:
+        return _row(network, mtu, [], outcome=f"failed: {error}")
+    goal = GOALS.get((network, mtu), 0.0)
+    outcome = "ok" if rate_mbit >= goal else f"missed: {goal:g} Mbit/s wanted"
+    believed = [one for one in tries[rate_mbit] if _strict(one).verdict.valid]
+    return _row(network, mtu, believed, rate_mbit=rate_mbit, outcome=outcome)
+
+
+def _tried(
+    tries: dict[float, list[Tried]], network: str, mtu: int, seconds: float, rate_mbit: float
+) -> Tried:
+    """Run a trial and keep what it gave."""
+    from experiments.trials.plans.experiment import System
+    from experiments.trials.runs.greedy import all_to_all, tried
+
+    found = tried(System(network, rate_mbit=rate_mbit, mtu=mtu), all_to_all(seconds))
+    tries.setdefault(rate_mbit, []).append(found)
+    return found
+
+
+def _strict(found: Tried) -> Tried:
+    """Return the trial as one that is not valid where it carries too little of its ideal."""
+    of_ideal = found.verdict.figures.get("of_ideal", 0.0)
+    if not found.verdict.valid or of_ideal >= LEAST_OF_IDEAL:
+        return found
+    reason = f"it carried {of_ideal:.0%} of its ideal, less than {LEAST_OF_IDEAL:.0%}"
+    return found._replace(verdict=replace(found.verdict, valid=False, reasons=(reason,)))
+
+
+def _row(
+    network: str,
+    mtu: int,
+    tries: list[Tried],
+    *,
+    rate_mbit: float | None = None,
+    outcome: str = "ok",
+) -> Row:
+    def mean(values: list[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    figures = [one.verdict.figures for one in tries]
+    busy = [1.0 - each["idle"] for each in figures if "idle" in each]
+    cpus = os.cpu_count() or 1
+    costs = [
+        share * cpus * one.verdict.figures["duration_s"] * 1e6 / (one.carried_bits / 1e6)
+        for share, one in zip(busy, tries, strict=False)
+        if one.carried_bits
+    ]
+    of_ideal = mean([each["of_ideal"] for each in figures if "of_ideal" in each])
+    share = mean(busy)
+    return {
+        "network": network,
+        "mtu": mtu,
+        "rate_mbit": rate_mbit,
+        "goodput_mbit": mean([one.goodput_bps / 1e6 for one in tries]),
+        "of_ideal": of_ideal,
+        "busy_percent": None if share is None else 100 * share,
+        "us_per_mbit": mean(costs),
+        "outcome": outcome,
+    }
