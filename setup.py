@@ -91,6 +91,7 @@ setup(
         "experiments.grading",
         "experiments.grading.labs",
         "experiments.linux",
+        "experiments.machines",
         "experiments.observe",
         "experiments.page",
         "experiments.reporting",

@@ -1,0 +1,98 @@
+"""``pillarbox place``: which of several machines would have what of a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from experiments.arguments import answer, json_option, network
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.machines.forecast import Forecast
+    from experiments.machines.placement import Placement
+
+MOST_MACHINES = 1000
+
+
+class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
+    """Whole numbers behind one another: ``2,1,1``."""
+
+    name = "WEIGHTS"
+
+    def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
+        """Return the numbers, or fail in one line."""
+        words = str(value).split(",")
+        require(
+            all(word.isascii() and word.isdecimal() for word in words),
+            f"{value!r} are no weights: write one whole number a machine, such as 2,1,1",
+        )
+        return tuple(map(int, words))
+
+
+@click.command()
+@network
+@click.argument("machines", metavar="N", type=click.IntRange(1, MOST_MACHINES))
+@click.option(
+    "--weights",
+    type=Weights(),
+    default=None,
+    help="What each machine can carry beside the others: 2,1,1.",
+)
+@json_option(
+    "network", "machines", "digits", "cables", "crossing", "flows", "links", "crossings", "shares"
+)
+def command(
+    topology: Topology, machines: int, weights: tuple[int, ...] | None, as_json: bool
+) -> None:
+    """Show what each of N machines would have of a network, and what would cross between them.
+
+    \b
+    pillarbox place dcell,4,2 4
+    pillarbox place bcube,4,2 3 --weights 2,1,1
+    """
+    from experiments.machines.forecast import forecast
+    from experiments.machines.placement import place
+
+    placed = place(topology, machines, weights or ())
+    found = forecast(topology, placed)
+    data = {
+        "network": topology.spec,
+        "machines": machines,
+        "digits": list(placed.digits),
+        **found._asdict(),
+        "shares": [share._asdict() for share in found.shares],
+    }
+    answer(as_json, data, _text(topology, placed, found))
+
+
+def _text(topology: Topology, placed: Placement, found: Forecast) -> str:
+    """Return it as lines and a table, and what will be busiest."""
+    from experiments.text import columns
+
+    names = [f"a{len(placed.digits) - 1 - digit}" for digit in placed.digits]
+    pairs = topology.servers * (topology.servers - 1)
+    flows = f"{found.flows:,} flows" + ("" if found.flows == pairs else " between random servers")
+    lines = [
+        f"{topology.spec} over {placed.machines} machines: whole runs of servers in the order of "
+        f"their digits {' '.join(names)}",
+        f"cables that cross     {found.crossing:,} of {found.cables:,} "
+        f"({found.crossing / found.cables:.1%})",
+        f"crossings of a flow   {found.crossings:.2f} of the {found.links:.2f} links that it takes "
+        f"(all-to-all, {flows})",
+        "",
+    ]
+    rows = [["machine", "servers", "switches", "cables that leave", "work", "card"]]
+    for machine, share in enumerate(found.shares):
+        counts = f"{share.servers:,}", f"{share.switches:,}", f"{share.cables:,}"
+        rows.append([f"{machine}", *counts, f"{share.work:.1%}", f"{share.card:.2f}"])
+    lines += columns(rows, numbers=range(6)).splitlines()
+    work, card = ([getattr(share, name) for share in found.shares] for name in ("work", "card"))
+    lines += [
+        "",
+        f"busiest machine       {work.index(max(work))}: sends {max(work):.1%} of all frames",
+        f"busiest card          {card.index(max(card))}: {max(card):.2f} passings for each flow",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""What a placement will ask of each machine and its card, before anything is started.
+
+Each pair of servers has one flow (a sample of pairs, where there are too many), by the network's
+own paths. A flow that goes from one machine to another passes two cards, once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.links import link_at, link_count
+from experiments.analysis.simulator.flows import all_to_all, random_flows
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.paths import choose, routes
+from experiments.machines.placement import Placement
+from topos.base.topology import Topology
+
+MOST_FLOWS = 1 << 18
+SEED = 1
+
+
+class Share(NamedTuple):
+    """What one machine has, and what passes it."""
+
+    servers: int
+    switches: int
+    cables: int  # that leave it
+    work: float  # of all frames that nodes send, the share that its nodes do
+    card: float  # crossings by its card, in and out, for each flow of the network
+
+
+class Forecast(NamedTuple):
+    """What is to be expected of a placement."""
+
+    cables: int
+    crossing: int
+    flows: int
+    links: float  # that a flow takes
+    crossings: float  # of them, those between two machines
+    shares: list[Share]  # by machine
+
+
+def forecast(topology: Topology, placed: Placement) -> Forecast:
+    """Return what all-to-all asks of the machines.
+
+    >>> import topos
+    >>> from experiments.machines.placement import place
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> found = forecast(bcube, place(bcube, 2))
+    >>> found.crossing, found.flows, round(found.crossings, 2)
+    (8, 240, 0.8)
+    """
+    random = numpy.random.default_rng(SEED)
+    sources, destinations = _pairs(topology.servers, random)
+    choice = random.integers(0, choose(topology, "").choices(topology), len(sources))
+    taken = routes(topology, "", sources, destinations, choice).links
+    loads = numpy.bincount(taken, minlength=link_count(topology))
+    cables = topology.cable_arrays()
+    machine_of, flows = placed.machine_of, len(sources)
+    work, card = numpy.zeros((2, placed.machines))
+    ends = (cables.a, cables.a_port), (cables.b, cables.b_port)
+    for (near, port), (far, _) in (ends, ends[::-1]):
+        sent = loads[link_at(topology, near.astype(int), port.astype(int))]
+        numpy.add.at(work, machine_of[near], sent)
+        numpy.add.at(card, machine_of[near], sent * placed.crossing)
+        numpy.add.at(card, machine_of[far], sent * placed.crossing)
+    leaving = numpy.bincount(
+        numpy.concatenate([machine_of[end[placed.crossing]] for end in (cables.a, cables.b)]),
+        minlength=placed.machines,
+    )
+    servers = numpy.bincount(machine_of[: topology.servers], minlength=placed.machines)
+    switches = numpy.bincount(machine_of[topology.servers :], minlength=placed.machines)
+    columns = servers, switches, leaving, work / work.sum(), card / flows
+    shares = [Share(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    crossings = float(card.sum()) / 2 / flows
+    crossing = int(placed.crossing.sum())
+    return Forecast(topology.cables, crossing, flows, len(taken) / flows, crossings, shares)
+
+
+def _pairs(servers: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:
+    """Return sources and destinations: of each pair, or of some drawn at random."""
+    if servers * (servers - 1) > MOST_FLOWS:
+        return random_flows(servers, MOST_FLOWS, random)
+    return all_to_all(numpy.arange(servers))
