@@ -1,0 +1,1 @@
+"""Flows that come and go at max-min fair rates, event by event: completion times at any scale."""

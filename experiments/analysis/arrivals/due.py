@@ -1,0 +1,47 @@
+"""What ends when, soonest first: a binary heap in which a time can be changed.
+
+`heap[0]` ends first. `at[i]` is where i stands in it, `due_s[i]` when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def put(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
+    """Add one to a heap of that size."""
+    heap[size] = one
+    at[one] = size
+    moved(heap, at, due_s, size + 1, one)
+
+
+def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
+    """Remove the first of a heap of that size."""
+    last = heap[size - 1]
+    heap[0] = last
+    at[last] = 0
+    if size > 1:
+        moved(heap, at, due_s, size - 1, last)
+
+
+def moved(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
+    """Bring one to its place after its time has changed."""
+    place, when_s = at[one], due_s[one]
+    while place > 0:
+        above = (place - 1) // 2
+        if due_s[heap[above]] <= when_s:
+            break
+        heap[place] = heap[above]
+        at[heap[place]] = place
+        place = above
+    while True:
+        below = 2 * place + 1
+        if below + 1 < size and due_s[heap[below + 1]] < due_s[heap[below]]:
+            below += 1
+        if below >= size or due_s[heap[below]] >= when_s:
+            break
+        heap[place] = heap[below]
+        at[heap[place]] = place
+        place = below
+    heap[place] = one
+    at[one] = place

@@ -1,0 +1,247 @@
+"""Flows that begin, share links max-min fairly, and end: an event at each beginning and each end.
+
+Between two events all rates are constant, so what is computed is exact but for rounding. A flow may
+wait for others (a collective's steps), and may choose among several paths when it begins. What this
+leaves out is what fluids do not have: packets, queues, slow start, and the time that light takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.arrivals.due import moved, put, take_first
+from experiments.analysis.arrivals.sharing import Shared, join, leave, settle, shared
+from experiments.analysis.fluid.links import Routes
+from experiments.analysis.simulator.compiled import native
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[Any]
+
+# What is left of a volume, relative to it, when it has been sent but for rounding.
+SENT = 1e-9
+NONE = -1
+
+
+class Course(NamedTuple):
+    """What became of the flows."""
+
+    begin_s: Floats  # when each began; later than asked for where it waited for others
+    end_s: Floats  # missing (NaN) for a flow that has no path, or waits for one that never ends
+    path: Ints  # which of its paths it took
+    delivered_bits: Floats  # by all flows together, up to each moment that was asked for
+    active: Ints  # how many flows were under way at each of these moments
+    events: int  # moments at which flows began or ended
+    most_active: int
+
+
+class _Flows(NamedTuple):
+    """What is known of the flows before: an array entry each, links in the order of paths."""
+
+    starts: Ints
+    links: Ints
+    choices: int
+    start_s: Floats
+    volume_bits: Floats
+    order: Ints  # those that wait for none, by time
+    waits: Ints  # for how many others each waits
+    next_starts: Ints  # which ones wait for each
+    nexts: Ints
+
+
+class _Found(NamedTuple):
+    begin_s: Floats
+    end_s: Floats
+    path: Ints
+    delivered_bits: Floats
+    active: Ints
+    counts: Ints  # events; most active
+
+
+def course(
+    routes: Routes,
+    start_s: Floats,
+    volume_bits: Floats,
+    capacity_bps: Floats,
+    *,
+    choices: int = 1,
+    after: Routes | None = None,
+    moments_s: Floats | None = None,
+) -> Course:
+    """Return when flows begin and end that share links max-min fairly at every moment.
+
+    Parameters
+    ----------
+    routes : Routes
+        The links of each flow's path, or of its paths: those of flow i are rows i * choices and
+        following. A path without links is none.
+    start_s : array
+        When each flow may begin, in any order.
+    volume_bits : array
+        What each delivers, more than 0.
+    capacity_bps : array
+        Of each link.
+    choices : int
+        How many paths each flow has. It takes the one whose fullest link has the fewest flows when
+        it begins; of several the shortest, then the first.
+    after : Routes, optional
+        In the place of links, the flows that each flow waits for.
+    moments_s : array, optional
+        Ascending: when to note what was delivered, and how many flows are under way.
+
+    Examples
+    --------
+    >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+    >>> volumes, capacity = numpy.array([6.0, 3.0, 14.0]), numpy.array([6.0, 10.0])
+    >>> course(chain, numpy.zeros(3), volumes, capacity).end_s.tolist()
+    [1.6, 1.0, 2.0]
+    >>> third_after_first = Routes(numpy.array([0, 0, 0, 1]), numpy.array([0]))
+    >>> course(chain, numpy.zeros(3), volumes, capacity, after=third_after_first).end_s.tolist()
+    [1.5, 1.0, 2.9]
+    """
+    flows = len(start_s)
+    require(
+        len(volume_bits) == flows and routes.flows == flows * choices,
+        f"{flows} flows need as many volumes, and {choices} paths each",
+    )
+    require(bool((volume_bits > 0).all()), "each flow has something to deliver: more than 0 bits")
+    require(bool(numpy.isfinite(start_s).all()), "each flow has a time at which it may begin")
+    moments_s = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
+    waits, nexts = _waiting(after, flows)
+    first = numpy.flatnonzero(waits == 0)
+    given = _Flows(
+        routes.starts.astype(numpy.int64),
+        routes.links.astype(numpy.int32),
+        choices,
+        numpy.asarray(start_s, numpy.float64),
+        numpy.asarray(volume_bits, numpy.float64),
+        first[numpy.argsort(start_s[first], kind="stable")],
+        waits,
+        *nexts,
+    )
+    found = _Found(
+        numpy.full(flows, numpy.nan),
+        numpy.full(flows, numpy.nan),
+        numpy.zeros(flows, numpy.int32),
+        numpy.zeros(len(moments_s)),
+        numpy.zeros(len(moments_s), numpy.int64),
+        numpy.zeros(2, numpy.int64),
+    )
+    state = shared(routes, flows, numpy.array(capacity_bps, numpy.float64))
+    native(_run)(given, found, state, moments_s)
+    events, most = found.counts.tolist()
+    return Course(*found[:-1], events, most)
+
+
+def _waiting(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
+    """Return for how many flows each one waits, and the other way about: which ones wait for it."""
+    none = numpy.zeros(flows + 1, numpy.int64)
+    if after is None:
+        return none[1:].copy(), Routes(none, numpy.empty(0, numpy.int64))
+    require(after.flows == flows, f"{flows} flows need as many lists of flows that they wait for")
+    waits = numpy.diff(after.starts)
+    known = (after.links >= 0) & (after.links < flows)
+    require(bool(known.all()), f"flows wait for others by number, 0 to {flows - 1}")
+    waiting = numpy.repeat(numpy.arange(flows), waits)
+    starts = none
+    starts[1:] = numpy.cumsum(numpy.bincount(after.links, minlength=flows))
+    return waits.copy(), Routes(starts, waiting[numpy.argsort(after.links, kind="stable")])
+
+
+def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
+    """Let the time go by from event to event."""
+    flows = len(given.start_s)
+    # Of each slot: its flow, what that has left since when, how fast it is, when it ends.
+    flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
+    left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
+    heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
+    unused = numpy.arange(flows - 1, -1, -1).astype(numpy.int32)  # slots; the last one is next
+    waits = given.waits.copy()
+    ready = [(0.0, 0)]  # flows that waited for others, and may begin later
+    ready.pop()
+    active, begun, noted, delivered = 0, 0, 0, 0.0
+    while True:
+        now = numpy.inf
+        if begun < len(given.order):
+            now = given.start_s[given.order[begun]]
+        if len(ready) > 0:
+            now = min(now, ready[0][0])
+        if active > 0:
+            now = min(now, due_s[heap[0]])
+        while noted < len(moments_s) and moments_s[noted] < now:
+            found.active[noted] = active
+            found.delivered_bits[noted] = delivered
+            for i in range(active):
+                slot = heap[i]
+                sent = given.volume_bits[flow_of[slot]] - left[slot]
+                sent += rate[slot] * (moments_s[noted] - since_s[slot])
+                found.delivered_bits[noted] += sent
+            noted += 1
+        if now == numpy.inf:
+            return
+        found.counts[0] += 1
+        while active > 0:
+            slot = heap[0]
+            flow = flow_of[slot]
+            early = (due_s[slot] - now) * rate[slot]
+            if due_s[slot] > now and not early <= given.volume_bits[flow] * SENT:
+                break
+            take_first(heap, at, due_s, active)
+            active -= 1
+            leave(shared, slot)
+            unused[flows - active - 1] = slot
+            found.end_s[flow] = now
+            delivered += given.volume_bits[flow]
+            for other in given.nexts[given.next_starts[flow] : given.next_starts[flow + 1]]:
+                waits[other] -= 1
+                if waits[other] == 0:
+                    heapq.heappush(ready, (max(now, given.start_s[other]), other))
+        while True:
+            if len(ready) > 0 and ready[0][0] <= now:
+                flow = heapq.heappop(ready)[1]
+            elif begun < len(given.order) and given.start_s[given.order[begun]] <= now:
+                flow = given.order[begun]
+                begun += 1
+            else:
+                break
+            row = _chosen(given, shared, flow)
+            found.path[flow] = row - flow * given.choices
+            path = given.links[given.starts[row] : given.starts[row + 1]]
+            if len(path) == 0:
+                continue
+            found.begin_s[flow] = now
+            slot = unused[flows - active - 1]
+            flow_of[slot], left[slot] = flow, given.volume_bits[flow]
+            rate[slot], since_s[slot], due_s[slot] = 0.0, now, numpy.inf
+            put(heap, at, due_s, active, slot)
+            active += 1
+            join(shared, slot, path)
+        found.counts[1] = max(found.counts[1], active)
+        settle(shared)
+        for i in range(shared.ends[2]):
+            slot = shared.changed[i]
+            shared.marked[slot] = 0
+            left[slot] -= rate[slot] * (now - since_s[slot])
+            since_s[slot], rate[slot] = now, shared.low[slot]
+            due_s[slot] = now + left[slot] / rate[slot] if rate[slot] > 0 else numpy.inf
+            moved(heap, at, due_s, active, slot)
+        shared.ends[2] = 0
+
+
+def _chosen(given: Any, shared: Any, flow: int) -> int:
+    """Return the row of the path that a flow takes when it begins."""
+    best, fewest, shortest = flow * given.choices, NONE, 0
+    for row in range(flow * given.choices, (flow + 1) * given.choices):
+        path = given.links[given.starts[row] : given.starts[row + 1]]
+        most = 0
+        for link in path:
+            most = max(most, shared.count[link])
+        better = fewest == NONE or most < fewest or (most == fewest and len(path) < shortest)
+        if len(path) > 0 and better:
+            best, fewest, shortest = row, most, len(path)
+    return best

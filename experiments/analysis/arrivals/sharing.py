@@ -1,0 +1,260 @@
+"""Max-min fair rates while flows come and go: only what changes is computed anew, and exactly.
+
+A link has a *level*: the rate of the flows that it holds back, infinite where it holds back none. A
+flow's rate is the lowest level on its path. And the level x of a link follows from the lowest level
+that each of its flows i has on its *other* links, b_i:
+
+    sum of min(b_i, x) = capacity,    or no level, if the sum of all b_i is at most the capacity
+
+Levels for which this is true everywhere are those of max-min fair rates: a flow's lowest level is at
+a link that is full, and on which none is faster (Bertsekas & Gallager, Data Networks, section 6.5.2).
+So it is enough to look again at links for which something has changed, in the order in which that is
+noticed, until there are none. That this ends, in any order and from any levels, was proved for
+switches that find the rates in just this way, each by itself (Charny, Clark & Jain 1995, Congestion
+control with explicit rate indication): the lowest level is right for good once every link was looked
+at a few times, then the next.
+
+What a flow or link needs lies close together, by the flow's *slot*, which it has while it is under
+way: millions of flows are served by the part of the memory that some thousands need. Arrays have
+room for all flows at once; what is not used of them is never touched, and costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.links import Routes
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[Any]
+
+# Two levels that differ by less are the same: a part of them, far above that of rounding.
+ROUNDING = 1e-12
+# A link this near to full is looked at: a part of the largest capacity, far above all rounding.
+NEAR = 1e-9
+FIRST = 4  # flows for which a link has room at first
+NONE = -1
+
+
+class Shared(NamedTuple):
+    """Links, the flows under way, and what is to be looked at; arrays that functions here change."""
+
+    capacity: Floats  # of each link
+    near: float  # a link that has less to spare is looked at
+    level: Floats
+    spare: Floats  # what flows leave of a link that has no level; of others nothing is said
+    # The flows of link l: entries[begin[l] : begin[l] + count[l]], with room for `fits[l]`. An entry
+    # is a slot and which link of its path this is: slot << bits | position.
+    bits: int
+    entries: Ints
+    begin: Ints
+    count: Ints
+    fits: Ints
+    free: Ints  # [0]: where no link has room yet
+    # Of each slot: how many links, which, and at which place among the link's entries it stands.
+    length: Ints
+    links: Ints
+    place: Ints
+    # Of each slot: the lowest level on its path, where that is, and the lowest on all other links.
+    low: Floats
+    where: Ints
+    second: Floats
+    # Links to be looked at, in a ring, and slots whose rate has changed since it was asked for.
+    queue: Ints
+    ends: Ints  # [0]: the first of the queue; [1]: behind its last; [2]: how many slots are changed
+    queued: Ints
+    changed: Ints
+    marked: Ints
+    bounds: Floats  # for one link at a time: b_i of each of its flows
+
+
+def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
+    """Return links without flows, with room for so many flows at a time."""
+    links, bits = len(capacity_bps), (int(numpy.diff(routes.starts).max(initial=1)) - 1).bit_length()
+    width = 1 << bits
+    require(
+        max(slots * width, links) < 2**31,
+        f"{slots} flows at a time over up to {width} links are more than the simulator can count",
+    )
+    whole, empty = numpy.int32, numpy.empty
+    return Shared(
+        capacity=capacity_bps,
+        near=NEAR * float(capacity_bps.max(initial=0.0)),
+        level=numpy.full(links, numpy.inf),
+        spare=capacity_bps.copy(),
+        bits=bits,
+        # Room doubles, and a link has left behind less than it has.
+        entries=empty(links * FIRST + 4 * len(routes.links), whole),
+        begin=numpy.arange(links) * FIRST,
+        count=numpy.zeros(links, whole),
+        fits=numpy.full(links, FIRST, whole),
+        free=numpy.array([links * FIRST]),
+        length=empty(slots, whole),
+        links=empty((slots, width), whole),
+        place=empty((slots, width), whole),
+        low=empty(slots),
+        where=empty(slots, whole),
+        second=empty(slots),
+        queue=empty(links + 1, whole),
+        ends=numpy.zeros(3, numpy.int64),
+        queued=numpy.zeros(links, numpy.int8),
+        changed=empty(slots, whole),
+        marked=numpy.zeros(slots, numpy.int8),
+        bounds=empty(4 * slots * width),
+    )
+
+
+# Small functions here take only the arrays that they need: numba counts references to each array of
+# a tuple at each call, and that would take most of the time.
+
+
+def join(shared: Any, slot: int, path: Any) -> None:
+    """Let a flow begin on a path."""
+    links, count = shared.links, shared.count
+    shared.length[slot] = len(path)
+    for position in range(len(path)):
+        link = path[position]
+        if count[link] == shared.fits[link]:
+            _widen(shared, link)
+        shared.entries[shared.begin[link] + count[link]] = (slot << shared.bits) + position
+        links[slot, position], shared.place[slot, position] = link, count[link]
+        count[link] += 1
+        _look(shared.queue, shared.ends, shared.queued, link)
+    low = _lowest(links[slot], len(path), shared.level)
+    shared.low[slot], shared.second[slot], shared.where[slot] = low
+    _mark(shared.changed, shared.ends, shared.marked, slot)
+
+
+def leave(shared: Any, slot: int) -> None:
+    """Let a flow end; all rates have to be settled."""
+    begin, count, entries, places = shared.begin, shared.count, shared.entries, shared.place
+    positions = (1 << shared.bits) - 1
+    for position in range(shared.length[slot]):
+        link, place = shared.links[slot, position], places[slot, position]
+        count[link] -= 1
+        last = entries[begin[link] + count[link]]
+        entries[begin[link] + place] = last
+        places[last >> shared.bits, last & positions] = place
+        if shared.level[link] < numpy.inf:
+            _look(shared.queue, shared.ends, shared.queued, link)
+        elif count[link] > 0:
+            shared.spare[link] += shared.low[slot]
+        else:
+            shared.spare[link] = shared.capacity[link]
+
+
+def settle(shared: Any) -> None:
+    """Look at links until all levels are right; flows that have other rates then are `changed`."""
+    level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
+    low, second, where = shared.low, shared.second, shared.where
+    links, length, bits = shared.links, shared.length, shared.bits
+    begin, entries, count = shared.begin, shared.entries, shared.count
+    queue, ends, queued = shared.queue, shared.ends, shared.queued
+    while ends[0] != ends[1]:
+        link = queue[ends[0]]
+        ends[0] = ends[0] + 1 if ends[0] + 1 < len(queue) else 0
+        queued[link] = 0
+        on_link = entries[begin[link] : begin[link] + count[link]]
+        total = 0.0
+        for i in range(len(on_link)):
+            slot = on_link[i] >> bits
+            bounds[i] = second[slot] if where[slot] == link else low[slot]
+            total += bounds[i]
+        old, new = level[link], numpy.inf
+        if total > capacity[link] * (1 + ROUNDING):
+            new = _level(bounds, len(on_link), capacity[link])
+        else:
+            spare[link] = capacity[link] - total
+        if _same(old, new):
+            continue
+        level[link] = new
+        for i in range(len(on_link)):
+            slot = on_link[i] >> bits
+            low_before, second_before, where_before = low[slot], second[slot], where[slot]
+            if where_before == link and new <= second_before:
+                low[slot] = new
+            elif where_before != link and new < low_before:
+                low[slot], second[slot], where[slot] = new, low_before, link
+            elif where_before == link or old <= second_before or new < second_before:
+                low[slot], second[slot], where[slot] = _lowest(links[slot], length[slot], level)
+            if low[slot] == low_before and where[slot] == where_before:
+                most = level[where_before]
+                if not _same(min(second_before, most), min(second[slot], most)):
+                    _look(queue, ends, queued, where_before)
+                continue
+            _mark(shared.changed, ends, shared.marked, slot)
+            for position in range(length[slot]):
+                other = links[slot, position]
+                if other == link or queued[other] > 0:
+                    continue
+                before = second_before if other == where_before else low_before
+                after = second[slot] if other == where[slot] else low[slot]
+                most = level[other]
+                if most < numpy.inf:
+                    matters = not _same(min(before, most), min(after, most))
+                else:  # it is enough to know that there is room
+                    spare[other] += before - after
+                    matters = spare[other] <= shared.near
+                if matters:
+                    _look(queue, ends, queued, other)
+
+
+def _level(bounds: Any, count: int, capacity: float) -> float:
+    """Return the level of a link that cannot give all its flows what they have elsewhere."""
+    level = capacity / count  # equal parts at first; what slower flows leave is for the others
+    while True:
+        left, others = capacity, 0
+        for i in range(count):
+            if bounds[i] < level:
+                left -= bounds[i]
+            else:
+                others += 1
+        higher = left / others
+        if higher <= level * (1 + ROUNDING):
+            return level
+        level = higher
+
+
+def _lowest(links: Any, length: int, level: Any) -> tuple[float, float, int]:
+    """Return the lowest level on a path, the lowest on other links than this one, and this one."""
+    low, second, where = numpy.inf, numpy.inf, NONE
+    for position in range(length):
+        link = links[position]
+        if link != where:
+            if level[link] < low:
+                low, second, where = level[link], low, link
+            elif level[link] < second:
+                second = level[link]
+    return low, second, where
+
+
+def _look(queue: Any, ends: Any, queued: Any, link: int) -> None:
+    if queued[link] == 0:
+        queued[link] = 1
+        queue[ends[1]] = link
+        ends[1] = ends[1] + 1 if ends[1] + 1 < len(queue) else 0
+
+
+def _mark(changed: Any, ends: Any, marked: Any, slot: int) -> None:
+    if marked[slot] == 0:
+        marked[slot] = 1
+        changed[ends[2]] = slot
+        ends[2] += 1
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or abs(one - other) <= ROUNDING * min(one, other)
+
+
+def _widen(shared: Any, link: int) -> None:
+    """Give a link twice the room for its entries."""
+    begin, count, free = shared.begin[link], shared.count[link], shared.free[0]
+    shared.entries[free : free + count] = shared.entries[begin : begin + count]
+    shared.begin[link], shared.fits[link] = free, 2 * count
+    shared.free[0] = free + 2 * count
+
