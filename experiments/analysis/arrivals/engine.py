@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.arrivals.due import moved, put, take_first
-from experiments.analysis.arrivals.sharing import Shared, join, leave, settle, shared
+from experiments.analysis.arrivals.sharing import join, leave, settle, shared
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.compiled import native
 from topos.base.errors import require
@@ -235,12 +235,13 @@ def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
 
 def _chosen(given: Any, shared: Any, flow: int) -> int:
     """Return the row of the path that a flow takes when it begins."""
-    best, fewest, shortest = flow * given.choices, NONE, 0
+    best: int = flow * given.choices
+    fewest, shortest = NONE, 0
     for row in range(flow * given.choices, (flow + 1) * given.choices):
         path = given.links[given.starts[row] : given.starts[row + 1]]
         most = 0
         for link in path:
-            most = max(most, shared.count[link])
+            most = max(most, shared.flows[link])
         better = fewest == NONE or most < fewest or (most == fewest and len(path) < shortest)
         if len(path) > 0 and better:
             best, fewest, shortest = row, most, len(path)

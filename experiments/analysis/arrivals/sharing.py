@@ -1,18 +1,18 @@
 """Max-min fair rates while flows come and go: only what changes is computed anew, and exactly.
 
-A link has a *level*: the rate of the flows that it holds back, infinite where it holds back none. A
-flow's rate is the lowest level on its path. And the level x of a link follows from the lowest level
-that each of its flows i has on its *other* links, b_i:
+A link has a *level*: the rate of the flows that it holds back, infinite where it holds back none.
+A flow's rate is the lowest level on its path. And the level x of a link follows from the lowest
+level that each of its flows i has on its *other* links, b_i:
 
     sum of min(b_i, x) = capacity,    or no level, if the sum of all b_i is at most the capacity
 
-Levels for which this is true everywhere are those of max-min fair rates: a flow's lowest level is at
-a link that is full, and on which none is faster (Bertsekas & Gallager, Data Networks, section 6.5.2).
-So it is enough to look again at links for which something has changed, in the order in which that is
-noticed, until there are none. That this ends, in any order and from any levels, was proved for
-switches that find the rates in just this way, each by itself (Charny, Clark & Jain 1995, Congestion
-control with explicit rate indication): the lowest level is right for good once every link was looked
-at a few times, then the next.
+Levels for which this is true everywhere are those of max-min fair rates: a flow's lowest level is
+at a link that is full, and on which none is faster (Bertsekas & Gallager, Data Networks, section
+6.5.2). So it is enough to look again at links for which something has changed, in the order in
+which that is noticed, until there are none. It ends, in any order and from any levels: once every
+link was looked at a few times, the lowest level is right for good, then the next one, and so on. So
+it is proved for switches that find the rates in this way, each by itself (Charny, Clark & Jain,
+Congestion control with explicit rate indication, ICC 1995).
 
 What a flow or link needs lies close together, by the flow's *slot*, which it has while it is under
 way: millions of flows are served by the part of the memory that some thousands need. Arrays have
@@ -42,18 +42,18 @@ NONE = -1
 
 
 class Shared(NamedTuple):
-    """Links, the flows under way, and what is to be looked at; arrays that functions here change."""
+    """Links, the flows under way, and what is to be looked at: arrays that functions change."""
 
     capacity: Floats  # of each link
     near: float  # a link that has less to spare is looked at
     level: Floats
     spare: Floats  # what flows leave of a link that has no level; of others nothing is said
-    # The flows of link l: entries[begin[l] : begin[l] + count[l]], with room for `fits[l]`. An entry
-    # is a slot and which link of its path this is: slot << bits | position.
+    # The flows of link l: entries[begin[l] : begin[l] + flows[l]], with room for `fits[l]`. An
+    # entry is a slot and which link of its path this is: slot << bits | position.
     bits: int
     entries: Ints
     begin: Ints
-    count: Ints
+    flows: Ints
     fits: Ints
     free: Ints  # [0]: where no link has room yet
     # Of each slot: how many links, which, and at which place among the link's entries it stands.
@@ -75,7 +75,8 @@ class Shared(NamedTuple):
 
 def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
     """Return links without flows, with room for so many flows at a time."""
-    links, bits = len(capacity_bps), (int(numpy.diff(routes.starts).max(initial=1)) - 1).bit_length()
+    links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
+    bits = (longest - 1).bit_length()
     width = 1 << bits
     require(
         max(slots * width, links) < 2**31,
@@ -91,7 +92,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
         # Room doubles, and a link has left behind less than it has.
         entries=empty(links * FIRST + 4 * len(routes.links), whole),
         begin=numpy.arange(links) * FIRST,
-        count=numpy.zeros(links, whole),
+        flows=numpy.zeros(links, whole),
         fits=numpy.full(links, FIRST, whole),
         free=numpy.array([links * FIRST]),
         length=empty(slots, whole),
@@ -115,7 +116,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
 
 def join(shared: Any, slot: int, path: Any) -> None:
     """Let a flow begin on a path."""
-    links, count = shared.links, shared.count
+    links, count = shared.links, shared.flows
     shared.length[slot] = len(path)
     for position in range(len(path)):
         link = path[position]
@@ -132,7 +133,7 @@ def join(shared: Any, slot: int, path: Any) -> None:
 
 def leave(shared: Any, slot: int) -> None:
     """Let a flow end; all rates have to be settled."""
-    begin, count, entries, places = shared.begin, shared.count, shared.entries, shared.place
+    begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
         link, place = shared.links[slot, position], places[slot, position]
@@ -153,7 +154,7 @@ def settle(shared: Any) -> None:
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
     low, second, where = shared.low, shared.second, shared.where
     links, length, bits = shared.links, shared.length, shared.bits
-    begin, entries, count = shared.begin, shared.entries, shared.count
+    begin, entries, count = shared.begin, shared.entries, shared.flows
     queue, ends, queued = shared.queue, shared.ends, shared.queued
     while ends[0] != ends[1]:
         link = queue[ends[0]]
@@ -253,8 +254,7 @@ def _same(one: float, other: float) -> bool:
 
 def _widen(shared: Any, link: int) -> None:
     """Give a link twice the room for its entries."""
-    begin, count, free = shared.begin[link], shared.count[link], shared.free[0]
+    begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
     shared.entries[free : free + count] = shared.entries[begin : begin + count]
     shared.begin[link], shared.fits[link] = free, 2 * count
     shared.free[0] = free + 2 * count
-

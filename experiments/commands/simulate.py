@@ -1,0 +1,272 @@
+"""``pillarbox simulate``: flows that arrive under load, at any scale, without root."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from experiments.arguments import FILE, answer, complete, json_option, network
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.analysis.arrivals.simulated import Simulated
+    from experiments.traffic.arrivals import Arrivals, Window
+
+WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1  # of the time in which flows begin
+MOST_FLOWS = 10_000_000
+CABLES, SERVERS = "cables", "servers"
+FULL = 1.0
+
+
+@click.command(no_args_is_help=True)
+@network
+@click.option(
+    "--routing",
+    default="",
+    shell_complete=complete("routings"),
+    metavar="NAME",
+    help="As in `gap`; parallel: BCube's BuildPathSet.  [default: the network's first]",
+)
+@click.option(
+    "--choose",
+    "choice",
+    type=click.Choice(["random", "least-crowded"]),
+    default="random",
+    show_default=True,
+    help="Which of several paths a flow takes when it begins.",
+)
+@click.option(
+    "--load",
+    "loads",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    help="Repeatable.  [default: 0.5]",
+)
+@click.option(
+    "--load-of",
+    type=click.Choice([CABLES, SERVERS]),
+    default=CABLES,
+    show_default=True,
+    help="What load is a share of: all cables' capacity, or that of all servers' ports.",
+)
+@click.option(
+    "--sizes",
+    default="web-search",
+    show_default=True,
+    metavar="NAME|BYTES|FILE",
+    help="web-search, data-mining, hadoop, cache, storage; or a FILE of bytes and probabilities.",
+)
+@click.option(
+    "--flows",
+    "pattern",
+    default="all-to-all",
+    show_default=True,
+    metavar="PATTERN",
+    help="Who sends to whom: all-to-all, permutation, rack, hotspot, ...",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(100, MOST_FLOWS),
+    default=100_000,
+    show_default=True,
+    help="How many flows, about; the first fifth and the last tenth do not count.",
+)
+@click.option(
+    "--rate-mbit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1000.0,
+    show_default=True,
+    help="Of every cable.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
+@click.option("--trace", type=FILE, help="Take the flows of a CSV or Parquet FILE; all count.")
+@json_option("topology", "routing", "rate_mbit", "pattern", "sizes", "seed", "trace", "simulations")
+def command(
+    topology: Topology,
+    routing: str,
+    choice: str,
+    loads: tuple[float, ...],
+    load_of: str,
+    sizes: str,
+    pattern: str,
+    count: int,
+    rate_mbit: float,
+    seed: int,
+    trace: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate flows that arrive under load: how much longer each takes than alone.
+
+    Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
+    what it would take alone; there are no queues and no slow start here (docs/simulator.md).
+
+    \b
+    pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
+    pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
+    pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
+    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
+    pillarbox simulate tree,4,4 --trace flows.csv
+    """
+    from experiments.analysis.arrivals.simulated import goodput_bps
+    from experiments.analysis.simulator.paths import choose
+
+    require(trace is None or not loads, "a trace has a load of its own: leave --load away")
+    choose(topology, routing)
+    cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6)
+    found = []
+    for load in loads or (None if trace else 0.5,):
+        began = time.perf_counter()
+        if trace:
+            flows = _traced(topology, trace)
+        else:
+            assert load is not None
+            asked = _Asked(topology, routing, pattern, sizes, seed, cable_bps)
+            flows = asked.drawn(load, load_of, count)
+        drawn_s = time.perf_counter() - began
+        found.append(_one(topology, routing, flows, cable_bps, choice, seed, drawn_s, load))
+    about = {
+        "topology": topology.spec,
+        "routing": routing or None,
+        "rate_mbit": rate_mbit,
+        "pattern": None if trace else pattern,
+        "sizes": None if trace else sizes,
+        "seed": seed,
+        "trace": str(trace) if trace else None,
+    }
+    answer(as_json, {**about, "simulations": found}, _text(found))
+
+
+# -- flows ---------------------------------------------------------------------------------------
+
+
+class _Asked:
+    """What flows are to be drawn."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        routing: str,
+        pattern: str,
+        sizes: str,
+        seed: int,
+        cable_bps: float,
+    ) -> None:
+        from experiments.traffic.sizes import sizes_of
+
+        self.topology, self.routing, self.pattern = topology, routing, pattern
+        self.seed, self.cable_bps = seed, cable_bps
+        self.name, self.sizes = sizes, sizes_of(sizes)
+
+    def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
+        """Return about so many flows of a load, and when those begin that count."""
+        from experiments.traffic.arrivals import MOST_OFF, drawn, window_of
+        from experiments.traffic.workload import Workload
+
+        most = self.sizes.most_bytes / 2 / self.sizes.mean_bytes / MEASURED / MOST_OFF
+        require(
+            count >= most,
+            f"the load that {count} flows of {self.sizes.name} offer is up to chance, for a few "
+            f"are very large: ask for at least --count {int(most) + 1}",
+        )
+        capacity_bps = self._capacity_bps(load_of)
+        lasting_s = count * self.sizes.mean_bytes * 8 / (load * capacity_bps)
+        workload = Workload(
+            pattern=self.pattern,
+            arrivals="poisson",
+            load=load,
+            sizes=self.name,
+            duration_s=MEASURED * lasting_s,
+            warm_up_s=WARM_UP * lasting_s,
+            cool_down_s=COOL_DOWN * lasting_s,
+        )
+        found = drawn(self.topology, workload, self.seed, capacity_bps)
+        return found, window_of(workload)
+
+    def _capacity_bps(self, load_of: str) -> float:
+        import numpy
+
+        from experiments.analysis.arrivals.simulated import SAMPLE, cable_capacity_bps
+        from experiments.analysis.fluid.links import cabled_links
+        from experiments.traffic.demand import demand_of, draw_pairs
+        from experiments.traffic.workload import Workload
+
+        if load_of == SERVERS:
+            links = cabled_links(self.topology)
+            ports = self.topology.servers * self.topology.ports
+            return float((links < ports).sum()) * self.cable_bps
+        demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
+        pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))
+        return cable_capacity_bps(self.topology, self.routing, pairs, self.cable_bps)
+
+
+def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
+    from experiments.traffic.arrivals import Window
+    from experiments.traffic.traces import read_trace
+
+    found = read_trace(topology, file)
+    first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
+    # Up to just behind the last flow's beginning; a trace of one moment lasts a second.
+    until_s = last_s + (last_s - first_s) / len(found.start_s) if last_s > first_s else first_s + 1
+    return found, Window(first_s, until_s)
+
+
+# -- what is said --------------------------------------------------------------------------------
+
+
+def _one(
+    topology: Topology,
+    routing: str,
+    flows: tuple[Arrivals, Window],
+    cable_bps: float,
+    choice: str,
+    seed: int,
+    drawn_s: float,
+    load: float | None,
+) -> dict[str, Any]:
+    """Simulate one load; return what there is to say of it."""
+    from experiments.analysis.arrivals.simulated import by_size, simulate
+    from experiments.linux.processes import peak_mib
+
+    began = time.perf_counter()
+    found: Simulated = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
+    took_s = time.perf_counter() - began
+    counted = found.counts
+    return {
+        "load": load,
+        "flows": len(counted),
+        "counted": int(counted.sum()),
+        "slowdown": by_size(found.arrivals.volume_bytes[counted], found.slowdown[counted]),
+        "loads": found.loads._asdict(),
+        "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
+        "events": found.course.events,
+        "most_active": found.course.most_active,
+        "drawn_s": round(drawn_s, 3),
+        "took_s": round(took_s, 3),
+        "peak_mib": round(peak_mib()),
+    }
+
+
+def _text(found: list[dict[str, Any]]) -> str:
+    from experiments.text import paragraphs, records
+
+    rows, notes = [], []
+    for one in found:
+        rows += [{"load": one["load"], **row} for row in one["slowdown"]]
+        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}: "
+        notes.append(
+            f"{named}offered {loads['offered']:.3f} of all cables, carried {loads['carried']:.3f}; "
+            f"the busiest link is offered {loads['busiest']:.2f}, the servers' ports "
+            f"{loads['servers']:.3f}. {one['flows']:,} flows, of which {one['counted']:,} count, "
+            f"over {one['simulated_s']:.3g} s; at most {one['most_active']:,} at a time. Drawn in "
+            f"{one['drawn_s']:.1f} s, simulated in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
+        )
+        if loads["busiest"] >= FULL:
+            notes.append(
+                "That is more than this link can carry: what waits for it grows while flows "
+                "arrive, and slowdowns say how long that was."
+            )
+    return f"{records(rows)}\n\n{paragraphs(notes)}"

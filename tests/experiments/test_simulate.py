@@ -1,0 +1,65 @@
+"""`pillarbox simulate`: flows under load, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from experiments.cli import cli
+from topos.base.errors import PillarboxError
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", *arguments], catch_exceptions=False)
+
+
+def test_slowdowns_grow_with_the_load() -> None:
+    loads = ["--load", "0.2", "--load", "0.7", "--count", "2000"]
+    found = json.loads(run("bcube,4,1", *loads, "--json").stdout)
+    low, high = found["simulations"]
+    assert [one["load"] for one in (low, high)] == [0.2, 0.7]
+    assert low["slowdown"][-1]["sizes"] == "all"
+    assert 1 < low["slowdown"][-1]["mean"] < high["slowdown"][-1]["mean"]
+    assert high["loads"]["offered"] == pytest.approx(0.7, rel=0.1)
+    assert sum(row["flows"] for row in low["slowdown"][:-1]) == low["counted"] < low["flows"]
+
+
+def test_the_same_seed_is_the_same_flows() -> None:
+    asked = ["dcell,4,1", "--count", "1000", "--load-of", "servers", "--load", "0.1", "--json"]
+    one, same, other = (
+        json.loads(run(*asked, "--seed", seed).stdout)["simulations"][0]["slowdown"]
+        for seed in ("1", "1", "2")
+    )
+    assert one == same != other
+
+
+def test_a_lone_flow_of_a_trace_is_not_slowed_down(tmp_path: Path) -> None:
+    trace = tmp_path / "flows.csv"
+    trace.write_text("time_s,source,destination,bytes\n0,0.0,3.3,5000\n9,1.0,2.0,70000\n")
+    said = run("bcube,4,1", "--trace", str(trace)).stdout
+    assert "all              2     0     1" in said
+    assert "2 flows, of which 2 count" in said
+
+
+def test_an_overload_is_named() -> None:
+    said = run("tree,4,4", "--flows", "hotspot", "--load", "0.9", "--count", "2000").stdout
+    assert "more than this link can carry" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bcube,4,1", "--routing", "ospf"], "no routing 'ospf'"),
+        (["bcube,4,1", "--sizes", "huge"], "no distribution of sizes 'huge'"),
+        (["bcube,4,1", "--flows", "circle"], "no traffic pattern 'circle'"),
+        (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "ask for at least --count"),
+        (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load away"),
+        (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(PillarboxError, match=sentence):
+        run(*arguments)
