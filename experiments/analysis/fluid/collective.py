@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy
 
 from experiments.analysis.fluid.graphs import transfer_ends_s
+from experiments.analysis.fluid.ideal import static_paths
+from experiments.analysis.fluid.links import link_count, routes_of
+from experiments.analysis.fluid.rates import max_min
 
 if TYPE_CHECKING:
     from experiments.analysis.fluid.completion import Floats, RatesOf
+    from experiments.traffic.collectives.phases import Phase
     from experiments.traffic.collectives.plan import Plan
+    from topos.base.topology import Topology
 
 
 def ends_s(plan: Plan, rates_of: RatesOf) -> Floats:
@@ -18,6 +24,28 @@ def ends_s(plan: Plan, rates_of: RatesOf) -> Floats:
     volumes = numpy.array(plan.volumes) * 8.0
     after = [one.after for one in plan.graph.transfers]
     return transfer_ends_s(volumes, plan.flow_of, after, len(plan.pairs), rates_of)
+
+
+def phases_s(
+    topology: Topology, phases: Sequence[Phase], servers: Sequence[int], routing: str = ""
+) -> float:
+    """Return how long phases take, one after the other, each as long as its slowest transfer.
+
+    In units of what a cable takes for all the data of one server. Paths are those of the algorithm
+    alone, and rates max-min fair.
+
+    >>> import topos
+    >>> from experiments.traffic.collectives.phases import of_ring
+    >>> phases_s(topos.parse("tree,2,2"), of_ring(4), range(4))  # 2 x 3/4
+    1.5
+    """
+    total = 0.0
+    for phase in phases:
+        pairs = [(servers[a], servers[b]) for a, b in phase.pairs]
+        routes = routes_of(topology, static_paths(topology, routing, pairs))
+        rates = max_min(routes, 1.0, link_count(topology))
+        total += phase.times * phase.share / float(rates.min())
+    return total
 
 
 def flow_ends_s(plan: Plan, rates_of: RatesOf) -> Floats:

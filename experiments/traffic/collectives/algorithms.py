@@ -107,22 +107,26 @@ class Digits:
         for ahead in range(1, radix):
             yield rank + ((own + ahead) % radix - own) * self._weights[digit]
 
+    def pairs(self, depth: int) -> Iterator[tuple[int, int]]:
+        """Yield who sends to whom by one of the digits, there as well as back."""
+        for rank in range(self.ranks):
+            for other in self._others(rank, self.order[depth]):
+                yield rank, other
+
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
         """Sum each rank's share there; return the next step."""
-        for depth, digit in enumerate(self.order):
-            for rank in range(self.ranks):
-                for other in self._others(rank, digit):
-                    part = self._range(other, depth + 1)
-                    weaver.send(rank, other, *part, reduce=True, step=step + depth)
+        for depth in range(len(self.order)):
+            for rank, other in self.pairs(depth):
+                part = self._range(other, depth + 1)
+                weaver.send(rank, other, *part, reduce=True, step=step + depth)
         return step + len(self.order)
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
         """Bring each rank's share to all, the way back; return the next step."""
         for turn, depth in enumerate(reversed(range(len(self.order)))):
-            for rank in range(self.ranks):
-                for other in self._others(rank, self.order[depth]):
-                    part = self._range(rank, depth + 1)
-                    weaver.send(rank, other, *part, reduce=False, step=step + turn)
+            for rank, other in self.pairs(depth):
+                part = self._range(rank, depth + 1)
+                weaver.send(rank, other, *part, reduce=False, step=step + turn)
         return step + len(self.order)
 
 

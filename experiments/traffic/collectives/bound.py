@@ -8,6 +8,8 @@ the other operations; and no server is done before it has sent and received what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from experiments.traffic.collectives.plan import Plan
 from topos.base.topology import Topology
 
@@ -23,11 +25,26 @@ def least_s(topology: Topology, plan: Plan, port_bps: float) -> float:
     >>> least_s(bcube, plan, 8 * 1000.0)  # 2 x 8/9 x 9000 bytes over two ports
     8.0
     """
-    ports = [sum(1 for _ in topology.neighbours(server)) for server in plan.servers]
     total, own = _least_bytes(plan)
-    together_s = total / sum(ports)
-    slowest_s = max(need / of for need, of in zip(own, ports, strict=True))
-    return 8 * max(together_s, slowest_s) / port_bps
+    return 8 * _port_bytes(topology, plan.servers, total, own) / port_bps
+
+
+def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
+    """Return what share of the data of each server must pass the busiest port in an all-reduce.
+
+    >>> import topos
+    >>> round(all_reduce_share(topos.parse("tree,2,2"), range(4)), 6)  # 2 x 3/4
+    1.5
+    """
+    return _port_bytes(topology, servers, 2.0 * (len(servers) - 1), [1.0] * len(servers))
+
+
+def _port_bytes(
+    topology: Topology, servers: Sequence[int], total: float, own: Sequence[float]
+) -> float:
+    """Return what passes a port at least: of all servers' together, and of each server's own."""
+    ports = [sum(1 for _ in topology.neighbours(server)) for server in servers]
+    return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 
 
 def _least_bytes(plan: Plan) -> tuple[float, list[float]]:

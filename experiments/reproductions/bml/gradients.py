@@ -1,0 +1,163 @@
+"""BML against parameter servers and a ring: how soon nine servers have summed what each has.
+
+Wang, Li, Cheng, Geng, Wang, Wang, Xia, Wu, "BML: A High-performance, Low-cost Gradient
+Synchronization Algorithm for DML Training", NeurIPS 2018; and, of the same, "A Scalable,
+High-Performance, and Fault-Tolerant Network Architecture for Distributed Machine Learning",
+IEEE/ACM ToN 2020. The abstracts give three numbers, and only these are set beside ours: with k
+ports a server BML takes 1/k of the time that parameter servers take on a fat-tree of as many
+servers, with k/5 of its switches; and on nine servers training takes up to 56.4 % less time.
+
+Here only what goes over the network is measured. A job also computes, so that its time shrinks by
+less than that of its network; the 56.4 % are shown, and nothing is concluded from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from experiments.analysis.fluid.collective import phases_s
+from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared import live
+from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
+from experiments.traffic.collectives.algorithms import bml_threads
+from experiments.traffic.collectives.phases import of_digits, of_ring
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.records import Run
+
+ABOUT = "BML on BCube against parameter servers and a ring on a fat-tree (Wang 2018)"
+BML, SERVERS, RING = "BML, BCube", "parameter servers, fat-tree", "ring, fat-tree"
+ONE_SWITCH_SERVERS, ONE_SWITCH_RING = "parameter servers, one switch", "ring, one switch"
+RANKS = 9
+SYSTEMS = (
+    System("bcube,3,1", routing="bcube", algorithm="bml", label=BML),
+    System("fattree,4", algorithm="parameter-servers", label=SERVERS),
+    System("fattree,4", algorithm="ring", label=RING),
+    # What no fat-tree is better than: all servers at one switch.
+    System("tree,9,1", algorithm="parameter-servers", label=ONE_SWITCH_SERVERS),
+    System("tree,9,1", algorithm="ring", label=ONE_SWITCH_RING),
+)
+PORTS = 2  # k, of BCube's servers
+NEAR = 0.15  # of the paper's ratio
+LESS_JOB_TIME = 56.4  # percent, at most
+SECONDS, QUICK_SECONDS = 6.0, 2.5  # of a ring
+LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # by k
+FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # by the ports of a switch
+
+
+@figure(
+    "bml",
+    ABOUT,
+    "Summing gradients on nine servers",
+    "system",
+    "time, in that of all data over one cable",
+    live=True,
+    kind="bars",
+)
+def bml(settings: Settings) -> Made:
+    """Run all five, in turns."""
+    systems = live.with_rate(settings, SYSTEMS)
+    rate_mbit = systems[0].rate_mbit
+    assert rate_mbit is not None
+    seconds = QUICK_SECONDS if settings.quick else SECONDS
+    size = int(rate_mbit * 1e6 / 8 * seconds / of_ring(RANKS)[0].times * RANKS)
+    done = live.run(
+        settings,
+        Experiment(
+            name="bml",
+            about=ABOUT,
+            systems=systems,
+            workload=Workload("all-reduce", size, timeout_s=20 * seconds, options={"ranks": RANKS}),
+            repeats=live.repeats(settings),
+            seed=settings.seed,
+        ),
+    )
+    return made(done)
+
+
+def made(done: Run) -> Made:
+    """Return what the records say, and what follows from the networks alone."""
+    found = live.believed(done)
+    points = [_time(found, system) for system in done.systems]
+    ratios = [_ratio(found, SERVERS, paper=1 / PORTS), _ratio(found, RING)]
+    claims = [Claim(ratios[0], NEAR / PORTS), Claim(ratios[1], NEAR / PORTS, wanted=1 / PORTS)]
+    claims += [Claim(row, 1e-3) for row in (*_in_theory(), *_switches())]
+    saved = [_saved(found, system) for system in (SERVERS, RING)]
+    return Made(
+        points,
+        rows=(*points, *ratios, *saved, *(claim.row for claim in claims[2:])),
+        judged=verdict(claims),
+        why="Connections that meet at a port share it unevenly for a while, and who waits for the "
+        "last one waits for the slowest.",
+        notes=(
+            f"Ideal is what the same transfers take as fluids. Agreement is {NEAR:.0%} of 1/k; for "
+            "the ring, of which the abstracts give no number, it is of the same 1/k, since a ring "
+            "sends as much as parameter servers do.",
+            f"{RANKS} of the fat-tree's 16 servers take part. The 56.4 % are of whole jobs, which "
+            "compute as well: nothing is concluded from them.",
+            *live.notes(done, live.Scale(1.0)),
+        ),
+    )
+
+
+def _unit_s(done: Run, system: str) -> float:
+    """Return how long all data of a server take over one cable."""
+    planned = next(one for one in done.manifest["plan"]["systems"] if one["label"] == system)
+    network = parse(planned["network"])
+    efficiency = header_efficiency(header_bytes(network, planned["routing"]), planned["mtu"])
+    volume = done.manifest["plan"]["workload"]["volume_bytes"]
+    return float(volume * 8 / (planned["rate_mbit"] * 1e6 * efficiency))
+
+
+def _time(done: Run, system: str) -> Point:
+    trials = done.of(system).trials
+    ideal = live.ideal_of(trials.ideal_s)
+    return live.spread(
+        "all-reduce", system, trials.completion_s, factor=1 / _unit_s(done, system), ideal=ideal
+    )
+
+
+def _ratio(done: Run, other: str, paper: float | None = None) -> Point:
+    """Return BML's time over another's, pair by pair of trials."""
+    table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
+    times = table.reindex(columns=[BML, other])
+    return live.spread(f"{BML} / {other}", "time", times[BML] / times[other], paper=paper)
+
+
+def _saved(done: Run, other: str) -> Point:
+    """Return how much less time BML takes than another, in percent."""
+    ratio = _ratio(done, other)
+    ends = (None if end is None else 100 * (1 - end) for end in (ratio.ours, ratio.high, ratio.low))
+    ours, low, high = ends
+    return replace(
+        ratio, x="less time, % (of jobs, at most)", ours=ours, low=low, high=high,
+        paper=LESS_JOB_TIME,
+    )  # fmt: skip
+
+
+def _in_theory() -> Iterable[Point]:
+    """Yield BML's time over that of a ring or parameter servers where nothing is in the way."""
+    for k, spec in LARGER.items():
+        bcube = parse(spec)
+        threads = bml_threads(bcube.radices()[::-1])
+        ours = phases_s(bcube, of_digits(threads), range(bcube.servers), "bcube")
+        theirs = sum(phase.times * phase.share for phase in of_ring(bcube.servers))
+        yield Point(f"BML, {spec}, by paths alone", "time, of a fat-tree's", ours / theirs, 1 / k)
+
+
+def _switches() -> Iterable[Point]:
+    """Yield BCube's switches for each server over those of a fat-tree of as large switches.
+
+    Al-Fares's fat-tree has five switches of n ports for n servers.
+    """
+    for k, spec in LARGER.items():
+        bcube = parse(spec)
+        fattree = parse(FAT_TREES[bcube.switch_ports])
+        ratio = bcube.switches / bcube.servers / (fattree.switches / fattree.servers)
+        yield Point(f"BCube, {spec}", "switches a server, of a fat-tree's", ratio, k / 5)

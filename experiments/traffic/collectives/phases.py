@@ -1,0 +1,49 @@
+"""A large all-reduce as few phases: which ranks send at once, and how much, without its transfers.
+
+A ring of a thousand ranks has two million transfers, and yet one pattern, a thousand times. Where
+all ranks go from step to step together, that is all there is to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from experiments.traffic.collectives.algorithms import Digits
+
+
+class Phase(NamedTuple):
+    """Transfers that go at once, so many times one set after the other."""
+
+    pairs: tuple[tuple[int, int], ...]  # senders and receivers, by rank
+    share: float  # of all data, that each of them has
+    times: int
+
+
+def of_ring(ranks: int) -> list[Phase]:
+    """Return the phases of an all-reduce around a ring.
+
+    >>> of_ring(3)
+    [Phase(pairs=((0, 1), (1, 2), (2, 0)), share=0.3333333333333333, times=4)]
+    """
+    pairs = tuple((rank, (rank + 1) % ranks) for rank in range(ranks))
+    return [Phase(pairs, 1 / ranks, 2 * (ranks - 1))]
+
+
+def of_digits(threads: Sequence[Digits]) -> list[Phase]:
+    """Return the phases of an all-reduce by digits, in threads that go together.
+
+    >>> from experiments.traffic.collectives.algorithms import bml_threads
+    >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
+    [(8, 0.25, 2), (8, 0.125, 2)]
+    """
+    depths = len(threads[0].order)
+    share, found = 1 / len(threads), []
+    for depth in range(depths):
+        radices = {thread.radices[thread.order[depth]] for thread in threads}
+        assert len(radices) == 1, "threads go together where all digits have as many values"
+        share /= radices.pop()
+        pairs = chain.from_iterable(thread.pairs(depth) for thread in threads)
+        found.append(Phase(tuple(pairs), share, 2))  # there, and back again
+    return found
