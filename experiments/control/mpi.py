@@ -53,7 +53,9 @@ def command(program: str, folder: Path, scratch: Path, hosts: Sequence[str]) -> 
         "btl_tcp_if_include": INTERFACE,
         "oob_tcp_if_include": INTERFACE,
         "orte_tmpdir_base": str(scratch),
-        "hwloc_base_binding_policy": "none",  # all servers have the same processors
+        # All servers have the same processors: no process may keep one, waiting or not.
+        "hwloc_base_binding_policy": "none",
+        "mpi_yield_when_idle": "1",
     }
     words = [program, "--allow-run-as-root", "--host", ",".join(hosts)]
     for name, value in settings.items():
