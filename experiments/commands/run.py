@@ -34,6 +34,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option("--rate-mbit", metavar="RATE", help="Of every cable; or: calibrated, none.")
 @click.option("--plane", help="auto, python or ebpf; ovs where servers do not relay.")
 @click.option("--duration", metavar="SECONDS", help="Of every flow.")
+@click.option("--load", metavar="LOAD", help="Of flows that arrive: 0.6; several: 0.3,0.6.")
 @click.option("--out", type=FOLDER, help="A new folder.")
 @click.option(
     "--resume",
@@ -43,7 +44,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 )
 @click.option("--plain-csv", is_flag=True, help="In CSV: 1.10, which some take for a number.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
-@json_option("experiments", "order", "folder", "trials")
+@json_option("experiments", "order", "folder", "trials", "slowdowns")
 def command(
     name: str | None,
     listed: bool,
@@ -53,6 +54,7 @@ def command(
     plain_csv: bool,
     dry_run: bool,
     as_json: bool,
+    load: str | None,
     **short: Any,
 ) -> int:
     """Run an experiment: one of the catalogue, a FILE.py or a FILE.toml (docs/experiments.md).
@@ -66,13 +68,15 @@ def command(
     sudo ./pillarbox run quick
     sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
+    sudo ./pillarbox run fct --load 0.3,0.6
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
     """
     if listed:
         _list(as_json)
         return 0
     require(out is None or resume is None, "--resume names the folder already: leave --out away")
-    experiment = _experiment(name, [*changes, *_short(short)], resume, root=not os.geteuid())
+    all_changes = [*changes, *_short(short)]
+    experiment = _experiment(name, all_changes, resume, load, root=not os.geteuid())
     if dry_run:
         _tell_order(experiment, as_json)
         return 0
@@ -80,6 +84,7 @@ def command(
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import new_name, run
+    from experiments.trials.runs.slowdowns import slowdowns
     from experiments.trials.runs.summary import text_of
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
@@ -96,6 +101,8 @@ def command(
             f"the disk is full: make room, then `pillarbox run --resume {folder}` goes on"
         ) from error
     found = {"folder": str(done.folder), "trials": done.records}
+    if by_size := slowdowns(done):
+        found["slowdowns"] = [one.as_json() for one in by_size]
     answer(as_json, found, f"{text_of(done)}\n\n{done.folder}")
     return int(not all(one["valid"] for one in done.records))
 
@@ -107,7 +114,7 @@ def _short(given: dict[str, Any]) -> list[str]:
 
 
 def _experiment(
-    name: str | None, changes: list[str], resume: Path | None, *, root: bool
+    name: str | None, changes: list[str], resume: Path | None, load: str | None, *, root: bool
 ) -> Experiment:
     """Return what is to be run; a run that goes on knows it by itself."""
     from experiments.trials import loading
@@ -115,10 +122,24 @@ def _experiment(
 
     if name is None:
         require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
-        require(not changes, "a run goes on as it was begun: leave the changes away")
+        require(
+            not changes and load is None, "a run goes on as it was begun: leave the changes away"
+        )
         assert resume is not None
         return loading.experiment_of(records.load(resume).manifest["plan"])
-    return loading.load(name, changes, _calibrated if root else None)
+    return loading.load(name, changes, _calibrated if root else None, loads_of(load))
+
+
+def loads_of(text: str | None) -> list[float]:
+    """Return the loads of an option: one, or several with commas.
+
+    >>> loads_of("0.3, 0.6"), loads_of(None)
+    ([0.3, 0.6], [])
+    """
+    try:
+        return [float(word) for word in text.split(",")] if text is not None else []
+    except ValueError:
+        raise PillarboxError(f"{text!r} is no load: write 0.6, or several as 0.3,0.6") from None
 
 
 def _calibrated(system: System) -> float:

@@ -32,6 +32,7 @@ from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches, use_gateway
 from experiments.emulation.tracing import Tracer, computed
+from experiments.linux import shaping
 from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
@@ -104,7 +105,8 @@ class Lab:
         """Return the queue of every port; data packets have the routing's header before IP."""
         router = router_for(self.topology, self.routing) if self.relays else None
         header = router.header_bytes() if router else 0
-        return Queue(self.settings.queue, self.settings.queue_length, header)
+        late_s = shaping.catch_up_s(self.settings.catch_up)
+        return Queue(self.settings.queue, self.settings.queue_length, header, late_s)
 
     def _switches(self) -> Switches | None:
         return switching.switches_of(

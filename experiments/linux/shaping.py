@@ -5,7 +5,8 @@ super-packets of modern TCP apart and drops those of headers it does not know. T
 packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
 10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
 segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. A burst is one, or
-3 ms of the rate: what a port whose timer fired late on a busy machine may catch up.
+3 ms of the rate: what a port whose timer fired late on a busy machine may catch up, and what a port
+at rest lets pass at once (`burst_bytes`).
 
 Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
@@ -29,7 +30,7 @@ from experiments.linux import bpf, netlink, queueing
 from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.linux.namespaces import Namespace
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
-from experiments.linux.queueing import Queue
+from experiments.linux.queueing import LATE_S, Queue
 from hosts.live.devices import PAST_SHAPERS
 from topos.base.errors import PillarboxError, require
 
@@ -50,7 +51,6 @@ MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
 LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # as TCP has it by itself; bytes, the kernel's limit
 MOST_HEADERS = 512  # bytes of a super-packet that TCP keeps for headers of all kinds
-LATE_S = 0.003  # that a port's timer may be, on a busy machine, before its rate suffers
 DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -91,6 +91,17 @@ def checked_delay(delay: str | float | None, jitter: str | float | None) -> Dela
     return both
 
 
+def catch_up_s(value: str) -> float:
+    """Return by how much a port's timer may be late before its rate suffers.
+
+    >>> catch_up_s("3ms")
+    0.003
+    """
+    found = seconds(value, "time that a port may catch up")
+    require(0 <= found <= 1, f"a port catches up from 0ms to 1s, not {value}")
+    return found
+
+
 def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
     """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
 
@@ -102,6 +113,16 @@ def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
     if rate_mbit is None:
         return MOST_SUPER_PACKET
     return min(MOST_SUPER_PACKET, max(LEAST_SEGMENTS * mtu, int(rate_mbit * 125)))
+
+
+def burst_bytes(rate_mbit: float, mtu: int, late_s: float = LATE_S) -> float:
+    """Return what a port at rest lets pass at once: its burst, and the packet that exceeds it.
+
+    >>> burst_bytes(20, 1500), burst_bytes(100, 9000, 0.0)
+    (10500.0, 36000.0)
+    """
+    size = super_packet_bytes(rate_mbit, mtu)
+    return max(size, late_s * rate_mbit * 125_000) + size
 
 
 def bound_super_packets(index: int, size: int) -> Message:
@@ -143,10 +164,10 @@ def limited(
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
     root = DELAYED_HANDLE if delay else HTB_HANDLE
-    rate = _one_class(index, usual, bytes_s, size, deed, root)
+    rate = _one_class(index, usual, bytes_s, size, deed, root, queue.late_s)
     if delay:
         require(
-            queue._replace(header=0) == DROPTAIL,
+            queue._replace(header=0, late_s=LATE_S) == DROPTAIL,
             "a queue with a delay of netem's is droptail, of 100 packets",
         )
         return [*rate, _delayed(index, root | 1, delay, packets, rate_mbit)]
@@ -154,11 +175,11 @@ def limited(
     least = LEAST_SUPER_PACKETS * size
     wanted = queue.bytes(bytes_s, frame_bytes) if queue.length else packets * frame_bytes
     limit = max(wanted, size if queue.length else least)
-    share = (bytes_s - control_bytes_s, bytes_s)
+    share, late_s = (bytes_s - control_bytes_s, bytes_s), queue.late_s
     return [
         *rate,
-        _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed),
-        _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, priority=1),
+        _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed, 0, late_s),
+        _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, 1, late_s),
         _waiting(index, queue, limit, frame_bytes, deed),
         bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
         *_marked(index, queue, bytes_s, limit, deed),
@@ -241,13 +262,19 @@ def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: flo
 
 
 def _one_class(
-    index: int, usual: int, bytes_s: int, size: int, deed: str, root: int = HTB_HANDLE
+    index: int,
+    usual: int,
+    bytes_s: int,
+    size: int,
+    deed: str,
+    root: int = HTB_HANDLE,
+    late_s: float = LATE_S,
 ) -> list[Message]:
     """Return the requests for HTB with a class below its root; `usual` has what no filter finds."""
     opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
     return [
         _new(RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
-        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed),
+        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed, 0, late_s),
     ]
 
 
@@ -259,13 +286,14 @@ def _class(
     size: int,
     deed: str,
     priority: int = 0,
+    late_s: float = LATE_S,
 ) -> Message:
     """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
 
     Turns are of one super-packet of that size.
     """
     rate, most = rates_bytes_s
-    bursts = (_ticks(max(size / each, LATE_S)) for each in rates_bytes_s)
+    bursts = (_ticks(max(size / each, late_s)) for each in rates_bytes_s)
     limits = _rate_spec(rate) + _rate_spec(most)
     limits += struct.pack("=IIIII", *bursts, size, 0, priority)
     options = attribute(TCA_HTB_PARMS, limits)

@@ -114,6 +114,7 @@ class Generator:
             "most_bps": self._sending.most_bps,
             "interval_s": self.interval_s,
             "timeout_s": self._sending.timeout_s,
+            "together": len(self._flows),
             "board": self._board_file,
         }
 

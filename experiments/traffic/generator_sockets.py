@@ -104,9 +104,9 @@ class Connector:
         self._due: list[tuple[float, int, Connection]] = []  # a heap of what is to be tried
         self._until: dict[int, float] = {}  # when a flow's try is over, by its number
 
-    def connect(self, connections: list[Connection]) -> None:
-        """Connect them all; those that could not be connected have ended."""
-        unsent = min(MOST_UNSENT, max(LEAST_UNSENT, UNSENT_BYTES // max(1, len(connections))))
+    def connect(self, connections: list[Connection], together: int) -> None:
+        """Connect them all, so many of which send together; what cannot be connected has ended."""
+        unsent = min(MOST_UNSENT, max(LEAST_UNSENT, UNSENT_BYTES // max(1, together)))
         limit_s = time.monotonic() + ALL_S
         for one in connections:
             if not one.ended:

@@ -57,6 +57,7 @@ class Task(TypedDict):
     most_bps: float | None
     interval_s: float
     timeout_s: float
+    together: int  # how many flows send at the same time, more or less
     board: int
 
 
@@ -294,7 +295,8 @@ def connected(task: Task) -> list[Connection]:
             one.fail(f"server {names[server]} is dead")
     namespaces = {int(server): opened for server, opened in task["namespaces"].items()}
     addresses = {int(server): address for server, address in task["addresses"].items()}
-    Connector(namespaces, addresses, task["congestion"], task["most_bps"]).connect(connections)
+    connector = Connector(namespaces, addresses, task["congestion"], task["most_bps"])
+    connector.connect(connections, task["together"])
     return connections
 
 

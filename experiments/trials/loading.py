@@ -10,10 +10,12 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import experiments.trials.catalogue
+from experiments.traffic.workload import POISSON, check_load
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
@@ -33,6 +35,7 @@ def load(
     text: str,
     changes: Sequence[str] = (),
     calibrated_mbit: Callable[[System], float] | None = None,
+    loads: Sequence[float] = (),
 ) -> Experiment:
     """Return an experiment by its name in the catalogue, or from FILE.py or FILE.toml.
 
@@ -45,8 +48,32 @@ def load(
     calibrated_mbit : callable
         Returns the rate of a system that asks for a ``calibrated`` one. Systems of one experiment
         get the same: the lowest.
+    loads : sequence of float
+        Of flows that arrive; several make of each system as many.
     """
-    return experiment_of(overridden(_values(text), changes), calibrated_mbit)
+    found = experiment_of(overridden(_values(text), changes), calibrated_mbit)
+    return under_loads(found, loads)
+
+
+def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
+    """Return an experiment under another load, or its systems under several, each by itself."""
+    require(
+        not loads or experiment.workload.arrivals == POISSON,
+        f"nothing arrives in {experiment.name} that a load could be of: choose fct, or set "
+        f"arrivals = {POISSON}",
+    )
+    for load in loads:
+        check_load(load)
+    if len(loads) == 1:
+        systems = tuple(replace(one, at_load=None) for one in experiment.systems)
+        workload = replace(experiment.workload, load=loads[0])
+        return replace(experiment, systems=systems, workload=workload)
+    systems = tuple(
+        replace(one, at_load=load, label=one.label and f"{one.label} at {load:g}")
+        for one in experiment.systems
+        for load in loads
+    )
+    return replace(experiment, systems=systems or experiment.systems)
 
 
 def experiment_of(

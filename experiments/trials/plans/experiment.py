@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from experiments.traffic.workload import Workload
+from experiments.traffic.workload import Workload, check_load
 from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
@@ -29,11 +29,19 @@ class System(LabSettings):
     label: str = ""
     algorithm: str = ""  # of a collective operation; the usual one
     mtu: int = field(default=9000, kw_only=True)
+    # Of arrivals, instead of the workload's: one network under several loads is several systems.
+    at_load: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.at_load is not None:
+            check_load(self.at_load)
 
     @property
     def name(self) -> str:
         """What tables and figures call it."""
-        return self.label or " ".join(filter(None, (self.network, self.routing, self.algorithm)))
+        load = "" if self.at_load is None else f"at {self.at_load:g}"
+        parts = (self.network, self.routing, self.algorithm, load)
+        return self.label or " ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -99,4 +107,8 @@ class Experiment:
                 f"{fault.fault!r} of {self.name} is for {', '.join(unknown)}, which is no "
                 f"system of it: there are {', '.join(names)}",
             )
+        require(
+            self.workload.arrivals is not None or not any(one.at_load for one in self.systems),
+            f"a system of {self.name} has a load, and nothing arrives: set arrivals = poisson",
+        )
         require(self.repeats >= 1, "an experiment has at least one repeat")

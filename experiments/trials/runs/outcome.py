@@ -13,6 +13,7 @@ from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.plan import Plan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
+from experiments.trials.runs.arrived import class_rows, flow_columns, late, loads, slowdowns_of
 from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.order import Measured, Order
 from experiments.trials.runs.paths import paths_of
@@ -50,8 +51,14 @@ def outcome(order: Order, found: Measured) -> Outcome:
     paths = paths_of(topology, found.routing, pairs, found.paths)
     system = order.trial.system
     collective = collective_of(topology, order.workload, system.algorithm, order.trial.seed)
-    ideal = ideal_of(order, found, topology, paths, collective)
+    arrives = order.workload.arrivals is not None
+    ideal = None if arrives else ideal_of(order, found, topology, paths, collective)
     totals = totals_of(order, found, ideal, bound_of(order, found, topology, collective))
+    flows = _flow_rows(topology, found, paths, ideal)
+    if arrives:
+        totals |= loads(order, found)
+        flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
+        totals |= slowdowns_of(flows)
     # With faults the ideal is not known, and hops of a file and transfers wait for one another.
     waiting = bool(collective or order.workload.options.get("distribute"))
     greedy = not order.faults and not waiting
@@ -60,6 +67,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
         found.readings,
         totals["ideal_bps"] if comparable else None,
         totals["goodput_bps"] if comparable else None,
+        late(found) if arrives else None,
     )
     record = {
         **_beginning(order.trial),
@@ -75,7 +83,8 @@ def outcome(order: Order, found: Measured) -> Outcome:
         "began": found.began,
     }
     tables = {
-        "flows": _flow_rows(topology, found, paths, ideal),
+        "flows": flows,
+        "classes": class_rows(flows),
         "intervals": [
             {"flow": result.flow.number, **interval._asdict()}
             for result in found.results

@@ -49,6 +49,9 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
     """Return a frame with the types of its table, however it was read."""
     wanted = columns(table)
+    added = [name for name in schema.LATER.get(table, ()) if name not in found]
+    if added:
+        found = found.assign(**{name: _present(None, wanted[name]) for name in added})
     missing = [name for name in wanted if name not in found]
     require(not missing, f"a table {table} without {', '.join(missing)} is none of this version")
     try:
@@ -135,8 +138,8 @@ def _with_kind(cell: Any, kind: str) -> Any:
 class Run:
     """The records of a run.
 
-    `trials` has a row for each trial; `flows`, `intervals`, `links`, `events` and `transfers` are
-    as schema.py says. They are read when they are first looked at.
+    `trials` has a row for each trial; `flows`, `intervals`, `links`, `events`, `transfers` and
+    `classes` are as schema.py says. They are read when they are first looked at.
     """
 
     folder: Path
@@ -196,6 +199,11 @@ class Run:
     def transfers(self) -> pandas.DataFrame:
         """Row by transfer of a collective operation."""
         return self._table("transfers")
+
+    @cached_property
+    def classes(self) -> pandas.DataFrame:
+        """Row by class of sizes of the flows that arrived."""
+        return self._table("classes")
 
     def _table(self, table: str) -> pandas.DataFrame:
         parts = [self._part(one["trial"], table) for one in self.records]

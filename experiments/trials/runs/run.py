@@ -118,6 +118,10 @@ def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow
     if collective:
         return collective.flows()
     seed = trial.seed
+    if workload.arrivals is not None:
+        from experiments.trials.plans.arriving import arrivals_of
+
+        return arrivals_of(trial.system, workload, seed).flows()
     if not workload.options.get("distribute"):
         from experiments.traffic.patterns import flows_of
 
@@ -156,7 +160,9 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
 def _is_precise(experiment: Experiment, done: Run) -> bool:
     """Tell whether every system's interval is as narrow as is wanted."""
     assert experiment.precision is not None
-    column = main_measure(experiment.workload.volume_bytes).column
+    workload = experiment.workload
+    arrive = workload.arrivals is not None
+    column = main_measure(workload.volume_bytes, arrive=arrive).column
     return all(
         precise(list(values(done, system.name, column).values()), experiment.precision)
         for system in experiment.systems

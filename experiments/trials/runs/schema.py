@@ -6,7 +6,8 @@
         manifest.json       what ran where: versions, kernel, sysctls, plan, seed
         trials/0007/        one trial; the folder appears whole or not at all
             trial.json      the system, what was ideal, the verdict, when it began
-            flows.parquet intervals.parquet links.parquet events.parquet [transfers.parquet]
+            flows.parquet intervals.parquet links.parquet events.parquet
+            [transfers.parquet] [classes.parquet]
         trials.parquet      a row a trial: what trial.json says of it, in short
         flows.parquet ...   the same tables of all trials together; CSV beside them
         figures/ report.html
@@ -38,6 +39,15 @@ TRIALS = {
     "ideal_bps": "float64",
     "bound_bps": "float64",  # the network's own: no routing carries more; missing if unknown
     "ideal_s": "float64",  # of the completion; missing where flows have a duration
+    # Of flows that arrive, missing for others: see experiments.trials.runs.arrived.
+    "load": "float64",  # that was asked for, a share; missing for a trace
+    "asked_bps": "float64",  # likewise
+    "offered_bps": "float64",  # what began in the time that is measured
+    "carried_bps": "float64",  # what was delivered in it
+    "late_p99_s": "float64",  # by how much flows began after their moments
+    "slowdown_mean": "float64",  # of all that are measured; by size: CLASSES
+    "slowdown_median": "float64",
+    "slowdown_p99": "float64",
 }
 FLOWS = {
     "flow": "int64",
@@ -57,6 +67,25 @@ FLOWS = {
     "retransmits": "Int64",
     "tries": "int64",
     "path": "string",  # that its servers chose, else the computed one: addresses, blanks between
+    # Of flows that arrive, missing for others.
+    "measured": "boolean",  # begins neither in the warm-up nor in the cool-down
+    "completion_s": "float64",  # from the planned start to the last byte
+    "alone_s": "float64",  # that the flow alone would take: experiments.analysis.fluid.alone
+    "slowdown": "float64",  # the one over the other
+}
+CLASSES = {  # flows that arrive and are measured, by size
+    "sizes": "string",
+    "flows": "int64",
+    "failed_flows": "int64",
+    "mean_bytes": "float64",
+    "completion_mean_s": "float64",
+    "completion_median_s": "float64",
+    "completion_p95_s": "float64",
+    "completion_p99_s": "float64",
+    "slowdown_mean": "float64",
+    "slowdown_median": "float64",
+    "slowdown_p95": "float64",
+    "slowdown_p99": "float64",
 }
 INTERVALS = {
     "flow": "int64",
@@ -109,5 +138,8 @@ TABLES = {
     "links": LINKS,
     "events": EVENTS,
     "transfers": TRANSFERS,
+    "classes": CLASSES,
 }
-SOME_RUNS = ("transfers",)  # tables that are written only where they have a row
+SOME_RUNS = ("transfers", "classes")  # tables that are written only where they have a row
+# Columns that records of this version may be without: they were added to it.
+LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown")}

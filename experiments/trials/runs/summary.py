@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED, FAILED
-from experiments.trials.runs import twice
+from experiments.trials.runs import slowdowns, twice
 from experiments.trials.runs.statistics import Comparison, Estimate, compare, estimate, paired
 from experiments.units import three_figures
 
@@ -45,6 +45,14 @@ MEASURES = (
     Measure("fairness", "fairness", "", 1.0),
     Measure("link_spread", "link spread", "%", 100.0),
 )
+SLOWDOWN = Measure("slowdown_mean", "slowdown", "times", 1.0)
+ARRIVED = (  # of flows that arrive
+    Measure("offered_bps", "offered", "Mbit/s", 1e-6),
+    Measure("carried_bps", "carried", "Mbit/s", 1e-6),
+    SLOWDOWN,
+    Measure("slowdown_median", "median", "times", 1.0),
+    Measure("slowdown_p99", "99th", "times", 1.0),
+)
 
 
 # Of what goodput is a share: the ideal of the paths in use, and the network's own bound.
@@ -67,13 +75,29 @@ class Summary(NamedTuple):
 def summaries(run: Run) -> list[Summary]:
     """Return a summary of every system, in the order of the plan."""
     systems = run.systems
-    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    main = main_of(run)
     return [_summary(run, system, systems[0], main) for system in systems]
 
 
-def main_measure(volume_bytes: int | None) -> Measure:
-    """Return what systems are compared by: how soon all is done, or else how much they carry."""
+def main_measure(volume_bytes: int | None, *, arrive: bool = False) -> Measure:
+    """Return what systems are compared by: how soon all is done, or else how much they carry.
+
+    Flows that arrive are compared by their slowdown.
+    """
+    if arrive:
+        return SLOWDOWN
     return GOODPUT if volume_bytes is None else COMPLETION
+
+
+def main_of(run: Run) -> Measure:
+    """Return what the systems of a run are compared by."""
+    workload = run.manifest["plan"]["workload"]
+    return main_measure(workload["volume_bytes"], arrive=arrive(run))
+
+
+def arrive(run: Run) -> bool:
+    """Tell whether the flows of a run arrive one after the other."""
+    return run.manifest["plan"]["workload"].get("arrivals") is not None
 
 
 def values(run: Run, system: str, column: str) -> dict[int, float]:
@@ -99,7 +123,7 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
         int(own.valid().trials.failed_flows.sum()),
         {
             one.column: estimate(list(values(run, system, one.column).values()), least=0.0)
-            for one in MEASURES
+            for one in (*MEASURES, *ARRIVED)
         },
         against,
     )
@@ -171,10 +195,10 @@ def doubts(told: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
 def text_of(run: Run) -> str:
     """Return the summaries as a table, and below it what is to be said of them."""
     found = summaries(run)
-    main = main_measure(run.manifest["plan"]["workload"]["volume_bytes"])
+    main = main_of(run)
     shown = [
         one
-        for one in MEASURES
+        for one in (ARRIVED if arrive(run) else MEASURES)
         if one.column != IN_REPORT_ALONE
         and (main is COMPLETION or one is not COMPLETION)
         and any(summary.estimates[one.column].repeats for summary in found)
@@ -191,6 +215,7 @@ def text_of(run: Run) -> str:
     several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
     blocks = [
         "\n".join([columns(rows, range(1, len(rows[0]))), *([INTERVALS] if several else ())]),
+        slowdowns.text_of(run),
         sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
@@ -199,8 +224,7 @@ def text_of(run: Run) -> str:
 
 def selves(run: Run) -> Iterator[str]:
     """Yield what comes of comparing a system with itself, where the plan has one twice."""
-    plan = run.manifest["plan"]
-    main = main_measure(plan["workload"]["volume_bytes"])
+    plan, main = run.manifest["plan"], main_of(run)
     for places in twice.twins(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
         yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])

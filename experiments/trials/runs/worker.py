@@ -137,6 +137,10 @@ def tool_of(lab: Lab, order: Order) -> Tool:
     collective = collective_of(lab.topology, workload, trial.system.algorithm, trial.seed)
     if collective:
         return Collective(lab, collective, sending, trial.seed)
+    if workload.arrivals is not None:
+        from experiments.traffic.open_loop import OpenLoop
+
+        return OpenLoop(lab, list(order.flows), sending)
     from experiments.traffic.tools import tool_for
 
     return tool_for(workload.tool, lab, list(order.flows), sending)

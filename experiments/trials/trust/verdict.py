@@ -9,8 +9,8 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.linux import shaping
-from experiments.trials.trust.readings import Readings
+from experiments.linux.queueing import LATE_S
+from experiments.trials.trust.readings import Readings, Spread
 
 # What a backlogged cable sent of what its rate allows: burst and super-packets blur it by 1 or 2 %.
 LEAST_CONSERVED = 0.95  # the median cable
@@ -23,6 +23,7 @@ MOST_LOST = 0.01  # of their packets
 MOST_FOREIGN = 0.10  # of all processors' time
 MOST_STRAYS = 1e-3  # of all packets: as TCP feels it, a loss of 0.1 %
 LEAST_CANARIES, LEAST_SAMPLES = 60, 5
+MOST_LATE_START_S = 2e-3  # of flows that arrive, at the 99th percentile
 LEAST_IDLE = 0.05  # of all processors' time; below, programs would have sent more if they could
 MOST_PRESSURE, MOST_LATENESS_S, MOST_STEAL, GOOD_IDLE = 0.25, 2e-3, 0.02, 0.10
 
@@ -48,6 +49,7 @@ def judge(
     readings: Readings,
     ideal_total_bps: float | None = None,
     achieved_bps: float | None = None,
+    starts: Spread | None = None,
 ) -> Verdict:
     """Return the verdict on a trial.
 
@@ -58,6 +60,8 @@ def judge(
     ideal_total_bps, achieved_bps : float, optional
         The goodput of all flows together, as it should be and as it was; for greedy flows only,
         those that take all they can get.
+    starts : Spread, optional
+        By how much flows that arrive began after their moments.
     """
     bench = _Bench(readings)
     bench.enough_seen()
@@ -68,6 +72,7 @@ def judge(
     bench.foreign()
     bench.strays()
     bench.machine()
+    bench.open_loop(starts)
     return Verdict(not bench.reasons, tuple(bench.reasons), tuple(bench.warnings), bench.figures)
 
 
@@ -137,7 +142,7 @@ class _Bench:
 
     @property
     def _most_late_s(self) -> float:
-        packets_s = min(MOST_FULL_PACKETS * self.seen.packet_s, shaping.LATE_S)
+        packets_s = min(MOST_FULL_PACKETS * self.seen.packet_s, LATE_S)
         return max(MOST_LATE_S, MOST_OF_BASE_RTT * self.seen.base_rtt_s, packets_s)
 
     def pacing(self) -> None:
@@ -214,6 +219,19 @@ class _Bench:
             )
         else:
             self.warnings.append(sentence + (": there were faults" if seen.faults else ""))
+
+    def open_loop(self, starts: Spread | None) -> None:
+        """Judge whether flows that arrive began when they were to begin."""
+        if starts is None:
+            return
+        self.figures |= {"start_p99_ms": starts.p99_s * 1e3, "start_most_ms": starts.most_s * 1e3}
+        if starts.p99_s > MOST_LATE_START_S:
+            self.reasons.append(
+                f"the source fell behind its own schedule: 1 in 100 flows began "
+                f"{starts.p99_s * 1e3:.2g} ms or more after their moment, and "
+                f"{MOST_LATE_START_S * 1e3:.0f} ms is the most; end what else runs, or choose a "
+                "lower rate or load, or larger sizes"
+            )
 
     def machine(self) -> None:
         seen = self.seen

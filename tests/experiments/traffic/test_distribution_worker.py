@@ -53,6 +53,7 @@ class Run:
             "congestion": "cubic",
             "interval_s": 0.02,
             "timeout_s": timeout_s,
+            "together": 1,
             "board": self.board,
             "source": 0,
             "trees": [tree for tree, _, _ in hops],

@@ -65,6 +65,7 @@ class Run:
             "congestion": "cubic",
             "interval_s": INTERVAL_S,
             "timeout_s": timeout_s,
+            "together": 1,
             "board": board,
         }
         self.loop = Loop(connections, task, Deaths(str(log), log.stat().st_size, NAMES))

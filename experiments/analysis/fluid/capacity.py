@@ -1,0 +1,100 @@
+"""What a load is a share of: how much a network carries of flows that arrive.
+
+Three answers, in bytes that TCP delivers (see `ideal` for the headers):
+
+- *servers*: the ports of all servers that send, together. The usual load of a NIC; a network may
+  be full long before.
+- *bisection*: what uniform traffic may be until it fills the bisection. Of N servers, N^2 / 4 pairs
+  each way are on different sides, of N (N-1) in all.
+- *busiest*: the flows together when the busiest link is full, all on the paths that the routing
+  alone computes. At a load below 1 no queue grows for ever, whatever the network: so networks are
+  compared that carry different traffic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
+from experiments.analysis.fluid.links import cabled_ends, link_count, routes_of
+from experiments.traffic.demand import demand_of
+from experiments.traffic.workload import BISECTION, SERVERS, Workload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+
+MOST_PAIRS = 300_000  # whose paths are computed one by one: some twenty seconds
+BISECTION_S = 20.0
+
+
+def capacity_bps(
+    topology: Topology, workload: Workload, seed: int, routing: str, rate_bps: float, mtu: int
+) -> float:
+    """Return what the load of a workload is a share of, in bit/s that are delivered.
+
+    >>> import topos
+    >>> pair = {"arrivals": "poisson", "load": 0.5, "duration_s": 1.0, "options": {"flows": 1}}
+    >>> one_cable = Workload("one-to-one", load_of="busiest", **pair)
+    >>> tree = topos.parse("tree,2,1")
+    >>> round(capacity_bps(tree, one_cable, 1, "", 1e6, 1500) / header_efficiency(0))
+    1000000
+    """
+    of = workload.load_of
+    demand = demand_of(topology, workload, seed)
+    if of == SERVERS:
+        links = _ports_of(topology, demand)
+    elif of == BISECTION:
+        links = _across(topology)
+    else:
+        links = 1 / busiest_share(topology, routing, demand)
+    return links * rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
+
+
+def _ports_of(topology: Topology, demand: Floats) -> float:
+    """Return how many cabled ports the senders have."""
+    near = cabled_ends(topology)[1]
+    sends = demand.sum(axis=1) > 0
+    return float(sends[near[near < topology.servers]].sum())
+
+
+def _across(topology: Topology) -> float:
+    """Return how many links' worth uniform traffic may be until it fills the bisection."""
+    from experiments.analysis.comparison.bisection import bisection
+
+    found, servers = bisection(topology, BISECTION_S), topology.servers
+    require(
+        found.exact is not None,
+        f"the bisection of {topology.spec} is known as {found} cables alone: choose servers or "
+        "busiest for load_of",
+    )
+    assert found.exact is not None
+    half = servers // 2
+    return found.exact * servers * (servers - 1) / (half * (servers - half))
+
+
+def busiest_share(topology: Topology, routing: str, demand: Floats) -> float:
+    """Return which share of all bytes passes the busiest link, on the paths of the routing alone.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> uniform = demand_of(bcube, Workload(duration_s=1), seed=1)
+    >>> round(1 / busiest_share(bcube, "bcube", uniform), 3)  # n (N-1) / (n-1), Guo 2009
+    20.0
+    """
+    sources, destinations = numpy.nonzero(demand)
+    require(
+        len(sources) <= MOST_PAIRS,
+        f"the busiest link of {len(sources):,} pairs is not looked for: choose a smaller network "
+        "than " + topology.spec + ", or load_of = servers",
+    )
+    pairs = list(zip(sources.tolist(), destinations.tolist(), strict=True))
+    paths = static_paths(topology, routing, pairs)
+    require(None not in paths, f"{routing or 'the usual routing'} has no path for some pairs")
+    routes = routes_of(topology, paths)
+    shares = numpy.repeat(demand[sources, destinations], numpy.diff(routes.starts))
+    return float(numpy.bincount(routes.links, shares, link_count(topology)).max())

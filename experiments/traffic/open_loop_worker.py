@@ -1,0 +1,70 @@
+"""The process that sends flows which arrive: the generator's, but each begins on time.
+
+The generator lets greedy flows begin together and then keeps them going. Here a flow has a moment,
+and what is measured is how long after it the last byte arrives. So what is due goes before what is
+ready, between any two events; the wait for the next moment ends within the timer's slack, and not
+at the next millisecond as epoll's does; and a flow's first bytes are sent in the same breath.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import select
+import sys
+import time
+from typing import Any
+
+from experiments.traffic.generator_sockets import Connection
+from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
+
+
+class Arriving(Loop):
+    """Sends and receives until every flow has ended; none waits for another."""
+
+    def _step(self) -> None:
+        self._do_due()
+        if not self._left:
+            return
+        wait_s = self._agenda[0][0] - time.monotonic()
+        if wait_s > 0:
+            select.select((self._ready,), (), (), wait_s)
+        for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
+            self._do_due()
+            found = self._deeds.get(descriptor)
+            if found:  # else its flow has ended a moment ago
+                self._do(*found)
+
+    def _do_due(self) -> None:
+        """Do what is due."""
+        self._now = time.monotonic()
+        while self._agenda[0][0] <= self._now:
+            due_s, _, deed, arguments = heapq.heappop(self._agenda)
+            self._latest_s = max(self._latest_s, self._now - due_s)
+            deed(*arguments)
+            self._now = time.monotonic()
+
+    def _do(self, deed: Any, one: Connection) -> None:
+        """Let a flow send or receive; one whose connection breaks has failed."""
+        try:
+            deed(one)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(one, f"its connection broke: {error.strerror}")
+
+    def _begin(self, one: Connection) -> None:
+        super()._begin(one)
+        if not one.ended:
+            self._do(self._send, one)
+
+
+def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arriving:
+    """Return the loop for a task."""
+    return Arriving(connections, task, deaths)
+
+
+if __name__ == "__main__":
+    main(arriving)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # thousands of sockets are closed by the kernel, at once
