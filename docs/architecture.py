@@ -68,7 +68,7 @@ def places(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
     for level, (_, row) in enumerate(sorted(rows.items())):
         def wish(room: str) -> float:
             below = [at[other][0] for other in graph[room] if other in at]
-            return sum(below) / len(below) if below else 0.0
+            return round(sum(below) / len(below), 6) if below else 0.0  # in whatever order
 
         row.sort(key=wish)
         for index, room in enumerate(row):
