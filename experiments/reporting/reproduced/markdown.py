@@ -92,7 +92,7 @@ def _section(made: Reproduction) -> Iterator[str]:
         yield "\n".join(f"| {' | '.join(map(_plain, line))} |" for line in lines)
         if len(rows) > MOST_ROWS:
             yield f"{len(rows) - MOST_ROWS} more stand in report.html."
-    yield " ".join(_plain(note) for note in made.notes)
+    yield " ".join(f"{_plain(note).rstrip('.')}." for note in made.notes)
 
 
 def _plain(text: str) -> str:
