@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from experiments.files import output_folder
-from experiments.reporting import figures, network, series, style, tables
+from experiments.reporting import figures, network, series, slowdowns, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
 from experiments.trials.runs import store
@@ -27,6 +27,9 @@ CAPTIONS = {
     "throughput": "The flows' goodput: the share of flows that were at most so fast. A line that "
     "ends below 1 is short of the flows that failed.",
     "completion": "How the work got done, one line a trial; dotted is the ideal.",
+    "slowdown": "Slowdown against the size of flows, of those that arrived: a point is a class of "
+    "sizes, at the mean of its flows' sizes, and a mean over valid trials.",
+    "loads": "Slowdown against load, of all flows that are measured; means over valid trials.",
     "links": "The load of every directed link, by level: a mean over valid trials, or over all of "
     "a system that has no valid one.",
 }
@@ -99,6 +102,12 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
         done = series.flows_done(flows), series.bytes_done(intervals, flows)
         drawn = figures.completion_figure(*done, series.ideal_done(flows), found.systems)
         yield "completion", CAPTIONS["completion"], drawn
+    if (plan := found.plan) and plan.workload.arrivals is not None:
+        sizes = slowdowns.by_size(found.tables["classes"])
+        yield "slowdown", CAPTIONS["slowdown"], slowdowns.size_figure(sizes, found.systems)
+        names = slowdowns.names_without_loads(plan.systems)
+        at_loads = slowdowns.by_load(found.tables["trials"], names)
+        yield "loads", CAPTIONS["loads"], slowdowns.load_figure(at_loads)
     shares = series.throughput_shares(flows)
     yield "throughput", CAPTIONS["throughput"], figures.throughput_figure(shares, found.systems)
     loads = _loads(found)
@@ -146,6 +155,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "reasons": tables.reasons(found),
         "command": tables.command(found),
         "summary": tables.summary(found),
+        "slowdowns": slowdowns.table(found.tables["classes"], found.systems),
         "comparisons": tables.comparisons(found),
         "workload": tables.workload(plan) if plan else "",
         "faults": tables.faults(plan, found.networks) if plan else [],

@@ -16,6 +16,7 @@ from experiments.reporting.reading import Found
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.runs.statistics import Estimate, compare, estimate
 from experiments.trials.runs.summary import (
+    ARRIVED,
     COMPLETION,
     MEASURES,
     Measure,
@@ -117,6 +118,15 @@ def workload(plan: Experiment) -> str:
         else f"for {units.time(load.duration_s)}"
     )
     options = f" ({_word(load.options)})" if load.options else ""
+    if load.trace is not None:
+        much = f"flows of the trace {load.trace}"
+    elif load.arrivals is not None:
+        loads = sorted({one.at_load or load.load or 0.0 for one in plan.systems})
+        scale = f" x {load.size_scale:g}" if load.size_scale != 1 else ""
+        much = (
+            f"flows that arrive for {units.time(load.duration_s)}, sizes of {load.sizes}{scale}, a "
+            f"load of {' and '.join(f'{one:g}' for one in loads)} ({load.load_of})"
+        )
     return (
         f"{load.pattern}{options}, {much}, TCP with {load.congestion}; "
         f"{plan.repeats} repeat{'s' if plan.repeats > 1 else ''}, seed {plan.seed}"
@@ -154,8 +164,11 @@ def named(what: Iterable[str], network: Topology | None = None) -> str:
 
 def summary(found: Found) -> Table:
     """Return a row for each system: means of its valid trials, with confidence intervals."""
-    main = main_measure(found.plan.workload.volume_bytes if found.plan else None)
+    workload = found.plan.workload if found.plan else None
+    arrive = workload is not None and workload.arrivals is not None
+    main = main_measure(workload.volume_bytes if workload else None, arrive=arrive)
     measures = [one for one in MEASURES if main is COMPLETION or one is not COMPLETION]
+    measures = list(ARRIVED) if arrive else measures
     first, *others = found.systems or [""]
     columns = ["system", "valid trials", *(_titled(one) for one in measures), "failed flows"]
     columns += [f"{main.title} against {first}"] if others else []

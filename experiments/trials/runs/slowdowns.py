@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
@@ -11,6 +11,8 @@ from experiments.trials.runs.statistics import Estimate, estimate
 from experiments.units import three_figures
 
 if TYPE_CHECKING:
+    import pandas
+
     from experiments.trials.runs.records import Run
 
 SHOWN = {"slowdown_median": "median", "slowdown_p95": "95th", "slowdown_p99": "99th"}
@@ -45,11 +47,16 @@ class Slowdown(NamedTuple):
 
 def slowdowns(run: Run) -> list[Slowdown]:
     """Return the classes of every system, in the order of the plan; only valid trials count."""
-    return [one for system in run.systems for one in _of_system(run, system)]
+    return slowdowns_in(run.classes, run.systems)
 
 
-def _of_system(run: Run, system: str) -> Iterator[Slowdown]:
-    rows = run.of(system).valid().classes
+def slowdowns_in(classes: pandas.DataFrame, systems: Sequence[str]) -> list[Slowdown]:
+    """Return the same of a table of classes."""
+    valid = classes[classes.valid.fillna(False).astype(bool)]
+    return [one for name in systems for one in _of_system(valid[valid.system == name], name)]
+
+
+def _of_system(rows: pandas.DataFrame, system: str) -> Iterator[Slowdown]:
     for sizes in CLASSES:
         own = rows[rows.sizes == sizes]
         if own.empty:

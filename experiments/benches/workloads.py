@@ -1,0 +1,124 @@
+"""Whether flows that arrive begin on time, what the source costs, and whether theory is met."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.benches._frame import Row
+
+if TYPE_CHECKING:
+    from experiments.traffic.workload import Workload
+    from experiments.trials.runs.records import Run
+
+FLOWS_PER_MINUTE, MOST_LATE_S, MOST_CPU = 10_000, 2e-3, 0.25
+LOADS, MOST_OFF = (0.3, 0.5, 0.7), 0.05
+ALONE_LOAD, ALONE = 0.01, (1.0, 1.15)
+SECONDS, QUICK_SECONDS = 60.0, 1.0
+CABLE = {"rate_mbit": 20.0, "mtu": 1500, "catch_up": "0.5ms"}
+ONE_SIZE = "50000"
+NOTES = f"""
+Live, at 20 Mbit/s with packets of 1500 bytes, for {SECONDS:.0f} s. schedule: {FLOWS_PER_MINUTE:,}
+flows a minute over bcube,4,1, all-to-all; the goals are that 99 % begin within
+{MOST_LATE_S * 1e3:.0f} ms of their moment (late_p99_ms), and that the source takes less than
+{MOST_CPU:.0%} of a processor (cpu), with what the kernel does in its time. one cable: flows of
+{ONE_SIZE} bytes from one server to another; the mean slowdown beside 1 / (1 - load), which is that
+of M/G/1 processor sharing whatever the sizes are (Kleinrock 1976, section 4.4), goal
+{MOST_OFF:.0%}. alone: the same at a load of {ALONE_LOAD}, where the median is to be {ALONE[0]:g} to
+{ALONE[1]:g}.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for the schedule, for each load of one cable, and for flows alone."""
+    seconds = QUICK_SECONDS if quick else SECONDS
+    cases = [("schedule", 0.3)]
+    cases += [("one cable", load) for load in LOADS] + [("alone", ALONE_LOAD)]
+    for case, load in cases[:1] if quick else cases:
+        if os.geteuid():
+            yield _row(case, load, {}, "skipped: network namespaces need root")
+        else:
+            yield _measured(case, load, seconds, quick)
+
+
+def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
+    found = _one_trial(case, load, seconds)
+    told: dict[str, Any] = found.records[0]
+    if told["status"] != "completed":
+        return _row(case, load, {}, f"failed: {told['reason']}")
+    row = _row(case, load, told, "ok")
+    if not quick:  # a quick look may be at a machine that is not quiet
+        row["outcome"] = _outcome(case, load, row)
+    return row
+
+
+def _outcome(case: str, load: float, row: Row) -> str:
+    if case == "schedule":
+        if row["late_p99_ms"] > MOST_LATE_S * 1e3:
+            return "missed: flows began late"
+        return "ok" if row["cpu"] < MOST_CPU else "missed: the source takes too much of a processor"
+    if case == "one cable":
+        off = abs(row["slowdown"] * (1 - load) - 1)
+        return "ok" if off <= MOST_OFF else f"missed: {off:.0%} from theory"
+    inside = ALONE[0] <= row["median"] <= ALONE[1]
+    return "ok" if inside else "missed: a flow alone is not as fast as the formula"
+
+
+def _one_trial(case: str, load: float, seconds: float) -> Run:
+    from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.run import run as run_experiment
+
+    network = "bcube,4,1" if case == "schedule" else "tree,2,1"
+    system = System(network, **CABLE)  # type: ignore[arg-type]
+    workload = _workload(case, load, seconds, system)
+    experiment = Experiment(case, "", (system,), workload, repeats=1)
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_experiment(experiment, Path(folder) / "run")
+        assert len(found.trials)  # read before the folder goes
+        return found
+
+
+def _workload(case: str, load: float, seconds: float, system: Any) -> Workload:
+    from dataclasses import replace
+
+    from experiments.traffic.workload import BUSIEST, POISSON, Workload
+    from experiments.trials.plans.arriving import capacity_of
+
+    found = Workload(
+        "one-to-one",
+        arrivals=POISSON,
+        load=load,
+        load_of=BUSIEST,
+        sizes=ONE_SIZE,
+        duration_s=seconds,
+        warm_up_s=min(2.0, seconds),
+        timeout_s=seconds + 60.0,
+        options={"flows": 1},
+    )
+    if case != "schedule":
+        return found
+    found = replace(found, pattern="all-to-all", options={})
+    each = load * capacity_of(system, found, 0) / 8 / (FLOWS_PER_MINUTE / 60)
+    return replace(found, sizes=f"{each:.0f}")
+
+
+def _row(case: str, load: float, told: dict[str, Any], outcome: str) -> Row:
+    figures = told.get("verdict", {}).get("figures", {})
+    return {
+        "case": case,
+        "load": load,
+        "flows": told.get("flows"),
+        "late_p99_ms": figures.get("start_p99_ms"),
+        "late_most_ms": figures.get("start_most_ms"),
+        "cpu": told.get("tool", {}).get("cpu_share"),
+        "offered_mbit": told["offered_bps"] / 1e6 if told else None,
+        "carried_mbit": told["carried_bps"] / 1e6 if told else None,
+        "theory": 1 / (1 - load) if case != "schedule" else None,
+        "slowdown": told.get("slowdown_mean"),
+        "median": told.get("slowdown_median"),
+        "valid": told.get("valid"),
+        "outcome": outcome,
+    }

@@ -1,0 +1,205 @@
+"""Runs of flows that arrive, without labs: slowdowns, loads, verdicts, what is shown of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.commands.run import command
+from experiments.reporting import slowdowns as shown
+from experiments.reporting.page import write_report
+from experiments.reporting.reading import read
+from experiments.traffic.flows import COMPLETED, FlowResult, Interval
+from experiments.traffic.traces import write_trace
+from experiments.traffic.workload import Workload
+from experiments.trials.loading import under_loads
+from experiments.trials.plans.arriving import arrivals_of
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.runs import manifest
+from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.run import orders_of, run
+from experiments.trials.runs.slowdowns import slowdowns
+from experiments.trials.runs.summary import text_of
+from experiments.trials.runs.trial import Shown
+from experiments.trials.trust.readings import Readings, Spread
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+
+RATE_BPS, SLOW = 20e6, 3.0
+EXPERIMENT = Experiment(
+    "arriving",
+    "two networks that nobody starts",
+    tuple(System(network, rate_mbit=20.0, mtu=1500) for network in ("bcube,2,1", "tree,2,2")),
+    Workload(
+        arrivals="poisson",
+        load=0.5,
+        load_of="busiest",
+        duration_s=10.0,
+        sizes="storage",
+        warm_up_s=1.0,
+    ),
+    repeats=2,
+)
+QUIET = Spread(1000, 1e-5, 2e-5, 3e-5)
+
+
+def readings() -> Readings:
+    return Readings(
+        duration_s=14.0,
+        rate_bps=RATE_BPS,
+        base_rtt_s=1e-3,
+        packet_s=1e-4,
+        links=[],
+        samples=100,
+        interval_s=0.1,
+        round_trip=QUIET,
+        lost=0,
+        lateness=QUIET,
+        pacing=QUIET,
+        pacing_lost=0,
+        pressure=0.0,
+        steal=0.0,
+        idle=0.5,
+        foreign=0.0,
+        programs_forward=False,
+        packets=10_000,
+    )
+
+
+def measured(order: Order, late_s: float = 0.0) -> Measured:
+    """Return a trial whose flows took SLOW times as long as their bytes take a cable."""
+    results = []
+    for flow in order.flows:
+        begin_s = flow.start_s + late_s
+        end_s = flow.start_s + SLOW * (flow.volume_bytes or 0) * 8 / RATE_BPS
+        rows = [Interval(begin_s, max(end_s, begin_s + 1e-6), flow.volume_bytes or 0)]
+        results.append(
+            FlowResult(
+                flow, "fake", COMPLETED, "", begin_s, end_s, flow.volume_bytes or 0, 0, 1, rows
+            )
+        )
+    return Measured(
+        routing="shortest",
+        plane="ebpf",
+        tool="fake",
+        tool_versions={},
+        began={"wall": "2026-03-01T10:15:00+00:00", "monotonic_s": 5.0},
+        results=tuple(results),
+        paths=((),) * len(results),
+        back=((),) * len(results),
+        events=(),
+        readings=readings(),
+        lab={},
+    )
+
+
+def fake(late_s: float = 0.0) -> Any:
+    def measure(order: Order, live: Shown, log: Path) -> Measured:
+        return measured(order, late_s)
+
+    return measure
+
+
+@pytest.fixture(autouse=True)
+def _one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "versions", lambda: {"version": "0"})
+    monkeypatch.setattr(manifest, "machine", lambda: {"kernel": "6"})
+
+
+def test_what_was_measured_is_told_by_size_and_load(tmp_path: Path) -> None:
+    found = run(EXPERIMENT, tmp_path / "run", measure=fake())
+    assert found.trials.valid.all()
+    assert (abs(found.trials.offered_bps / found.trials.asked_bps - 1) < 0.02).all()
+    flows = found.flows
+    inside = flows.start_s.between(1.0, 11.0)
+    assert (flows.measured == inside).all()
+    assert (flows.slowdown - flows.completion_s / flows.alone_s).abs().max() < 1e-9
+    large = flows[flows.volume_bytes > 200_000]
+    assert large.slowdown.between(0.85 * SLOW, 1.1 * SLOW).all()  # headers, and the burst
+    counted = found.classes[found.classes.sizes != "all"].groupby("trial").flows.sum()
+    assert (counted == flows[inside].groupby("trial").size()).all()
+    told = slowdowns(found)
+    assert {one.system for one in told} == {"bcube,2,1", "tree,2,2"}
+    assert json.loads(json.dumps([one.as_json() for one in told]))[0]["slowdown_p99"]["low"] > 0
+    text = text_of(found)
+    assert "tree,2,2, 10-100 kB" in text
+    assert "tree,2,2 against bcube,2,1, slowdown" in text
+
+
+def test_a_source_behind_its_schedule_is_not_valid(tmp_path: Path) -> None:
+    found = run(EXPERIMENT, tmp_path / "run", measure=fake(late_s=0.004))
+    assert not found.trials.valid.any()
+    assert "the source fell behind its own schedule" in text_of(found)
+    assert found.trials.late_p99_s.to_numpy() == pytest.approx(0.004)
+
+
+def test_the_report_draws_slowdowns_by_size_and_by_load(tmp_path: Path) -> None:
+    experiment = under_loads(replace(EXPERIMENT, repeats=1), [0.3, 0.6])
+    assert [one.name for one in experiment.systems][:2] == ["bcube,2,1 at 0.3", "bcube,2,1 at 0.6"]
+    run(experiment, tmp_path / "run", measure=fake())
+    page, missing = write_report(tmp_path / "run")
+    assert not missing
+    assert "bcube,2,1 at 0.6, 10-100 kB" in page.read_text()
+    found = read(tmp_path / "run")
+    names = shown.names_without_loads(experiment.systems)
+    loads = shown.by_load(found.tables["trials"], names)
+    assert list(loads.load) == [0.3, 0.3, 0.6, 0.6]
+    figure = shown.load_figure(loads)
+    assert figure is not None
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["median", "99th percentile"]
+    assert shown.load_figure(loads[loads.load == 0.3]) is None
+    for name in ("slowdown", "loads"):
+        assert (tmp_path / "run" / "figures" / f"{name}.png").stat().st_size > 1000
+
+
+def test_a_trace_brings_the_same_flows(tmp_path: Path) -> None:
+    system, topology = EXPERIMENT.systems[0], parse("bcube,2,1")
+    drawn = arrivals_of(system, EXPERIMENT.workload, 5)
+    write_trace(topology, drawn, tmp_path / "flows.csv")
+    workload = Workload(arrivals=str(tmp_path / "flows.csv"), warm_up_s=1.0)
+    traced = Experiment("traced", "", (system,), workload, repeats=1)
+    (order,) = orders_of(traced)
+    assert [flow.volume_bytes for flow in order.flows] == drawn.volume_bytes.tolist()
+    found = run(
+        Experiment("t", "", (system,), workload, repeats=1), tmp_path / "run", measure=fake()
+    )
+    assert found.trials.load.isna().all()
+    assert found.trials.offered_bps.iloc[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("system", "workload", "told"),
+    [
+        ({"rate_mbit": None}, {}, "give a rate"),
+        ({}, {"tool": "iperf3"}, "sends no flows that arrive"),
+        ({}, {"options": {"distribute": True}}, "has no arrivals of its own"),
+        ({}, {"timeout_s": 5.0}, "let it be longer"),
+        ({}, {"arrivals": "nowhere.csv", "load": None}, "cannot be read"),
+    ],
+)
+def test_what_cannot_arrive_is_refused(
+    system: dict[str, Any], workload: dict[str, Any], told: str
+) -> None:
+    changed = replace(EXPERIMENT.workload, **workload)
+    with pytest.raises(PillarboxError, match=told):
+        arrivals_of(replace(EXPERIMENT.systems[0], **system), changed, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["fct", "--load", "1.5"], "above 0 and below 1, not 1.5"),
+        (["fct", "--load", "much"], "'much' is no load"),
+        (["quick", "--load", "0.5"], "nothing arrives in quick"),
+        (["fct", "--set", "sizes=0"], "at least 1 byte, not 0"),
+    ],
+)
+def test_a_bad_load_is_one_sentence(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(command, [*arguments, "--dry-run"])
+    assert isinstance(done.exception, PillarboxError)
+    assert told in str(done.exception)
