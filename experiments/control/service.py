@@ -12,8 +12,9 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from experiments.control import looks
 from experiments.control.client import NAME, NAMESPACES, PROTOCOL
@@ -24,14 +25,24 @@ from topos.base.errors import PillarboxError, require
 
 CLIENT_S = 5.0  # for a client to say what it asks, and to take the answer
 MOST_CLIENTS = 32
-LONGEST_REQUEST = 4096
+LONGEST_REQUEST = 1 << 16
+
+Further: TypeAlias = "Callable[[dict[str, Any]], Any]"
 
 
 class Service:
-    """Answers at the lab's socket, from threads of its own, until it is closed."""
+    """Answers at the lab's socket, from threads of its own, until it is closed.
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab, self._sampler = lab, Sampler(lab)
+    Parameters
+    ----------
+    lab : Lab
+        The lab.
+    further : mapping of str to callable, optional
+        What can be asked beside, each given the whole request.
+    """
+
+    def __init__(self, lab: Lab, further: Mapping[str, Further] | None = None) -> None:
+        self._lab, self._sampler, self._further = lab, Sampler(lab), further or {}
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = lab.folder / NAME
@@ -86,6 +97,8 @@ class Service:
 
     def _reply(self, asked: dict[str, Any], files: list[int]) -> Any:
         lab, what = self._lab, asked["ask"]
+        if what in self._further:
+            return self._further[what](asked)
         if what == "protocol":
             return {"protocol": PROTOCOL, "verbs": list(VERBS)}
         if what == "state":

@@ -26,7 +26,7 @@ from typing import Any
 
 from experiments.linux import bpf
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import Message, change
+from experiments.linux.netlink import change
 from topos.base.errors import require
 
 
@@ -96,7 +96,10 @@ class Faults:
         del self._cables[fault]
         mended = before - self._held(silent)
         at_s = time.monotonic()
-        fabric().send(*(_undropped(mended) if silent else _switched(mended, up=True)))
+        if silent:
+            self._pass(mended)
+        else:
+            self._switch(mended, up=True)
         return at_s
 
     # -- how -----------------------------------------------------------------------------------
@@ -111,7 +114,7 @@ class Faults:
         if silent:
             self._drop(broken)
         else:
-            fabric().send(*_switched(broken, up=False))
+            self._switch(broken, up=False)
         return fault
 
     def _held(self, silent: bool) -> set[Any]:
@@ -124,14 +127,14 @@ class Faults:
             for held in (cable.taps if silent else cable.cuts)
         }
 
-    def _drop(self, taps: Iterable[bpf.Tap]) -> None:
-        program = bpf.load(bpf.drop())
-        try:
-            for tap in taps:
-                cut = bpf.attach(tap, bpf.CUT, program, "cut a cable silently")
-                fabric().send(bpf.hook(tap.ifindex), cut)
-        finally:
-            os.close(program)
+    def _switch(self, held: set[Any], *, up: bool) -> None:
+        switch(held, up=up)
+
+    def _drop(self, held: set[Any]) -> None:
+        drop(held)
+
+    def _pass(self, held: set[Any]) -> None:
+        let_pass(held)
 
     def _between(self, a: str, b: str) -> list[Any]:
         for name in (a, b):
@@ -158,10 +161,23 @@ def _nodes(link: Any) -> tuple[Any, Any]:
     return link.intf1.node, link.intf2.node
 
 
-def _switched(interfaces: set[int], *, up: bool) -> list[Message]:
+def switch(interfaces: Iterable[int], *, up: bool) -> None:
+    """Give these ends of cables in the fabric their carrier, or take it away."""
     deed = "mend a cable" if up else "cut a cable"
-    return [change(index, up=up, deed=deed) for index in sorted(interfaces)]
+    fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
-def _undropped(taps: set[bpf.Tap]) -> list[Message]:
-    return [bpf.detach(tap, bpf.CUT, "mend a cable") for tap in sorted(taps)]
+def drop(taps: Iterable[bpf.Tap]) -> None:
+    """Let everything be lost at these places."""
+    program = bpf.load(bpf.drop())
+    try:
+        for tap in taps:
+            cut = bpf.attach(tap, bpf.CUT, program, "cut a cable silently")
+            fabric().send(bpf.hook(tap.ifindex), cut)
+    finally:
+        os.close(program)
+
+
+def let_pass(taps: Iterable[bpf.Tap]) -> None:
+    """Let everything pass again at these places."""
+    fabric().send(*(bpf.detach(tap, bpf.CUT, "mend a cable") for tap in sorted(taps)))

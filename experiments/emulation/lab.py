@@ -26,7 +26,7 @@ from experiments.emulation import names, switching
 from experiments.emulation.choices import chosen_plane, usual_routing
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
-from experiments.emulation.network import LabNet, end_programs_in
+from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
@@ -87,19 +87,29 @@ class Lab:
         self._events = (folder / "events.jsonl").open("a", buffering=1)
         self._lock = threading.RLock()
         self.forwarders = self._forwarders() if self.relays else None
-        self.net = LabNet(
-            topology,
-            rate_mbit=settings.rate_mbit,
-            delay=settings.delay,
-            loss=settings.loss,
-            queue=self._queue(),
-            forwarders=self.relays,
-            mtu=settings.mtu + 64 if self.relays else settings.mtu,
-            switch=self.switches.node if self.switches else LabSwitch,
-        )
-        self.faults = Faults(self.net)
+        self.net = self._net()
+        self.faults = self._faults()
         self.dead: set[int] = set()
         self._tracer = Tracer(topology, self.net, self.forwarders, self.dead)
+
+    def _net(self) -> LabNet:
+        return LabNet(self.topology, **self._cables())
+
+    def _cables(self) -> dict[str, Any]:
+        """Return what the network's cables and nodes are like."""
+        settings = self.settings
+        return {
+            "rate_mbit": settings.rate_mbit,
+            "delay": settings.delay,
+            "loss": settings.loss,
+            "queue": self._queue(),
+            "forwarders": self.relays,
+            "mtu": settings.mtu + HEADER_ROOM if self.relays else settings.mtu,
+            "switch": self.switches.node if self.switches else LabSwitch,
+        }
+
+    def _faults(self) -> Faults:
+        return Faults(self.net)
 
     def _queue(self) -> Queue:
         """Return the queue of every port; data packets have the routing's header before IP."""
@@ -141,13 +151,17 @@ class Lab:
         self.net.start()
         names.make_known(self.topology)
         if self.forwarders:
-            self.forwarders.start(list(range(self.topology.servers)))
+            self.forwarders.start(self.here())
             self.net.bound_super_packets()
         if self.gateways:
             self.outside = Outside(self.net, self.gateways, self.settings.mtu)
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
+
+    def here(self) -> list[int]:
+        """Return the servers that this process has: all of them, unless it is a machine's part."""
+        return list(range(self.topology.servers))
 
     def stop(self) -> None:
         """End everything."""
@@ -369,7 +383,7 @@ class Lab:
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each port of each server has sent."""
         ports: dict[str, int] = {}
-        for server in range(self.topology.servers):
+        for server in self.here():
             ports |= {name: counted[0] for name, counted in self._sent_by(server).items()}
         return ports
 

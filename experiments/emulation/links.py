@@ -129,24 +129,28 @@ class LabLink(Link):
             namespace = _namespace(node)
             ports.append(netlink.End(name, home.new_index(), namespace.descriptor, mac))
             self._indexes[node, name] = ports[-1].ifindex
-        hosts = [_namespace(node) is not home for node in nodes]
-        by_process = self.delay is not None and not shaping.kernel_has_netem()
-        self._panel = all(hosts) or by_process
-        if self._panel:
-            self._make_panel(ports, nodes, by_process)
-        else:
-            self._make_cable(ports, nodes, hosts)
+        self._make(ports, nodes)
         for node, port in zip(nodes, ports, strict=True):
             if isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf:
                 # For its forwarder: of a port that is up the kernel would first stop all queues,
                 # and keep all other interfaces from being changed meanwhile.
                 _namespace(node).send(bpf.hook(port.ifindex))
         if home.speaks_ipv6:
-            in_fabric = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
+            in_fabric = [port.ifindex for port in ports if port.namespace == home.descriptor]
             for index in {*self.cuts, *in_fabric}:
                 home.send(netlink.change(index, no_ipv6_address=True))
         for index in self.cuts if self._panel else ():
             home.send(netlink.change(index, up=True))
+
+    def _make(self, ports: list[netlink.End], nodes: Any) -> None:
+        """Make what is between two ports, and they with it."""
+        hosts = [_namespace(node) is not fabric() for node in nodes]
+        by_process = self.delay is not None and not shaping.kernel_has_netem()
+        self._panel = all(hosts) or by_process
+        if self._panel:
+            self._make_panel(ports, nodes, by_process)
+        else:
+            self._make_cable(ports, nodes, hosts)
 
     def _make_cable(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
         home = fabric()
@@ -172,7 +176,7 @@ class LabLink(Link):
         home = fabric()
         sides = []
         for port, other in zip(ports, reversed(ports), strict=True):
-            name = _panel_name(port.name)
+            name = panel_name(port.name)
             # With the MAC address of the port it stands for: frames for that one are its own.
             side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
@@ -197,7 +201,7 @@ class LabLink(Link):
         fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
         if self._panel and fresh:
             side = self.cuts[self._side(intf)]
-            fabric().send(netlink.change(side, name=_panel_name(name), deed=deed))
+            fabric().send(netlink.change(side, name=panel_name(name), deed=deed))
         intf.name, intf.mac = name, mac
 
     def _plug(self, node: Any, index: int) -> None:
@@ -286,7 +290,7 @@ class LabLink(Link):
         fabric().afterwards(partial(delay_line.join, source, target, *delay))
 
 
-def _panel_name(port: str) -> str:
+def panel_name(port: str) -> str:
     """Return the name of the panel's end of a port's cable."""
     return port[: LONGEST_NAME - 1] + PANEL_MARK
 

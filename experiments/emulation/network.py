@@ -96,7 +96,9 @@ class LabNet(Mininet):
             "link": LabLink,
             "controller": None,
         } | options
-        topo = options.pop("topo", None) if topology is None else emulated(topology)
+        topo = options.pop("topo", None)
+        if topo is None and topology is not None:
+            topo = emulated(topology)
         allow_open_files()
         Mininet.inited = True  # its own preparations change settings of the whole machine
         super().__init__(topo=topo, **options)
@@ -124,8 +126,8 @@ class LabNet(Mininet):
         """Give every bridge an entry for each server's port; those that it has do no harm."""
         if self.topology is not None and not self.spanning_tree:
             for node, port, mac in fdb_entries(self.topology):
-                switch = self[self.topology.node_name(node)]
-                if switch.bridge:  # there are other switches (see `switching`)
+                switch = self.nameToNode.get(self.topology.node_name(node))
+                if switch and switch.bridge:  # there are other switches (see `switching`)
                     index = switch.intfs[port].ifindex
                     fabric().send(netlink.add_fdb_entry(index, mac))
 

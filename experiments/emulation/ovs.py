@@ -14,8 +14,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -28,10 +26,9 @@ from typing import Any
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.emulation.tables import PORT
 from experiments.files import CHECKOUT
-from experiments.linux import netlink, sandbox
+from experiments.linux import netlink, offloads, sandbox
 from experiments.linux.namespaces import fabric, interface_index
 from experiments.linux.netlink import Message
-from hosts.linux.calls import ethtool
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -41,8 +38,6 @@ CONTROLLER_PORT = 6653
 USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
-ETHTOOL_GSTRINGS, ETHTOOL_SFEATURES = 0x1B, 0x3B
-ETH_SS_FEATURES, ETH_GSTRING_LEN, MOST_FEATURES = 4, 32, 128
 # What the userspace datapath says when it takes TCP's super-packets whole: where OVS was built with
 # DPDK. UDP's it never does.
 TAKES_SUPER_PACKETS = "TCP Segmentation Offloading support enabled"
@@ -243,16 +238,5 @@ def datapath() -> str:
 
 def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
     """Switch off what a host's port leaves to hardware, by ethtool's names."""
-    with host.live_namespace(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: as many as there are
-        answer = ethtool(any_socket, name, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
-        names = [
-            answer[at : at + ETH_GSTRING_LEN].rstrip(b"\0").decode()
-            for at in range(len(asked), len(answer), ETH_GSTRING_LEN)
-        ]
-        blocks = -(-struct.unpack_from("=I", answer, 8)[0] // 32)
-        chosen = sum(1 << names.index(feature) for feature in features if feature in names)
-        words = [chosen >> 32 * block & 0xFFFFFFFF for block in range(blocks)]
-        pairs = [number for valid in words for number in (valid, 0)]
-        wanted = struct.pack(f"=II{len(pairs)}I", ETHTOOL_SFEATURES, blocks, *pairs)
-        ethtool(any_socket, name, wanted)
+    with host.live_namespace():
+        offloads.switch_off(name, features)

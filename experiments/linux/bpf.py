@@ -1,4 +1,4 @@
-"""Five tiny BPF programs, assembled here, and how they are attached to an interface.
+"""A few tiny BPF programs, assembled here, and how they are attached to an interface.
 
 A cable needs no more than: drop what passes (a silent cut), drop some of it (loss),
 hand it to another interface's far end (a patch panel), take it from its sender (see `own`), and
@@ -37,7 +37,7 @@ TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 
 ETH_P_ALL = 0x0003
 
 ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; drop uncounted
-GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT_PEER = 7, 13, 155  # helper functions
+GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # helper functions
 TO_INGRESS = 1
 MARK, PROTOCOL, PRIORITY, IFINDEX = 8, 16, 32, 40  # where in a packet's context (struct __sk_buff)
 # Where in a frame.
@@ -83,13 +83,6 @@ def own() -> bytes:
     Heart-beats, which no such socket sends and no queue delays, pass at once, and by the shapers of
     the ports at which a switch sends them on (`PAST_SHAPERS`).
     """
-    past = instruction(0xB7, 1, 0, PAST_SHAPERS) + instruction(0x63, 0x16, PRIORITY)
-    past += set_register(0, ACT_UNSPEC) + EXIT
-    is_dcn = instruction(0x61, 0x12, PROTOCOL), instruction(0x55, 2, 6, socket.htons(ETH_DCN))
-    # A load (0x30) takes the packet from r6.
-    heart_beat = instruction(0x30, 0, 0, DCN_PROTOCOL_AT)
-    heart_beat += instruction(0x55, 0, len(past) // 8, Protocol.HEART_BEAT) + past
-    heart_beats = instruction(0xBF, 0x16) + b"".join(is_dcn) + heart_beat + instruction(0xBF, 0x61)
     mark = set_register(2, OWNED) + instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
     again = (
         instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
@@ -97,12 +90,33 @@ def own() -> bytes:
     first = mark + again + set_register(0, ACT_STOLEN) + EXIT
     second = set_register(2, 0) + instruction(0x63, 0x21, MARK) + set_register(0, ACT_UNSPEC) + EXIT
     is_second = instruction(0x61, 0x12, MARK) + instruction(0x15, 2, len(first) // 8, OWNED)
-    return heart_beats + is_second + first + second
+    return _heart_beats_past_shapers() + is_second + first + second
+
+
+def hurry() -> bytes:
+    """Return the program that only lets heart-beats by the shapers: they were owned elsewhere."""
+    return _heart_beats_past_shapers() + set_register(0, ACT_UNSPEC) + EXIT
+
+
+def _heart_beats_past_shapers() -> bytes:
+    """Return a program's beginning: heart-beats end it, all else goes on, with r1 as it was."""
+    past = instruction(0xB7, 1, 0, PAST_SHAPERS) + instruction(0x63, 0x16, PRIORITY)
+    past += set_register(0, ACT_UNSPEC) + EXIT
+    is_dcn = instruction(0x61, 0x12, PROTOCOL), instruction(0x55, 2, 6, socket.htons(ETH_DCN))
+    # A load (0x30) takes the packet from r6.
+    heart_beat = instruction(0x30, 0, 0, DCN_PROTOCOL_AT)
+    heart_beat += instruction(0x55, 0, len(past) // 8, Protocol.HEART_BEAT) + past
+    return instruction(0xBF, 0x16) + b"".join(is_dcn) + heart_beat + instruction(0xBF, 0x61)
 
 
 def hand_to_peer(index: int) -> bytes:
     """Return the program that lets a packet come in where interface `index` has its far end."""
     return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
+
+
+def send_by(index: int) -> bytes:
+    """Return the program that sends a packet by interface `index`."""
+    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT) + EXIT
 
 
 def is_control() -> bytes:

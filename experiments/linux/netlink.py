@@ -27,7 +27,7 @@ SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
-RTM_NEWADDR, RTM_DELADDR = 20, 21
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_NEWNEIGH = 24, 28
 
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
@@ -36,6 +36,8 @@ IFLA_AF_SPEC, IFLA_GROUP, IFLA_NET_NS_FD = 26, 27, 28
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 IFLA_BR_FORWARD_DELAY, IFLA_BR_STP_STATE, IFLA_BR_PRIORITY, IFLA_BR_MCAST_SNOOPING = 1, 5, 6, 23
+IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL, IFLA_VXLAN_TTL = 1, 2, 4, 5
+IFLA_VXLAN_LEARNING, IFLA_VXLAN_PORT, IFLA_VXLAN_UDP_CSUM, TTL = 7, 15, 18, 64
 IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
 AF_BRIDGE = 7
 NUD_NOARP, NUD_PERMANENT, NTF_MASTER = 0x40, 0x80, 0x04
@@ -171,6 +173,33 @@ def bridge(name: str, index: int, *, group: int = 0, priority: int | None = None
     kind = text(IFLA_INFO_KIND, "bridge") + attribute(IFLA_INFO_DATA, data)
     body += attribute(IFLA_LINKINFO, kind)
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"make the switch {name}")
+
+
+class Tunnel(NamedTuple):
+    """One end of a VXLAN tunnel (RFC 7348): its number, and the two addresses outside."""
+
+    vni: int
+    local: str
+    remote: str
+    port: int
+
+
+def tunnel(end: End, outside: Tunnel, *, mtu: int, group: int = 0) -> Message:
+    """Return the request for a tunnel's device, to be made where the address outside is.
+
+    The device is born in the namespace of `end`; its socket stays where the request was made.
+    """
+    data = number(IFLA_VXLAN_ID, outside.vni)
+    data += attribute(IFLA_VXLAN_GROUP, socket.inet_aton(outside.remote))
+    data += attribute(IFLA_VXLAN_LOCAL, socket.inet_aton(outside.local))
+    data += attribute(IFLA_VXLAN_TTL, bytes([TTL]))
+    data += attribute(IFLA_VXLAN_LEARNING, b"\0")
+    data += attribute(IFLA_VXLAN_PORT, struct.pack("!H", outside.port))
+    data += attribute(IFLA_VXLAN_UDP_CSUM, b"\0")  # "SHOULD be transmitted as zero": section 5
+    kind = text(IFLA_INFO_KIND, "vxlan") + attribute(IFLA_INFO_DATA, data)
+    body = _end(end, mtu, group) + attribute(IFLA_LINKINFO, kind)
+    deed = f"make the tunnel {end.name} to {outside.remote}"
+    return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, deed)
 
 
 def change(
@@ -342,6 +371,15 @@ class Netlink:
     def links(self) -> list[Link]:
         """Return all links of the namespace."""
         return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
+
+    def link_with(self, ip: str) -> Link | None:
+        """Return the link that has an IPv4 address, None where none has."""
+        family = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
+        for payload in self.dump(RTM_GETADDR, family, "list the addresses"):
+            index = struct.unpack_from("=I", payload, 4)[0]
+            if dict(attributes(payload, 8)).get(2) == socket.inet_aton(ip):  # IFA_LOCAL
+                return next(link for link in self.links() if link.ifindex == index)
+        return None
 
     def dump(self, kind: int, body: bytes, deed: str) -> list[bytes]:
         """Return everything of a kind that the kernel has, one payload each."""

@@ -36,7 +36,7 @@ from topos.base.errors import PillarboxError, require
 
 RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
-IFLA_GSO_MAX_SIZE = 41
+IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
 ROOT = 0xFFFFFFFF
 HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet call them 5: and 10:
 DELAYED_HANDLE = 0x6 << 16  # where nothing goes by the classes: heart-beats have the delay as well
@@ -125,14 +125,16 @@ def burst_bytes(rate_mbit: float, mtu: int, late_s: float = LATE_S) -> float:
     return max(size, late_s * rate_mbit * 125_000) + size
 
 
-def bound_super_packets(index: int, size: int) -> Message:
-    """Return the request that bounds what TCP hands to an interface at once.
+def bound_super_packets(index: int, size: int, packets: int | None = None) -> Message:
+    """Return the request that bounds what TCP hands to an interface at once, in bytes and packets.
 
     It is for the interface that programs send by. A port below that would cut apart what is larger,
     and cannot where it has a header that Linux does not know.
     """
     most = min(size + MOST_HEADERS, MOST_SUPER_PACKET)
     body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, most)
+    if packets is not None:
+        body += netlink.number(IFLA_GSO_MAX_SEGS, packets)
     return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from mininet.topo import Topo
@@ -22,8 +22,13 @@ class EmulatedTopo(Topo):
     that interface ``h3-eth1`` is port 1 of server 3. `self.network` is the network itself.
     """
 
-    def build(self, topology: Topology, link: Mapping[str, Any] | None = None) -> None:
-        """Add every server, switch and cable; `link` are Mininet's options of a link."""
+    def build(
+        self,
+        topology: Topology,
+        link: Mapping[str, Any] | None = None,
+        nodes: Container[int] | None = None,
+    ) -> None:
+        """Add servers, switches and cables; `link` are Mininet's options of a link."""
         topology.check_addressable()
         require(
             topology.nodes <= MOST_EMULATED,
@@ -31,14 +36,21 @@ class EmulatedTopo(Topo):
             f"{MOST_EMULATED} at most: choose a smaller network, or simulate",
         )
         self.network = topology
+        here = range(topology.nodes) if nodes is None else nodes
         for server in range(topology.servers):
+            if server not in here:
+                continue
             ip = f"{topology.ip(server)}/{topology.ip_prefix_length}"
             self.addHost(topology.node_name(server), ip=ip, mac=topology.mac(server, 0))
         for switch in range(topology.switches):
             node = topology.servers + switch
+            if node not in here:
+                continue
             # Mininet forms a bridge's datapath id from digits in its name only from 1 on.
             self.addSwitch(topology.node_name(node), dpid=f"{switch + 1:016x}")
         for cable in topology.links():
+            if cable.a not in here or cable.b not in here:
+                continue
             ends = {"port1": cable.a_port, "port2": cable.b_port}
             names = {
                 "intfName1": topology.interface(cable.a, cable.a_port),
@@ -52,7 +64,11 @@ class EmulatedTopo(Topo):
             self.addLink(name_a, name_b, **ends, **names, **macs, **(link or {}))
 
 
-def emulated(topology: Topology, link: Mapping[str, Any] | None = None) -> EmulatedTopo:
+def emulated(
+    topology: Topology,
+    link: Mapping[str, Any] | None = None,
+    nodes: Container[int] | None = None,
+) -> EmulatedTopo:
     """Return the network as a Mininet Topo.
 
     Parameters
@@ -61,8 +77,10 @@ def emulated(topology: Topology, link: Mapping[str, Any] | None = None) -> Emula
         What is wired to what.
     link
         Options for every link, as Mininet's TCLink takes them: ``{"bw": 100}`` (Mbit/s).
+    nodes
+        Only these servers and switches, and the cables between them; else all.
     """
-    return EmulatedTopo(topology, link)
+    return EmulatedTopo(topology, link, nodes)
 
 
 def mininet_constructor(kind: str) -> Callable[..., EmulatedTopo]:

@@ -1,0 +1,167 @@
+"""One machine's part of a lab: a process in a sandbox of its own, in the machine's namespace.
+
+    python -m experiments.machines.part      its order is a line of JSON on standard input
+
+It says when it is up, and what happens to it by itself, in lines of JSON; all else is asked of it
+at its own control socket (`experiments.control.service`). It ends when its input does, however the
+process that started it has ended; with it go its namespaces, bridges, cables and forwarders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.control.service import Service
+from experiments.emulation import faults
+from experiments.emulation.crossing import PartNet, Underlay
+from experiments.emulation.lab import Lab
+from experiments.emulation.network import LabNet
+from experiments.linux import sandbox
+from experiments.machines.placement import place
+from hosts.live.settings import LabSettings
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Part(Lab):
+    """What one machine has of a lab; it does as it is told, and knows nothing of other parts.
+
+    Parameters
+    ----------
+    topology, settings, folder, seed
+        Of the whole lab; the folder is this part's own.
+    machine_of : sequence of int
+        Where each node is.
+    underlay : Underlay
+        This machine's side of the cables that leave it.
+    whole : bool
+        Whether all machines' cards take super-packets whole through tunnels.
+    tell : callable
+        Takes what happens by itself.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        settings: LabSettings,
+        folder: Path,
+        seed: int,
+        machine_of: Sequence[int],
+        underlay: Underlay,
+        *,
+        whole: bool,
+        tell: Tell,
+    ) -> None:
+        self._machine_of, self._underlay, self._whole, self._tell = (
+            machine_of,
+            underlay,
+            whole,
+            tell,
+        )
+        underlay.check_mtu(settings.mtu)
+        super().__init__(topology, settings, folder, seed)
+
+    def _net(self) -> LabNet:
+        self._part = PartNet(
+            self.topology, self._machine_of, self._underlay, whole=self._whole, **self._cables()
+        )
+        self.cables = self._part.cables()
+        return self._part
+
+    def here(self) -> list[int]:
+        """Return the servers of this machine."""
+        mine = self._underlay.machine
+        return [s for s in range(self.topology.servers) if self._machine_of[s] == mine]
+
+    def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+        if server is None:
+            os._exit(1)  # without forwarders there is no machine
+        if event == "ended":
+            why = self.forwarders.last_words(server) if self.forwarders else ""
+            self._tell({"event": event, "server": server, "why": why, **details})
+
+    # -- what is asked of it ---------------------------------------------------------------------
+
+    def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """Return what the lab that this is a part of asks, beside what can be asked of any lab."""
+        assert self.forwarders
+        return {
+            "forwarder": lambda asked: self._ask(**asked),
+            "switch": lambda asked: self._switch(asked["cables"], up=asked["up"]),
+            "silence": lambda asked: self._silence(asked["cables"], silent=asked["silent"]),
+            "kill": lambda asked: self.kill(asked["server"]),
+            "revive": lambda asked: self.revive(asked["server"]),
+            "sent": lambda _: self.bytes_sent(),
+        }
+
+    def _ask(self, ask: str, server: int, what: str, **details: str) -> Any:
+        assert self.forwarders
+        return self.forwarders.ask(server, what, **details)
+
+    def _switch(self, cables: Sequence[int], *, up: bool) -> None:
+        faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)
+
+    def _silence(self, cables: Sequence[int], *, silent: bool) -> None:
+        change = faults.drop if silent else faults.let_pass
+        change([tap for each in cables for tap in self.cables[each].taps])
+
+
+def main() -> None:
+    """Be a part until standard input ends."""
+    with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
+        order = json.loads(orders.readline())
+    underlay = Underlay(
+        order["underlay"], order["machine"]
+    )  # before the sandbox has another network
+    sys.exit(sandbox.run(partial(_run, order, underlay)))
+
+
+def _run(order: dict[str, Any], underlay: Underlay) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
+    topology = parse(order["network"])
+    placed = place(topology, len(order["underlay"]), order["weights"])
+    folder = Path(order["folder"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lab = None
+    try:
+        lab = Part(
+            topology,
+            LabSettings(**order["settings"]),
+            folder,
+            order["seed"],
+            placed.machine_of.tolist(),
+            underlay,
+            whole=order["whole"],
+            tell=_tell,
+        )
+        lab.start()
+        service = Service(lab, lab.requests())
+    except PillarboxError as error:
+        _tell({"event": "failed", "why": str(error)})
+        return 1
+    try:
+        _tell({"event": "up", "servers": len(lab.here())})
+        while os.read(0, 1 << 12):
+            continue
+        service.close()
+    finally:
+        lab.stop()
+    return 0
+
+
+def _tell(what: dict[str, Any]) -> None:
+    os.write(1, json.dumps(what).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Cables between machines, each a network namespace: what they carry, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.control.client import ask, entrance
+from experiments.linux import offloads
+from experiments.traffic.tcp_info import tcp_info
+from hosts.linux.calls import inside
+from hosts.live.settings import LabSettings
+from tests.experiments.labs import WAIT_S, wait_until
+
+pytestmark = pytest.mark.root
+
+SPEC = "bcube,4,1"  # of its 16 servers the first 8 are on machine 0
+BYTES = 120_000  # fewer segments than a queue holds: none has to be lost
+MOST_RETRANSMITTED = 8  # of 83 segments; of super-packets that a tunnel loses, all
+
+
+class Parts:
+    """Two parts of a lab, without the lab that would lead them.
+
+    `whole` says whether cards cut what is in tunnels, and what the parts are told of it.
+    """
+
+    def __init__(self, folder: Path, card_mtu: int | None, whole: bool) -> None:
+        from experiments.machines.computer import CARD, Computer
+
+        self.topology = topos.parse(SPEC)
+        self.folders = [folder / f"machine{machine}" for machine in range(2)]
+        self.computer = Computer(2, 1500, card_mtu)
+        self.processes = []
+        for machine, namespace in enumerate(self.computer.namespaces):
+            order = {
+                "network": SPEC,
+                "weights": [],
+                "underlay": self.computer.addresses,
+                "machine": machine,
+                "settings": LabSettings().plain(),
+                "seed": 0,
+                "folder": str(self.folders[machine]),
+                "whole": whole,
+            }
+            with namespace:
+                if not whole:
+                    offloads.switch_off(CARD, [offloads.TUNNEL_SEGMENTS])
+                assert offloads.is_on(CARD, offloads.TUNNEL_SEGMENTS) == whole
+                part = subprocess.Popen(
+                    [sys.executable, "-m", "experiments.machines.part"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            assert part.stdin
+            part.stdin.write(json.dumps(order).encode() + b"\n")
+            part.stdin.flush()
+            self.processes.append(part)
+        self.said = [json.loads(part.stdout.readline()) for part in self.processes if part.stdout]
+
+    def ask(self, at: int, kind: str, **request: Any) -> Any:
+        return ask(self.folders[at // 8], ask=kind, **request)
+
+    def state(self, server: int) -> Any:
+        return self.ask(server, "forwarder", server=server, what="state")
+
+    def wait_converged(self) -> None:
+        for server in range(self.topology.servers):
+            wait_until(lambda server=server: not self.state(server)["down"], f"{server} misses one")
+
+    def socket_at(self, server: int) -> socket.socket:
+        files = entrance(self.folders[server // 8], self.topology.address(server)).files
+        try:
+            with inside(files[0]):
+                return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        finally:
+            for file in files:
+                os.close(file)
+
+    def close(self) -> None:
+        for part in self.processes:
+            part.communicate(timeout=WAIT_S)  # its input ends, and it does
+        self.computer.close()
+
+
+@contextmanager
+def parts(folder: Path, card_mtu: int | None = None, *, whole: bool = True) -> Iterator[Parts]:
+    made = Parts(folder, card_mtu, whole)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def carry(lab: Parts, source: int, destination: int) -> int:
+    """Send some bytes by TCP; return how many segments went twice."""
+    received = []
+
+    def receive() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.settimeout(WAIT_S)
+            while data := peer.recv(1 << 16):
+                received.append(data)
+            peer.sendall(b"all")
+
+    with lab.socket_at(destination) as listener, lab.socket_at(source) as sender:
+        for end in (listener, sender):
+            end.settimeout(WAIT_S)
+        listener.bind((lab.topology.ip(destination), 5001))
+        listener.listen()
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        sender.connect((lab.topology.ip(destination), 5001))
+        sent = os.urandom(BYTES)
+        sender.sendall(sent)
+        sender.shutdown(socket.SHUT_WR)
+        assert sender.recv(3) == b"all"
+        receiver.join(WAIT_S)
+        assert b"".join(received) == sent
+        return tcp_info(sender)["total_retrans"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_cables_between_machines_carry(whole: bool, tmp_path: Path) -> None:
+    with parts(tmp_path, whole=whole) as lab:
+        assert [one["event"] for one in lab.said] == ["up", "up"]
+        lab.wait_converged()
+        for source, destination in ((0, 15), (9, 6)):  # over two cables, one of which crosses
+            retransmitted = carry(lab, source, destination)
+            assert retransmitted < MOST_RETRANSMITTED
+
+
+def test_packets_that_do_not_fit(tmp_path: Path) -> None:
+    with parts(tmp_path, card_mtu=1500) as lab:
+        for one in lab.said:
+            assert one["event"] == "failed"
+            assert "choose --mtu 1386 or less" in one["why"]
