@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from experiments.files import output_folder
-from experiments.reporting import figures, network, series, slowdowns, style, tables
+from experiments.reporting import figures, network, operations, series, slowdowns, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
 from experiments.trials.runs import store
@@ -157,6 +157,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "summary": tables.summary(found),
         "slowdowns": slowdowns.table(found.tables["classes"], found.systems),
         "comparisons": tables.comparisons(found),
+        "operations": operations.operations(found),
         "workload": tables.workload(plan) if plan else "",
         "faults": tables.faults(plan, found.networks) if plan else [],
         "systems": tables.systems(found),

@@ -13,6 +13,7 @@ import pandas as pd
 from experiments import units
 from experiments.reporting import series
 from experiments.reporting.reading import Found
+from experiments.traffic.collectives.plan import is_collective
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.runs.statistics import Estimate, compare, estimate
 from experiments.trials.runs.summary import (
@@ -113,7 +114,7 @@ def workload(plan: Experiment) -> str:
     """Return in a sentence what was sent."""
     load = plan.workload
     much = (
-        f"{units.size(load.volume_bytes)} a flow"
+        f"{units.size(load.volume_bytes)} a {'server' if is_collective(load) else 'flow'}"
         if load.volume_bytes is not None
         else f"for {units.time(load.duration_s)}"
     )

@@ -274,6 +274,10 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
         f"{workload.pattern} ends when all is there: give it volume_bytes, and no duration_s",
     )
     assert workload.volume_bytes is not None
+    require(
+        workload.tool == "auto",
+        f"{workload.pattern} has a tool of its own: leave tool = {workload.tool} away",
+    )
     for option in workload.options:
         require(
             option in OPTIONS,

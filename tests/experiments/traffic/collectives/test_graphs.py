@@ -169,6 +169,12 @@ def test_a_duration_is_refused() -> None:
         plan_for(topos.parse("tree,2,2"), Workload("all-reduce", duration_s=1.0), "", 1)
 
 
+def test_another_tool_is_refused() -> None:
+    workload = Workload("all-reduce", 1 << 20, tool="iperf3")
+    with pytest.raises(PillarboxError, match="leave tool = iperf3 away"):
+        plan_for(topos.parse("tree,2,2"), workload, "", 1)
+
+
 def test_the_placement_follows_the_seed() -> None:
     servers = [
         planned("tree,4,4", "all-reduce", seed=s, placement="random").servers for s in (1, 1, 2)
