@@ -1,4 +1,4 @@
-"""The simulator: paths per second, rates of a million flows, shortest paths, beside networkx."""
+"""The simulator: paths, rates and arrivals of a million flows, shortest paths, beside networkx."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ BESIDE = (
     ("ficonn,16,2", "tor"),
 )
 BESIDE_SMALL = (("bcube,4,2", "bcube"),)
+ARRIVING, ARRIVING_SMALL = "bcube,8,3", "bcube,4,2"
+LOADS = (0.3, 0.6)  # of all cables
 SEARCHED, SEARCHED_SMALL = "dcell,6,3", "dcell,4,2"
 FLOWS, FLOWS_SMALL = 1_000_000, 10_000
 MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
@@ -40,9 +42,10 @@ NOTES = f"""
 Flows join random servers. paths_s: the links of all flows; loads_s: the flows on every link and,
 by equal shares, the aggregate bottleneck throughput; max_min_s: max-min fair rates, exactly. Each
 network is a process of its own, compiled code is loaded before (goals: {MOST_S:g} s, {MOST_MIB:.0f}
-MiB). search: shortest paths from 64 servers to all. In the last table a networkx graph counts the
-flows on its edges along the paths that the routers' own Python gives, and slower_times compares
-that with Pillarbox's arrays in turns in one process (goal: {LEAST_TIMES}).
+MiB). arriving: flows of web-search's sizes that come and go, an event at each (the same goals);
+drawing them is counted, too. search: shortest paths from 64 servers to all. In the last table a
+networkx graph counts the flows on its edges along the paths that the routers' own Python gives, and
+slower_times compares that with Pillarbox's arrays in turns in one process (goal: {LEAST_TIMES}).
 """
 
 
@@ -50,6 +53,9 @@ def run(quick: bool) -> Iterator[Row]:
     """Yield rows of large networks, of a search, and of networks beside networkx."""
     for spec, name in SMALL if quick else LARGE:
         yield _flows_row(spec, name, FLOWS_SMALL if quick else FLOWS)
+    for load in LOADS:
+        spec = ARRIVING_SMALL if quick else ARRIVING
+        yield _arriving_row(spec, load, FLOWS_SMALL if quick else FLOWS)
     yield _search_row(SEARCHED_SMALL if quick else SEARCHED)
     for spec, name in BESIDE_SMALL if quick else BESIDE:
         yield _beside_row(spec, name, rounds=2 if quick else 5, judged=not quick)
@@ -97,6 +103,39 @@ def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     moments.append(time.perf_counter())
     steps = [after - before for before, after in itertools.pairwise(moments)]
     return dict(zip(("paths_s", "loads_s", "max_min_s"), steps, strict=True))
+
+
+def _arriving_row(spec: str, load: float, flows: int) -> Row:
+    row: Row = {"arriving": spec, "servers": parse(spec).servers, "load": load, "flows": flows}
+    row |= {"at_a_time": None, "event_us": None, "took_s": None}
+    result = in_child(arriving, spec, load, flows, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"peak_mib": None, "outcome": f"failed: {result.failure}"}
+    row |= result.value
+    outcome = _outcome(row["took_s"], result.peak_mib)
+    return row | {"peak_mib": result.peak_mib, "outcome": outcome}
+
+
+def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
+    """Return what it takes to draw and simulate flows that arrive."""
+    from experiments.analysis.arrivals.asked import Asked
+    from experiments.analysis.arrivals.simulated import goodput_bps, simulate
+
+    def asked(network: Topology) -> Asked:
+        bps = goodput_bps(network, "", 1e9)
+        return Asked(network, "", "all-to-all", "web-search", 1, bps)
+
+    def took(network: Topology, count: int) -> dict[str, float]:
+        start = time.perf_counter()
+        drawn = asked(network).drawn(load, "cables", count)
+        middle = time.perf_counter()
+        course = simulate(network, "", *drawn, goodput_bps(network, "", 1e9)).course
+        end = time.perf_counter()
+        event_us = (end - middle) / course.events * 1e6
+        return {"at_a_time": course.most_active, "event_us": event_us, "took_s": end - start}
+
+    took(parse("bcube,4,1"), 1000)  # loads compiled code
+    return took(parse(spec), flows)
 
 
 def _search_row(spec: str) -> Row:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from experiments.analysis.arrivals.simulated import Simulated
     from experiments.traffic.arrivals import Arrivals, Window
 
-WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1  # of the time in which flows begin
 MOST_FLOWS = 10_000_000
-CABLES, SERVERS = "cables", "servers"
 FULL = 1.0
 
 
@@ -48,8 +46,8 @@ FULL = 1.0
 )
 @click.option(
     "--load-of",
-    type=click.Choice([CABLES, SERVERS]),
-    default=CABLES,
+    type=click.Choice(["cables", "servers"]),
+    default="cables",
     show_default=True,
     help="What load is a share of: all cables' capacity, or that of all servers' ports.",
 )
@@ -111,6 +109,7 @@ def command(
     pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
     pillarbox simulate tree,4,4 --trace flows.csv
     """
+    from experiments.analysis.arrivals.asked import Asked
     from experiments.analysis.arrivals.simulated import goodput_bps
     from experiments.analysis.simulator.paths import choose
 
@@ -124,7 +123,7 @@ def command(
             flows = _traced(topology, trace)
         else:
             assert load is not None
-            asked = _Asked(topology, routing, pattern, sizes, seed, cable_bps)
+            asked = Asked(topology, routing, pattern, sizes, seed, cable_bps)
             flows = asked.drawn(load, load_of, count)
         drawn_s = time.perf_counter() - began
         found.append(_one(topology, routing, flows, cable_bps, choice, seed, drawn_s, load))
@@ -141,66 +140,6 @@ def command(
 
 
 # -- flows ---------------------------------------------------------------------------------------
-
-
-class _Asked:
-    """What flows are to be drawn."""
-
-    def __init__(
-        self,
-        topology: Topology,
-        routing: str,
-        pattern: str,
-        sizes: str,
-        seed: int,
-        cable_bps: float,
-    ) -> None:
-        from experiments.traffic.sizes import sizes_of
-
-        self.topology, self.routing, self.pattern = topology, routing, pattern
-        self.seed, self.cable_bps = seed, cable_bps
-        self.name, self.sizes = sizes, sizes_of(sizes)
-
-    def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
-        """Return about so many flows of a load, and when those begin that count."""
-        from experiments.traffic.arrivals import MOST_OFF, drawn, window_of
-        from experiments.traffic.workload import Workload
-
-        most = self.sizes.most_bytes / 2 / self.sizes.mean_bytes / MEASURED / MOST_OFF
-        require(
-            count >= most,
-            f"the load that {count} flows of {self.sizes.name} offer is up to chance, for a few "
-            f"are very large: ask for at least --count {int(most) + 1}",
-        )
-        capacity_bps = self._capacity_bps(load_of)
-        lasting_s = count * self.sizes.mean_bytes * 8 / (load * capacity_bps)
-        workload = Workload(
-            pattern=self.pattern,
-            arrivals="poisson",
-            load=load,
-            sizes=self.name,
-            duration_s=MEASURED * lasting_s,
-            warm_up_s=WARM_UP * lasting_s,
-            cool_down_s=COOL_DOWN * lasting_s,
-        )
-        found = drawn(self.topology, workload, self.seed, capacity_bps)
-        return found, window_of(workload)
-
-    def _capacity_bps(self, load_of: str) -> float:
-        import numpy
-
-        from experiments.analysis.arrivals.simulated import SAMPLE, cable_capacity_bps
-        from experiments.analysis.fluid.links import cabled_links
-        from experiments.traffic.demand import demand_of, draw_pairs
-        from experiments.traffic.workload import Workload
-
-        if load_of == SERVERS:
-            links = cabled_links(self.topology)
-            ports = self.topology.servers * self.topology.ports
-            return float((links < ports).sum()) * self.cable_bps
-        demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
-        pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))
-        return cable_capacity_bps(self.topology, self.routing, pairs, self.cable_bps)
 
 
 def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:

@@ -42,7 +42,7 @@ def overlaid(run: Run) -> pandas.DataFrame:
     experiment = experiment_of(run.manifest["plan"])
     systems = {system.name: system for system in experiment.systems}
     require(
-        not any(len(system.faults) for system in experiment.systems),
+        not experiment.faults,
         f"{experiment.name} has faults, and a simulation has none: choose a run without",
     )
     parts = []
@@ -57,7 +57,7 @@ def overlaid(run: Run) -> pandas.DataFrame:
 def _trial(system: System, routing: str, flows: pandas.DataFrame) -> pandas.DataFrame:
     require(
         bool(flows["volume_bytes"].notna().all()),
-        f"the flows of {system.name} have no volumes but a duration: choose a run of flows that end",
+        f"flows of {system.name} have a duration and no volume: choose a run whose flows end",
     )
     require(
         system.rate_mbit is not None,
