@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import FILE, answer, complete, json_option, network
+from experiments.arguments import FILE, FOLDER, SPEC, answer, complete, json_option
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 MOST_FLOWS = 10_000_000
 FULL = 1.0
+FRAME_BYTES = 1514
+QUANTILES = ("median", "p95", "p99")
 
 
 @click.command(no_args_is_help=True)
-@network
+@click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
 @click.option(
     "--routing",
     default="",
@@ -80,11 +82,26 @@ FULL = 1.0
     show_default=True,
     help="Of every cable.",
 )
+@click.option(
+    "--queue",
+    metavar="LENGTH",
+    help="Let flows wait in ports' queues, to a first order: '100 packets', '150 kB', '10ms'.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
 @click.option("--trace", type=FILE, help="Take the flows of a CSV or Parquet FILE; all count.")
-@json_option("topology", "routing", "rate_mbit", "pattern", "sizes", "seed", "trace", "simulations")
+@click.option(
+    "--beside",
+    type=FOLDER,
+    metavar="RUN",
+    help="Simulate the flows of a live run instead, and lay both over one another.",
+)
+@click.option("--figure", type=FILE, help="Draw that: an .svg or .png FILE.")
+@json_option(
+    *("topology", "routing", "rate_mbit", "queue", "pattern", "sizes", "seed", "trace"),
+    *("simulations", "run", "beside"),
+)
 def command(
-    topology: Topology,
+    topology: Topology | None,
     routing: str,
     choice: str,
     loads: tuple[float, ...],
@@ -93,14 +110,17 @@ def command(
     pattern: str,
     count: int,
     rate_mbit: float,
+    queue: str | None,
     seed: int,
     trace: Path | None,
+    beside: Path | None,
+    figure: Path | None,
     as_json: bool,
 ) -> None:
     """Simulate flows that arrive under load: how much longer each takes than alone.
 
     Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
-    what it would take alone; there are no queues and no slow start here (docs/simulator.md).
+    what it would take alone; there are no packets and no slow start here (docs/simulator.md).
 
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
@@ -108,7 +128,15 @@ def command(
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
     pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
     pillarbox simulate tree,4,4 --trace flows.csv
+    pillarbox simulate --beside fct-20260301-101500-seed1 --figure beside.svg
     """
+    if beside:
+        require(topology is None, "a run knows its networks: leave SPEC away, or --beside")
+        _beside(beside, figure, as_json)
+        return
+    require(figure is None, "a figure sets a run beside its simulation: give --beside RUN as well")
+    require(topology is not None, "name a network, such as bcube,4,1, or a run: --beside RUN")
+    assert topology is not None
     from experiments.analysis.arrivals.asked import Asked
     from experiments.analysis.arrivals.simulated import goodput_bps
     from experiments.analysis.simulator.paths import choose
@@ -116,6 +144,7 @@ def command(
     require(trace is None or not loads, "a trace has a load of its own: leave --load away")
     choose(topology, routing)
     cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6)
+    wait_s = _wait_s(queue, rate_mbit * 1e6)
     found = []
     for load in loads or (None if trace else 0.5,):
         began = time.perf_counter()
@@ -126,11 +155,14 @@ def command(
             asked = Asked(topology, routing, pattern, sizes, seed, cable_bps)
             flows = asked.drawn(load, load_of, count)
         drawn_s = time.perf_counter() - began
-        found.append(_one(topology, routing, flows, cable_bps, choice, seed, drawn_s, load))
+        how = {"choice": choice, "seed": seed, "wait_s": wait_s}
+        done = _one(topology, routing, flows, cable_bps, how)
+        found.append({"load": load, **done, "drawn_s": round(drawn_s, 3)})
     about = {
         "topology": topology.spec,
         "routing": routing or None,
         "rate_mbit": rate_mbit,
+        "queue": queue,
         "pattern": None if trace else pattern,
         "sizes": None if trace else sizes,
         "seed": seed,
@@ -140,6 +172,16 @@ def command(
 
 
 # -- flows ---------------------------------------------------------------------------------------
+
+
+def _wait_s(queue: str | None, rate_bps: float) -> float:
+    """Return what a flow waits in a queue of that length."""
+    from experiments.analysis.arrivals.simulated import queue_wait_s
+    from experiments.linux.queueing import length_bytes
+
+    if queue is None:
+        return 0.0
+    return queue_wait_s(length_bytes(queue, rate_bps / 8, FRAME_BYTES), rate_bps)
 
 
 def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
@@ -161,21 +203,17 @@ def _one(
     routing: str,
     flows: tuple[Arrivals, Window],
     cable_bps: float,
-    choice: str,
-    seed: int,
-    drawn_s: float,
-    load: float | None,
+    how: dict[str, Any],
 ) -> dict[str, Any]:
     """Simulate one load; return what there is to say of it."""
     from experiments.analysis.arrivals.simulated import by_size, simulate
     from experiments.linux.processes import peak_mib
 
     began = time.perf_counter()
-    found: Simulated = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
+    found: Simulated = simulate(topology, routing, *flows, cable_bps, **how)
     took_s = time.perf_counter() - began
     counted = found.counts
     return {
-        "load": load,
         "flows": len(counted),
         "counted": int(counted.sum()),
         "slowdown": by_size(found.arrivals.volume_bytes[counted], found.slowdown[counted]),
@@ -183,7 +221,6 @@ def _one(
         "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
         "events": found.course.events,
         "most_active": found.course.most_active,
-        "drawn_s": round(drawn_s, 3),
         "took_s": round(took_s, 3),
         "peak_mib": round(peak_mib()),
     }
@@ -209,3 +246,34 @@ def _text(found: list[dict[str, Any]]) -> str:
                 "arrive, and slowdowns say how long that was."
             )
     return f"{records(rows)}\n\n{paragraphs(notes)}"
+
+
+# -- beside a live run ---------------------------------------------------------------------------
+
+
+def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
+    """Simulate the flows of a run again, and tell both."""
+    from experiments.reporting import overlay
+    from experiments.text import paragraphs, records
+    from experiments.trials.runs.records import load
+
+    if figure:
+        overlay.check_file(figure)
+    flows = overlay.overlaid(load(folder))
+    rows = overlay.class_rows(flows)
+    if figure:
+        overlay.write_figure(overlay.overlay_figure(flows), figure)
+    shown = [
+        {"system": row["system"], "sizes": row["sizes"], "flows": row["flows"]}
+        | {f"{name} {kind}": row[kind][name] for name in QUANTILES for kind in overlay.KINDS}
+        for row in rows
+    ]
+    notes = [
+        "Slowdown of the same flows: live; as fluids; and as fluids that wait behind half a full "
+        "queue wherever others queue when they begin."
+    ]
+    doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
+    if doubtful:
+        notes.append(f"Not valid live, by the run's own verdict: {', '.join(doubtful)}.")
+    text = f"{records(shown)}\n\n{paragraphs(notes)}"
+    answer(as_json, {"run": str(folder), "beside": rows}, text)

@@ -8,6 +8,7 @@ acknowledgements, and a machine that falls behind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +16,35 @@ import numpy
 import pandas
 
 from experiments.analysis.arrivals.engine import course
-from experiments.analysis.arrivals.simulated import by_size, goodput_bps
-from experiments.analysis.fluid.links import link_count, routes_of
+from experiments.analysis.arrivals.simulated import by_size, goodput_bps, queue_wait_s, took_s
+from experiments.analysis.fluid.links import Routes, link_count, routes_of
+from experiments.analysis.simulator.paths import choose, routes
+from experiments.linux.queueing import DEFAULT_LENGTH, DROPTAIL, ETHERNET_BYTES, length_bytes
 from experiments.reporting import style
 from experiments.reporting.drawing.files import FORMATS, rendered
+from experiments.traffic.arrivals import Arrivals
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import System
 from experiments.trials.runs.paths import path_of
 from experiments.trials.runs.records import Run
 from topos.base.errors import require
 from topos.base.spec import parse
+from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COMPLETED = "completed"
+KINDS = ("live", "fluid", "queues")
+LINES = ("-", style.IDEAL, "--")
 PANEL = 1.9  # inches
 
 
 def overlaid(run: Run) -> pandas.DataFrame:
     """Return a row for each flow that counts and that both ended: its slowdown, live and simulated.
+
+    Twice: as a fluid, and with what it waits in queues, to a first order.
 
     Raises PillarboxError for a run whose flows are not ones that fluids can repeat.
     """
@@ -49,12 +58,13 @@ def overlaid(run: Run) -> pandas.DataFrame:
     for record in run.records:
         flows = run.flows[run.flows["trial"] == record["trial"]]
         if record["status"] == COMPLETED and len(flows):
-            parts.append(_trial(systems[record["system"]], str(record["routing"]), flows))
-    require(bool(parts), f"{run.folder} has no trial that came to its end")
-    return pandas.concat(parts, ignore_index=True)
+            parts.append(_trial(systems[record["system"]], record, flows))
+    found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+    require(len(found) > 0, f"{run.folder} has no flow that counts and came to its end")
+    return found
 
 
-def _trial(system: System, routing: str, flows: pandas.DataFrame) -> pandas.DataFrame:
+def _trial(system: System, record: Mapping[str, Any], flows: pandas.DataFrame) -> pandas.DataFrame:
     require(
         bool(flows["volume_bytes"].notna().all()),
         f"flows of {system.name} have a duration and no volume: choose a run whose flows end",
@@ -65,40 +75,69 @@ def _trial(system: System, routing: str, flows: pandas.DataFrame) -> pandas.Data
     )
     assert system.rate_mbit is not None
     topology = parse(system.network)
-    known = [path_of(topology, text.split()) for text in flows["path"].fillna("")]
-    paths = routes_of(topology, known)
-    bps = goodput_bps(topology, routing, system.rate_mbit * 1e6, system.mtu)
+    routing, rate_bps = str(record["routing"]), system.rate_mbit * 1e6
+    bps = goodput_bps(topology, routing, rate_bps, system.mtu)
+    arrivals = Arrivals(
+        flows["start_s"].to_numpy(numpy.float64),
+        _servers(topology, flows["source"]),
+        _servers(topology, flows["destination"]),
+        flows["volume_bytes"].to_numpy(numpy.int64),
+    )
     bits = flows["volume_bytes"].to_numpy(numpy.float64) * 8
-    start_s = flows["start_s"].to_numpy(numpy.float64)
-    ended_s = course(paths, start_s, bits, numpy.full(link_count(topology), bps)).end_s
+    paths = _paths(topology, routing, arrivals, flows)
+    capacity = numpy.full(link_count(topology), bps)
+    done = course(paths, arrivals.start_s, bits, capacity, queues=True)
     # Records of flows that arrive say what each takes alone, frames, bursts and delays included.
     alone_s = flows["alone_s"].to_numpy(numpy.float64) if "alone_s" in flows else bits / bps
+    # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
+    fluid, queued = (
+        numpy.maximum(took_s(arrivals, done, wait_s) / alone_s, 1.0)
+        for wait_s in (0.0, _wait_s(system, rate_bps))
+    )
     found = pandas.DataFrame(
         {
             "system": system.name,
             "trial": flows["trial"],
             "valid": flows["valid"],
-            "volume_bytes": flows["volume_bytes"],
-            "live": (flows["end_s"] - start_s) / alone_s,
-            # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
-            "simulated": numpy.maximum((ended_s - start_s) / alone_s, 1.0),
+            "volume_bytes": arrivals.volume_bytes,
+            "live": (flows["end_s"] - flows["start_s"]) / alone_s,
+            "fluid": fluid,
+            "queues": queued,
         }
     )
-    counts = flows["measured"].fillna(False) if "measured" in flows else True
-    return found[(flows["status"] == COMPLETED) & found["simulated"].notna() & counts]
+    counts = flows["measured"].fillna(value=False) if "measured" in flows else True
+    return found[(flows["status"] == COMPLETED) & found["fluid"].notna() & counts]
+
+
+def _servers(topology: Topology, addresses: pandas.Series) -> Any:
+    return numpy.array([topology.server(address) for address in addresses], numpy.int64)
+
+
+def _paths(topology: Topology, routing: str, arrivals: Arrivals, flows: pandas.DataFrame) -> Routes:
+    """Return the links of the paths that flows took; where switches choose, as the rules say."""
+    if choose(topology, routing).walk is None:
+        return routes(topology, routing, arrivals.source, arrivals.destination)
+    known = [path_of(topology, text.split()) for text in flows["path"].fillna("")]
+    return routes_of(topology, known)
+
+
+def _wait_s(system: System, rate_bps: float) -> float:
+    """Return what a flow waits in a port's queue; in one that is kept short, nothing."""
+    if system.queue != DROPTAIL:
+        return 0.0
+    length = system.queue_length or DEFAULT_LENGTH
+    return queue_wait_s(length_bytes(length, rate_bps / 8, system.mtu + ETHERNET_BYTES), rate_bps)
 
 
 def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return a row for each system and class of sizes, with quantiles of both, side by side."""
+    """Return a row for each system and class of sizes; of each kind what `by_size` says."""
     rows = []
     for system, own in flows.groupby("system", sort=False):
         volume = own["volume_bytes"].to_numpy(numpy.float64)
-        live, simulated = (by_size(volume, own[name].to_numpy()) for name in ("live", "simulated"))
-        for one, other in zip(live, simulated, strict=True):
-            row = {"system": system, "sizes": one["sizes"], "flows": one["flows"]}
-            for name in ("median", "p95", "p99"):
-                row |= {f"{name} live": one[name], "simulated " + name: other[name]}
-            rows.append(row)
+        kinds = [by_size(volume, own[kind].to_numpy()) for kind in KINDS]
+        for same in zip(*kinds, strict=True):
+            row = {"system": system, "sizes": same[0]["sizes"], "flows": same[0]["flows"]}
+            rows.append(row | dict(zip(KINDS, same, strict=True)))
     return rows
 
 
@@ -122,7 +161,7 @@ def overlay_figure(flows: pandas.DataFrame) -> Figure:
 
 def _panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) -> None:
     entries = {}
-    for name, dashes in (("live", "-"), ("simulated", style.IDEAL)):
+    for name, dashes in zip(KINDS, LINES, strict=True):
         values = numpy.sort(flows[name].to_numpy())
         shares = numpy.arange(1, len(values) + 1) / len(values)
         (entries[name],) = axes.plot(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
 SAMPLE = 100_000  # pairs, of which the mean length of paths is taken
+# Of a full queue: what a packet finds before it on average, where TCP fills queues until they drop.
+USUALLY_FULL = 0.5
 
 # Sizes from the first to below the second, in bytes.
 CLASSES: dict[str, tuple[float, float]] = {
@@ -100,6 +102,7 @@ def simulate(
     *,
     choice: str = RANDOM,
     seed: int = 1,
+    wait_s: float = 0.0,
 ) -> Simulated:
     """Return what becomes of flows, each on a path of its routing.
 
@@ -120,6 +123,8 @@ def simulate(
         fullest link has the fewest flows when the flow begins, as probing does at its best.
     seed : int
         Of the random ones.
+    wait_s : float
+        What a flow waits at each link where others queue when it begins: see `queue_wait_s`.
 
     Examples
     --------
@@ -139,7 +144,24 @@ def simulate(
     else:
         numbers = _drawn(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
-    return over_routes(topology, arrivals, window, found, cable_bps, choices=several)
+    return over_routes(topology, arrivals, window, found, cable_bps, choices=several, wait_s=wait_s)
+
+
+def queue_wait_s(queue_bytes: float, rate_bps: float) -> float:
+    """Return what a packet waits in a port's queue, to a first order, where flows share the port.
+
+    In fluids nothing waits. TCP's flows fill a queue until it drops a packet, and then give way; so
+    whoever comes finds some half of it before him. He waits for it once, at each link where others
+    queue when he begins, which is the first full one of their paths; what comes after the first
+    packet is already behind it.
+    """
+    return USUALLY_FULL * queue_bytes * 8 / rate_bps
+
+
+def took_s(arrivals: Arrivals, done: Course, wait_s: float = 0.0) -> Floats:
+    """Return how long each flow takes, and waits in queues; missing where it never ends."""
+    found: Floats = done.end_s - arrivals.start_s + done.queues * wait_s
+    return found
 
 
 def over_routes(
@@ -150,16 +172,23 @@ def over_routes(
     cable_bps: float,
     *,
     choices: int = 1,
+    wait_s: float = 0.0,
 ) -> Simulated:
     """Return the same for flows on paths that are given: see `course`."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
     capacity = numpy.full(link_count(topology), cable_bps)
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
     done = course(
-        paths, arrivals.start_s, volume_bits, capacity, choices=choices, moments_s=moments
+        paths,
+        arrivals.start_s,
+        volume_bits,
+        capacity,
+        choices=choices,
+        moments_s=moments,
+        queues=wait_s > 0,
     )
     taken = _taken(paths, done.path, choices)
-    slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
+    slowdown = took_s(arrivals, done, wait_s) * cable_bps / volume_bits
     found = Simulated(arrivals, window, taken, done, slowdown, _NO_LOADS)
     return found._replace(loads=_loads(topology, found, cable_bps))
 

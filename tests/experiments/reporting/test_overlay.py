@@ -1,0 +1,123 @@
+"""A run's flows, simulated again: records whose times are known by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.analysis.fluid.ideal import header_efficiency
+from experiments.cli import cli
+from experiments.reporting.overlay import class_rows, overlaid, overlay_figure
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, FaultAt, System
+from experiments.trials.runs import records, schema, store
+from topos.base.errors import PillarboxError
+
+RATE = 8.0  # Mbit/s: a megabyte a second
+SECOND = int(1e6 * header_efficiency(0))  # bytes that a cable delivers in a second
+EXPERIMENT = Experiment(
+    name="two",
+    about="Two flows to one server.",
+    systems=(System("tree,2,2", rate_mbit=RATE, mtu=1500),),
+    workload=Workload(volume_bytes=1),
+)
+# Two flows of a second each share the cables to 1.1; another of the same server comes later.
+FLOWS = (("0.0", 0.0, 2.5), ("0.1", 0.5, 2.6), ("0.0", 1.9, 3.1))
+
+
+def written(folder, experiment=EXPERIMENT, third_s=FLOWS[2][1], **changes):
+    rows = []
+    for flow, (source, start_s, end_s) in enumerate(FLOWS):
+        start_s = third_s if flow == 2 else start_s
+        row = {"flow": flow, "source": source, "destination": "1.1", "tool": "generator"}
+        row |= {"status": "completed", "reason": "", "start_s": start_s, "begin_s": start_s}
+        row |= {"end_s": end_s, "volume_bytes": SECOND, "delivered_bytes": SECOND, "tries": 1}
+        rows.append(row | {"path": f"{source} 1.1", "measured": True, "alone_s": 1.0} | changes)
+    told = {"trial": 0, "system": experiment.systems[0].name, "repeat": 0, "valid": True}
+    told |= {"status": "completed", "reason": "", "seed": 1, "routing": "bridge"}
+    (folder / "trials").mkdir(parents=True)
+    manifest = {"schema_version": schema.VERSION, "plan": asdict(experiment)}
+    store.write_json(folder / records.MANIFEST, manifest)
+    records.write_trial(records.trial_folder(folder, 0), told, {"flows": rows}, {})
+    return folder
+
+
+def test_each_flow_is_simulated_at_its_moment_on_its_path(tmp_path):
+    found = overlaid(records.load(written(tmp_path / "run")))
+    assert found["live"].tolist() == pytest.approx([2.5, 2.1, 1.2])
+    # Half a second alone, a second at half the rate, then the second has the cable to itself for
+    # what is left of it, 0.1 s of which it shares with the third.
+    assert found["fluid"].tolist() == pytest.approx([1.5, 1.6, 1.1], rel=1e-3)
+
+
+def test_who_comes_where_others_queue_waits_behind_half_a_queue(tmp_path):
+    found = overlaid(records.load(written(tmp_path / "run", start_s=0.0)))
+    assert found["queues"].tolist() == found["fluid"].tolist()  # all at once, before any queue
+    found = overlaid(records.load(written(tmp_path / "later", third_s=1.0)))
+    half_s = 0.5 * 100 * 1514 * 8 / (RATE * 1e6)
+    waits = (found["queues"] - found["fluid"]).tolist()
+    assert waits == pytest.approx([0.0, 0.0, half_s])
+
+
+def test_queues_that_are_kept_short_are_none(tmp_path):
+    codel = replace(EXPERIMENT, systems=(replace(EXPERIMENT.systems[0], queue="codel"),))
+    found = overlaid(records.load(written(tmp_path / "run", codel)))
+    assert found["queues"].tolist() == found["fluid"].tolist()
+
+
+def test_what_does_not_count_is_left_out(tmp_path):
+    with pytest.raises(PillarboxError, match="no flow that counts"):
+        overlaid(records.load(written(tmp_path / "run", measured=False)))
+    with pytest.raises(PillarboxError, match="no flow that counts"):
+        overlaid(records.load(written(tmp_path / "failed", status="failed")))
+
+
+def test_runs_that_no_fluid_can_repeat_are_refused(tmp_path):
+    unshaped = replace(EXPERIMENT, systems=(System("tree,2,2", rate_mbit=None),))
+    faulty = replace(EXPERIMENT, faults=(FaultAt("cut 0.0-s0 at 0.5"),))
+    with pytest.raises(PillarboxError, match="have no rate"):
+        overlaid(records.load(written(tmp_path / "unshaped", unshaped)))
+    with pytest.raises(PillarboxError, match="has faults"):
+        overlaid(records.load(written(tmp_path / "faulty", faulty)))
+    with pytest.raises(PillarboxError, match="a duration and no volume"):
+        overlaid(records.load(written(tmp_path / "lasting", volume_bytes=None)))
+
+
+def test_the_figure_has_a_curve_of_each_kind(tmp_path):
+    figure = overlay_figure(overlaid(records.load(written(tmp_path / "run"))))
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        *("live", "fluid", "queues")
+    ]
+    assert axes.lines[0].get_xdata().tolist() == pytest.approx([1.2, 2.1, 2.5])
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+def test_the_command_tells_both_and_draws_them(tmp_path):
+    run, file = written(tmp_path / "run"), tmp_path / "beside.svg"
+    asked = ["simulate", "--beside", str(run), "--figure", str(file), "--json"]
+    found = json.loads(CliRunner().invoke(cli, asked, catch_exceptions=False).stdout)
+    rows = class_rows(overlaid(records.load(run)))
+    assert found["beside"] == json.loads(json.dumps(rows))
+    assert rows[-1]["live"]["median"] == pytest.approx(2.1)
+    assert file.read_text().startswith("<?xml")
+    said = CliRunner().invoke(cli, asked[:3], catch_exceptions=False).stdout
+    assert "median live" in said and "Not valid" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bcube,4,1", "--beside", "."], "leave SPEC away"),
+        (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
+        (["--load", "0.5"], "name a network"),
+        (["--beside", ".", "--figure", "x.pdf"], "an .svg or a .png file"),
+        (["--beside", "."], "is no run"),
+    ],
+)
+def test_what_cannot_be_set_side_by_side(arguments, sentence):
+    with pytest.raises(PillarboxError, match=sentence):
+        CliRunner().invoke(cli, ["simulate", *arguments], catch_exceptions=False)
