@@ -48,7 +48,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
         words = mpi.command(found, folder, scratch, [f"{one['name']}:{slots}" for one in hosts])
-        before = partial(mpi.take_name, hosts[0]["name"])
+        before = partial(mpi.go_on_as, hosts[0]["name"])
         code = run_within(namespaces, [*words, *program], before)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -52,6 +52,11 @@ def command(program: str, folder: Path, scratch: Path, hosts: Sequence[str]) -> 
         "pml": "ob1",
         "btl_tcp_if_include": INTERFACE,
         "oob_tcp_if_include": INTERFACE,
+        # A server that died says nothing any more: mpirun asks after so many seconds of silence,
+        # and takes it for dead when nothing answers. A new path is found long before.
+        "oob_tcp_keepalive_time": "10",
+        "oob_tcp_keepalive_intvl": "5",
+        "oob_tcp_keepalive_probes": "4",
         "orte_tmpdir_base": str(scratch),
         # All servers have the same processors: no process may keep one, waiting or not.
         "hwloc_base_binding_policy": "none",
@@ -61,6 +66,14 @@ def command(program: str, folder: Path, scratch: Path, hosts: Sequence[str]) -> 
     for name, value in settings.items():
         words += ["--mca", name, value]
     return words
+
+
+def go_on_as(name: str) -> None:
+    """Be mpirun on a server: it ends, and all its daemons, with the command that started it."""
+    from hosts.linux.calls import die_with_parent
+
+    die_with_parent(signal.SIGTERM)
+    take_name(name)
 
 
 def take_name(name: str) -> None:

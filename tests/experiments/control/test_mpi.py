@@ -123,7 +123,12 @@ def test_what_starts_it_keeps_to_the_servers_addresses(tmp_path: Path) -> None:
     words = mpi.command("mpirun", Path("/run/lab"), tmp_path, ["h0:2", "h3:2"])
     line = " ".join(words)
     assert "--host h0:2,h3:2" in line
-    for setting in ("btl tcp,self", "btl_tcp_if_include dcn0", "oob_tcp_if_include dcn0"):
+    for setting in (
+        "oob_tcp_keepalive_time 10",
+        "btl tcp,self",
+        "btl_tcp_if_include dcn0",
+        "oob_tcp_if_include dcn0",
+    ):
         assert f"--mca {setting}" in line
     agent = words[words.index("plm_rsh_agent") + 1].split()
     assert agent[0] == sys.executable and Path(agent[1]).is_file() and agent[2] == "/run/lab"
