@@ -92,7 +92,8 @@ def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object
         facts = lab_facts(lab)
         tool = stack.enter_context(closing(tool_of(lab, order)))
         tool.prepare()
-        watch = stack.enter_context(Watch(lab))
+        come_and_go = order.workload.arrivals is not None
+        watch = stack.enter_context(Watch(lab, come_and_go=come_and_go))
         told: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
         faulting = Faulting(lab, order.faults, told.put)
         began = moment()

@@ -63,9 +63,13 @@ class Account:
     ----------
     enough_bytes : int
         So much must wait at a look for the port to be called backlogged.
+    rate_bytes_s : float
+        Where flows come and go, what the port can send: it may have been empty between two looks
+        unless as much waited at the first. 0 for greedy flows, which leave no port empty.
     """
 
     enough_bytes: int
+    rate_bytes_s: float = 0.0
     first: Queue | None = None
     last: Queue | None = None
     backlogged_s: float = 0.0
@@ -73,10 +77,14 @@ class Account:
     _since: tuple[float, int] | None = None  # moment and bytes sent where the stretch began
     _until: tuple[float, int] = (0.0, 0)
     _looks: int = 0
+    _waited_bytes: int = 0  # at the latest look
 
     def look(self, now: float, queue: Queue) -> None:
         """Take in the counters of a moment."""
         self.first, self.last = self.first or queue, queue
+        if self._since and self._waited_bytes < self.rate_bytes_s * (now - self._until[0]):
+            self.close()
+        self._waited_bytes = queue.waiting_bytes
         if queue.waiting_bytes < self.enough_bytes:
             self.close()
             return
@@ -117,13 +125,18 @@ class Sampler:
     ----------
     places : iterable of (Netlink, list of int)
         Each namespace, and the interfaces that count in it.
-    enough_bytes : int
+    enough_bytes, rate_bytes_s
         See `Account`.
     """
 
-    def __init__(self, places: Iterable[tuple[Netlink, list[int]]], enough_bytes: int) -> None:
+    def __init__(
+        self,
+        places: Iterable[tuple[Netlink, list[int]]],
+        enough_bytes: int,
+        rate_bytes_s: float = 0.0,
+    ) -> None:
         self._places = [
-            (kernel, {index: Account(enough_bytes) for index in indexes})
+            (kernel, {index: Account(enough_bytes, rate_bytes_s) for index in indexes})
             for kernel, indexes in places
         ]
         self.looks = 0

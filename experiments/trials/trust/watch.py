@@ -57,10 +57,13 @@ class Watch:
     ----------
     lab : Lab
         The lab.
+    come_and_go : bool
+        Whether flows leave ports empty now and then, as those that arrive do.
     """
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, *, come_and_go: bool = False) -> None:
         self._lab = lab
+        rate_bytes_s = (lab.settings.rate_mbit or 0.0) * 125_000 if come_and_go else 0.0
         self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
         self._before = self._forwarders()
         self._begin_s = 0.0
@@ -74,7 +77,7 @@ class Watch:
                 stdin=subprocess.DEVNULL,
             )
         try:
-            self._send(Order(self._places(), enough_bytes(lab)))
+            self._send(Order(self._places(), enough_bytes(lab), rate_bytes_s))
             self._answer()
         except BaseException:
             self.close()

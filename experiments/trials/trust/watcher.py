@@ -3,7 +3,7 @@
 It is a process of its own so that the watched traffic's interpreter lock does not blur what it
 sees, and so that its own cost can be measured. A second one is the canary's, a third its echo. ::
 
-    Order(places, enough_bytes)  ->
+    Order(places, enough_bytes, ...)  ->
     <-  None                        it is ready
     begin_s  ->                     by CLOCK_MONOTONIC
     <-  None                        it will be
@@ -44,6 +44,7 @@ class Order(NamedTuple):
 
     places: list[tuple[int, str, list[int]]]  # namespace, whose it is, interfaces that count
     enough_bytes: int  # see `queues.Account`
+    rate_bytes_s: float = 0.0
 
 
 class Seen(NamedTuple):
@@ -71,7 +72,7 @@ class Watcher:
             kernel = _netlink_in(namespace)
             self._kernels.append((kernel, owner))
             self._places.append((kernel, indexes))
-        self._enough_bytes = order.enough_bytes
+        self._enough_bytes, self._rate_bytes_s = order.enough_bytes, order.rate_bytes_s
         self._canary = _Singer()
         self.interval_s = self._affordable_interval()
         channel.send(None)
@@ -83,7 +84,7 @@ class Watcher:
         self._canary.begin(begin_s)
         self._channel.send(None)
         self._channel.poll(max(0.0, begin_s - time.monotonic()))
-        sampler = Sampler(self._places, self._enough_bytes)
+        sampler = Sampler(self._places, self._enough_bytes, self._rate_bytes_s)
         began, spent = machine(), time.process_time()
         due = time.monotonic()
         sampler.look()

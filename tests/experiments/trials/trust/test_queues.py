@@ -11,9 +11,9 @@ ENOUGH = 6000
 STEP_S = 0.02
 
 
-def looked(looks: list[tuple[float, int, int]]) -> Account:
+def looked(looks: list[tuple[float, int, int]], rate_bytes_s: float = 0.0) -> Account:
     """Return the account of looks: moment, bytes sent, bytes waiting."""
-    account = Account(ENOUGH)
+    account = Account(ENOUGH, rate_bytes_s)
     for now, sent, waiting in looks:
         account.look(now, Queue(sent, 0, 0, waiting))
     account.close()
@@ -52,6 +52,15 @@ def test_bursts_that_chance_shows_twice_are_no_backlog() -> None:
         (n * STEP_S, int(n * STEP_S * 5e5), 20_000 if n % 5 in (1, 2) else 0) for n in range(200)
     ]
     assert conserved(looked(looks)) is None
+
+
+def test_flows_that_come_and_go_may_leave_a_port_empty_between_two_looks() -> None:
+    lasting = int(STEP_S * RATE_BPS / 8)
+    looks = steady(0.5, waiting=lasting - 1)
+    assert conserved(looked(looks)) == pytest.approx(0.5, rel=1e-3)
+    assert conserved(looked(looks, RATE_BPS / 8)) is None
+    looks = steady(0.5, waiting=lasting + 1)
+    assert conserved(looked(looks, RATE_BPS / 8)) == pytest.approx(0.5, rel=1e-3)
 
 
 def test_a_short_backlog_says_nothing() -> None:
