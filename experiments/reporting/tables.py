@@ -169,7 +169,9 @@ def summary(found: Found) -> Table:
     arrive = workload is not None and workload.arrivals is not None
     main = main_measure(workload.volume_bytes if workload else None, arrive=arrive)
     measures = [one for one in MEASURES if main is COMPLETION or one is not COMPLETION]
-    measures = list(ARRIVED) if arrive else measures
+    if arrive:
+        known = found.run.trials
+        measures = [one for one in ARRIVED if known[one.column].notna().any()]
     first, *others = found.systems or [""]
     columns = ["system", "valid trials", *(_titled(one) for one in measures), "failed flows"]
     columns += [f"{main.title} against {first}"] if others else []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from experiments.traffic.demand import demand_of, draw_pairs
+from experiments.traffic.demand import INCAST, demand_of, draw_pairs, draw_requests, fan_in
 from experiments.traffic.flows import Flow
 from experiments.traffic.patterns import MOST_FLOWS
 from experiments.traffic.sizes import Sizes, sizes_of
@@ -120,15 +120,21 @@ def drawn(
     sizes = sizes_of(workload.sizes).scaled(workload.size_scale)
     draw = numpy.random.default_rng([SIZES, seed])
     starts, volumes, begin_s = [], [], 0.0
+    fan = fan_in(topology, workload)
     parts = (workload.warm_up_s, workload.duration_s, workload.cool_down_s)
     for lasting_s, measured in zip(parts, (False, True, False), strict=True):
-        volume = _volumes(sizes, load * capacity_bps * lasting_s / 8, measured, load, draw)
-        starts.append(begin_s + numpy.sort(draw.random(len(volume))) * lasting_s)
-        volumes.append(volume)
+        wanted_bytes = load * capacity_bps * lasting_s / 8 / fan
+        volume = _volumes(sizes, wanted_bytes, measured, load, draw)
+        moments = begin_s + numpy.sort(draw.random(len(volume))) * lasting_s
+        starts.append(numpy.repeat(moments, fan))
+        volumes.append(numpy.repeat(volume, fan))
         begin_s += lasting_s
     start_s, volume_bytes = numpy.concatenate(starts), numpy.concatenate(volumes)
-    demand = demand_of(topology, workload, seed)
-    pairs = draw_pairs(demand, len(start_s), numpy.random.default_rng([PAIRS, seed]))
+    demand, draw = demand_of(topology, workload, seed), numpy.random.default_rng([PAIRS, seed])
+    if workload.pattern == INCAST:
+        pairs = draw_requests(topology.servers, fan, len(start_s) // fan, draw)
+    else:
+        pairs = draw_pairs(demand, len(start_s), draw)
     return Arrivals(start_s, *pairs, volume_bytes)
 
 

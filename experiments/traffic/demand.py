@@ -2,7 +2,8 @@
 
 A pattern of `experiments.traffic.patterns` is a list of pairs, and here each of them is as likely
 as the others: all-to-all is uniform traffic. Two patterns are shares by themselves, and for
-arrivals alone: ``rack`` and ``hotspot``.
+arrivals alone: ``rack`` and ``hotspot``. With ``incast`` a server asks several others, which all
+answer at once: what arrives is a request, and its flows are the answers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
 
 MOST_SERVERS = 8192  # whose shares memory holds: half a gigabyte
-ALL_TO_ALL = "all-to-all"
+ALL_TO_ALL, INCAST = "all-to-all", "incast"
+SENDERS, DEADLINE = "senders", "deadline_s"
 
 
 class Shared(NamedTuple):
@@ -70,6 +72,29 @@ def draw_pairs(demand: Floats, count: int, draw: numpy.random.Generator) -> tupl
     at = numpy.searchsorted(cumulative, draw.random(count) * cumulative[-1], side="right")
     source, destination = numpy.divmod(at, len(demand))
     return source.astype(numpy.int64), destination.astype(numpy.int64)
+
+
+def fan_in(topology: Topology, workload: Workload) -> int:
+    """Return how many flows arrive at once: the answers to a request, else one."""
+    if workload.pattern != INCAST:
+        return 1
+    options = Options(topology, workload.options, Random())
+    others = topology.servers - 1
+    return options.count(SENDERS, min(8, others), others)
+
+
+def draw_requests(
+    servers: int, senders: int, count: int, draw: numpy.random.Generator
+) -> tuple[Ints, Ints]:
+    """Return who answers whom: for each of so many requests different servers, and one that asks.
+
+    >>> source, asks = draw_requests(4, 3, 2, numpy.random.default_rng(1))
+    >>> [sorted({*source[:3].tolist(), int(asks[0])}), asks[0] == asks[2]]
+    [[0, 1, 2, 3], np.True_]
+    """
+    drawn = [draw.choice(servers, senders + 1, replace=False) for _ in range(count)]
+    found = numpy.array(drawn, numpy.int64).reshape(count, senders + 1)
+    return found[:, 1:].ravel(), numpy.repeat(found[:, 0], senders)
 
 
 def racks_of(topology: Topology) -> Ints:
@@ -126,6 +151,17 @@ def _rows(part: Floats) -> Floats:
 
 
 ARRIVING: dict[str, Shared] = {
+    INCAST: Shared(
+        Pattern(
+            "a server asks several others, and all answer at once (arrivals)",
+            lambda _: iter(()),
+            {
+                SENDERS: "how many servers answer; 8 by default",
+                DEADLINE: "of a request's last byte; none by default",
+            },
+        ),
+        lambda options: _uniform(options.topology.servers),
+    ),
     "rack": Shared(
         Pattern(
             "a share of each server's flows stays in its rack, the others leave it (arrivals)",

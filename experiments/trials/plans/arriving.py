@@ -7,6 +7,7 @@ from pathlib import Path
 from experiments.analysis.fluid.capacity import capacity_bps
 from experiments.emulation.choices import usual_routing
 from experiments.traffic.arrivals import Arrivals, Window, drawn, window_of
+from experiments.traffic.demand import DEADLINE
 from experiments.traffic.patterns import MOST_FLOWS
 from experiments.traffic.traces import read_trace
 from experiments.traffic.workload import Workload
@@ -30,6 +31,12 @@ def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
         f"{workload.tool} sends no flows that arrive: leave tool away, for the generator",
     )
     topology = parse(system.network)
+    deadline_s = workload.options.get(DEADLINE)
+    number = isinstance(deadline_s, int | float) and not isinstance(deadline_s, bool)
+    require(
+        deadline_s is None or (number and deadline_s > 0),
+        f"{DEADLINE} is a number of seconds above 0, not {deadline_s!r}",
+    )
     if workload.trace is not None:
         found = read_trace(topology, Path(workload.trace))
     else:

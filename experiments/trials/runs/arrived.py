@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from experiments.traffic.arrivals import Window
+from experiments.traffic.demand import DEADLINE, INCAST
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.open_loop import lateness_s
 from experiments.trials.plans.arriving import capacity_of, load_of
@@ -117,6 +118,32 @@ def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
     found = next((row for row in class_rows(flows) if row["sizes"] == ALL), {})
     names = ("slowdown_mean", "slowdown_median", "slowdown_p99")
     return {name: found.get(name) for name in names}
+
+
+def requests_of(order: Order, flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return how long requests took that several servers answered at once, of those that count.
+
+    A request of which an answer failed has not met its deadline, and has no time.
+    """
+    workload = order.workload
+    if workload.pattern != INCAST or workload.trace is not None:
+        return {}
+    answers: dict[tuple[float, str], list[float]] = {}
+    for row in flows:
+        if row["measured"]:
+            took_s = row["completion_s"]
+            answers.setdefault((row["start_s"], row["destination"]), []).append(
+                numpy.inf if took_s is None else took_s
+            )
+    took = numpy.array([max(times) for times in answers.values()])
+    whole = took[numpy.isfinite(took)]
+    deadline_s = workload.options.get(DEADLINE)
+    return {
+        "requests": len(took),
+        "request_median_s": float(numpy.median(whole)) if len(whole) else None,
+        "request_p99_s": float(numpy.quantile(whole, 0.99)) if len(whole) else None,
+        "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
+    }
 
 
 def _shares(column: str, values: Sequence[float]) -> Row:

@@ -13,7 +13,14 @@ from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.plan import Plan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs.arrived import class_rows, flow_columns, late, loads, slowdowns_of
+from experiments.trials.runs.arrived import (
+    class_rows,
+    flow_columns,
+    late,
+    loads,
+    requests_of,
+    slowdowns_of,
+)
 from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.order import Measured, Order
 from experiments.trials.runs.paths import paths_of
@@ -58,7 +65,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
     if arrives:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
-        totals |= slowdowns_of(flows)
+        totals |= slowdowns_of(flows) | requests_of(order, flows)
     # With faults the ideal is not known, and hops of a file and transfers wait for one another.
     waiting = bool(collective or order.workload.options.get("distribute"))
     greedy = not order.faults and not waiting

@@ -48,6 +48,11 @@ TRIALS = {
     "slowdown_mean": "float64",  # of all that are measured; by size: CLASSES
     "slowdown_median": "float64",
     "slowdown_p99": "float64",
+    # Of requests that several servers answer at once (incast), missing for others.
+    "requests": "Int64",
+    "request_median_s": "float64",  # from the answers' moment to the last byte of the last
+    "request_p99_s": "float64",
+    "in_time_share": "float64",  # of the requests, by their deadline; missing without one
 }
 FLOWS = {
     "flow": "int64",

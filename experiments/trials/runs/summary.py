@@ -52,6 +52,9 @@ ARRIVED = (  # of flows that arrive
     SLOWDOWN,
     Measure("slowdown_median", "median", "times", 1.0),
     Measure("slowdown_p99", "99th", "times", 1.0),
+    Measure("request_median_s", "request", "ms", 1e3),
+    Measure("request_p99_s", "99th", "ms", 1e3),
+    Measure("in_time_share", "in time", "%", 100.0),
 )
 
 

@@ -85,6 +85,20 @@ def test_so_much_stays_in_the_rack_and_so_much_goes_to_the_hot_spot() -> None:
     assert hot[:, [0, 5]].sum() == pytest.approx(0.4 + others)
 
 
+@given(st.sampled_from(SMALL), st.integers(1, 4), st.integers(0, 1 << 31))
+def test_requests_are_answered_by_several_at_once(
+    topology: Topology, senders: int, seed: int
+) -> None:
+    workload = arriving(pattern="incast", options={"senders": senders}, sizes="5000")
+    found = drawn(topology, workload, seed, 1e7)
+    assert offered_bps(found, window_of(workload)) == pytest.approx(6e6, rel=MOST_OFF)
+    for start_s in numpy.unique(found.start_s):
+        own = found.start_s == start_s
+        assert own.sum() == senders
+        (asks,) = numpy.unique(found.destination[own])
+        assert len({*found.source[own].tolist(), int(asks)}) == senders + 1
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -114,6 +128,7 @@ def test_what_is_no_workload_is_refused(values: dict[str, Any], told: str) -> No
         ({"pattern": "rack", "options": {"share": 2}}, "a share from 0 to 1"),
         ({"pattern": "rack", "options": {"part": 2}}, "has no option 'part'"),
         ({"pattern": "racks"}, "did you mean rack"),
+        ({"pattern": "incast", "options": {"senders": 16}}, "from 1 to 15"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(values: dict[str, Any], told: str) -> None:

@@ -131,6 +131,21 @@ def test_what_was_measured_is_told_by_size_and_load(tmp_path: Path) -> None:
     assert "tree,2,2 against bcube,2,1, slowdown" in text
 
 
+def test_requests_have_a_time_and_a_deadline(tmp_path: Path) -> None:
+    options = {"senders": 3, "deadline_s": SLOW * 20_000 * 8 / RATE_BPS + 1e-6}
+    workload = replace(EXPERIMENT.workload, pattern="incast", sizes="20000", options=options)
+    found = run(replace(EXPERIMENT, workload=workload), tmp_path / "run", measure=fake())
+    flows = found.flows[found.flows.measured.astype(bool)]
+    assert (found.trials.requests * 3 == flows.groupby("trial").size().to_numpy()).all()
+    took = SLOW * 20_000 * 8 / RATE_BPS
+    assert found.trials.request_p99_s.to_numpy() == pytest.approx(took)
+    assert (found.trials.in_time_share == 1.0).all()
+    assert "in time" in text_of(found)
+    late = replace(workload, options={**options, "deadline_s": took / 2})
+    found = run(replace(EXPERIMENT, workload=late), tmp_path / "late", measure=fake())
+    assert (found.trials.in_time_share == 0.0).all()
+
+
 def test_a_source_behind_its_schedule_is_not_valid(tmp_path: Path) -> None:
     found = run(EXPERIMENT, tmp_path / "run", measure=fake(late_s=0.004))
     assert not found.trials.valid.any()
@@ -179,6 +194,7 @@ def test_a_trace_brings_the_same_flows(tmp_path: Path) -> None:
         ({}, {"tool": "iperf3"}, "sends no flows that arrive"),
         ({}, {"options": {"distribute": True}}, "has no arrivals of its own"),
         ({}, {"timeout_s": 5.0}, "let it be longer"),
+        ({}, {"pattern": "incast", "options": {"deadline_s": -1}}, "number of seconds above 0"),
         ({}, {"arrivals": "nowhere.csv", "load": None}, "cannot be read"),
     ],
 )
