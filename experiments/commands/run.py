@@ -83,12 +83,13 @@ def command(
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
-    from experiments.trials.runs.run import new_name, run
+    from experiments.trials.runs.run import new_name, orders_of, run
     from experiments.trials.runs.slowdowns import slowdowns
     from experiments.trials.runs.summary import text_of
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
+    orders_of(experiment)  # refuses what cannot be run, before anything is shown
     try:
         with Live(trials, experiment.name) as live:
             done = run(experiment, folder, live=live, plain_csv=plain_csv)
