@@ -132,6 +132,8 @@ def command(
     """
     if beside:
         require(topology is None, "a run knows its networks: leave SPEC away, or --beside")
+        given = loads or trace or queue
+        require(not given, "a run has flows and queues of its own: leave --load, --trace, --queue")
         _beside(beside, figure, as_json)
         return
     require(figure is None, "a figure sets a run beside its simulation: give --beside RUN as well")

@@ -16,10 +16,11 @@ from experiments.reproductions.shared.draws import FOLDER
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
-    measure, program, _ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    measure, program, *_ = PROGRAMS
     assert measure.startswith("# degrade.py\n")
     (tmp_path / "degrade.py").write_text(measure)
     (tmp_path / "sweep.py").write_text(program)
@@ -41,10 +42,18 @@ def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
 
 
 def test_flows_adapt_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    *_, program = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    *_, program, _ = PROGRAMS
     exec(compile(program, "simulator.md", "exec"), {})
     first, *_, last = map(int, capsys.readouterr().out.split())
     assert first < last, "they get more and more"
+
+
+def test_a_shuffle_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, program = PROGRAMS
+    exec(compile(program, "simulator.md", "exec"), {})
+    # Each of 32 servers receives 8 flows of 8 Mbit, by one port: 64 ms and no less at 1 Gbit/s.
+    (took_s,) = map(float, re.findall(r"[\d.]+", capsys.readouterr().out))
+    assert took_s >= 0.064
 
 
 def test_figures_and_folders_are_there() -> None:

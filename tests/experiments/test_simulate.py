@@ -44,6 +44,16 @@ def test_a_lone_flow_of_a_trace_is_not_slowed_down(tmp_path: Path) -> None:
     assert "2 flows, of which 2 count" in said
 
 
+def test_small_flows_wait_in_queues() -> None:
+    asked = ["bcube,4,1", "--count", "2000", "--json"]
+    fluid, queued = (
+        json.loads(run(*asked, *more).stdout)["simulations"][0]["slowdown"]
+        for more in ([], ["--queue", "100 packets"])
+    )
+    assert queued[0]["p95"] > 2 * fluid[0]["p95"]  # below 10 kB
+    assert fluid[3]["p95"] <= queued[3]["p95"] < 1.2 * fluid[3]["p95"]  # from 1 MB on
+
+
 def test_an_overload_is_named() -> None:
     said = run("tree,4,4", "--flows", "hotspot", "--load", "0.9", "--count", "2000").stdout
     assert "more than this link can carry" in said
@@ -58,6 +68,7 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "ask for at least --count"),
         (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load away"),
         (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
+        (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:

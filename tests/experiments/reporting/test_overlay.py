@@ -112,6 +112,7 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
     ("arguments", "sentence"),
     [
         (["bcube,4,1", "--beside", "."], "leave SPEC away"),
+        (["--beside", ".", "--load", "0.5"], "flows and queues of its own"),
         (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
         (["--load", "0.5"], "name a network"),
         (["--beside", ".", "--figure", "x.pdf"], "an .svg or a .png file"),
