@@ -32,6 +32,16 @@ from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 MOST_NAMES = 8  # of what has the same reason
+ABOUT_GREEDY = (
+    "Goodput is what receivers got until the last flow's end; ideal is what max-min fair shares of "
+    "the flows' paths would give, and bound what no routing exceeds in this network while nothing "
+    "has failed (a linear program). Fairness is Jain's index over flows; link spread is the "
+    "standard deviation over the mean of what servers' ports sent."
+)
+ABOUT_ARRIVED = (
+    "Offered is what began in the time that is measured, and carried what was delivered in it. "
+    "Slowdown is the mean over all flows, then their median and 99th percentile."
+)
 TITLES = {"rate_mbit": "rate, Mbit/s", "loss": "loss, %", "mtu": "MTU, bytes"}
 
 
@@ -187,13 +197,8 @@ def summary(found: Found) -> Table:
         cells = [system, f"{valid} of {len(own.records)}", *means, failures]
         cells += [_against(found, system, first, main)] if others else []
         rows.append(Row(cells, doubtful=not valid))
-    note = (
-        "Means over valid trials, and below them where they lie with 95 % confidence. Goodput is "
-        "what receivers got until the last flow's end; ideal is what max-min fair shares of the "
-        "flows' paths would give, and bound what no routing exceeds in this network while nothing "
-        "has failed (a linear program). Fairness is Jain's index over flows; link spread is the "
-        "standard deviation over the mean of what servers' ports sent."
-    )
+    note = "Means over valid trials, and below them where they lie with 95 % confidence. "
+    note += ABOUT_ARRIVED if arrive else ABOUT_GREEDY
     if others and all(len(found.run.of(system).valid().records) < 2 for system in found.systems):
         note += " One trial of each system is too few to know how sure a difference is."
     if any(row.doubtful for row in rows):
