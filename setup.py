@@ -20,7 +20,8 @@ SIM = [
     "scipy>=1.10",
 ]
 LIVE = [*SIM, "aiohttp>=3.9", "jinja2>=3.1", "rich>=13"]
-DASK = ["dask[distributed]>=2024.1"]  # sweeps of the simulator over machines
+# Sweeps of the simulator, and live networks, over machines; cryptography makes the keys of TLS.
+DASK = ["dask[distributed]>=2024.1", "cryptography>=41"]
 DOCS = ["mkdocs-material>=9.6", "mkdocstrings-python>=2.0"]  # the guide as a site
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ FAILED = 1
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
+    from hosts.live.settings import LabSettings
 
 
 @click.command()
@@ -51,6 +53,13 @@ if TYPE_CHECKING:
 @click.option(
     "--gateway", "gateways", multiple=True, metavar="SERVER", help="To the outside; several times."
 )
+@click.option(
+    "--machines",
+    type=click.IntRange(2, 250),
+    default=None,
+    metavar="N",
+    help="Over N machines, each a network namespace of this computer: see `place`.",
+)
 @click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
 @click.option(
     "--exec",
@@ -69,6 +78,7 @@ def command(
     routing: str,
     rate_mbit: float,
     gateways: tuple[str, ...],
+    machines: int | None,
     seed: int,
     script: Path | None,
     detach: bool,
@@ -89,6 +99,7 @@ def command(
     sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up dcell,4,1 --detach
+    sudo ./pillarbox up dcell,4,1 --machines 2
     """
     from experiments.control import lasting
     from experiments.emulation import registry
@@ -96,6 +107,11 @@ def command(
 
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
+    if machines:
+        left_out = (
+            page * ["--page"] + bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
+        )
+        require(not left_out, f"--machines goes without {' '.join(left_out)}")
     if detach:
         code = lasting.detached()
         if code is not None:
@@ -127,7 +143,12 @@ def command(
             run = Run.begin()
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
-        lab = stack.enter_context(Lab(topology, settings, place.folder, seed, leading))
+        made = (
+            _over_machines(topology, settings, place.folder, machines, seed)
+            if machines
+            else Lab(topology, settings, place.folder, seed, leading)
+        )
+        lab = stack.enter_context(made)
         service = Service(lab)
         stack.callback(service.close)
         _wait_converged(lab)
@@ -143,6 +164,19 @@ def command(
             lasting.ready(place, detach)
             return 0
         return FAILED if prompt.run(lab, script) else 0
+
+
+def _over_machines(
+    topology: Topology, settings: LabSettings, folder: Path, machines: int, seed: int
+) -> Lab:
+    """Return a lab over machines; only it needs Dask."""
+    require(
+        bool(find_spec("distributed") and find_spec("cryptography")),
+        "--machines needs Dask, and TLS for it: pip install 'dask[distributed]' cryptography",
+    )
+    from experiments.machines.lab import LabOverMachines
+
+    return LabOverMachines(topology, settings, folder, machines, seed)
 
 
 def _wait_converged(lab: Lab) -> None:
@@ -163,6 +197,7 @@ def _slower() -> str:
 def _welcome(lab: Lab, number: int) -> str:
     topology = lab.topology
     how = f"routing {lab.routing}, plane {lab.plane}"
+    how += lab.about_machines()
     first, last = topology.address(0), topology.address(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "

@@ -62,6 +62,8 @@ class Lab:
         The servers that lead to the outside (see `outside`).
     """
 
+    whole = True  # whether all of it is in this process's fabric
+
     def __init__(
         self,
         topology: Topology,
@@ -158,6 +160,10 @@ class Lab:
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
+
+    def about_machines(self) -> str:
+        """Return over how many machines it is, in a few words; nothing where it is on one."""
+        return ""
 
     def here(self) -> list[int]:
         """Return the servers that this process has: all of them, unless it is a machine's part."""

@@ -10,21 +10,21 @@ import errno
 
 from experiments.emulation.crossing import TUNNEL_BYTES
 from experiments.emulation.network import HEADER_ROOM
-from experiments.linux import netlink
+from experiments.linux import netlink, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from topos.base.errors import require
 
-CARD = "card"
+CARD, LAB = "card", "198.18.0.1"
 MOST = 250
 LEAST_MTU = 9000  # as cards in a data center have it
 PREFIX_LENGTH = 15
 
 
 def address_of(machine: int) -> str:
-    """Return a machine's address; that of the lab itself is the one of -1.
+    """Return a machine's address.
 
-    >>> address_of(-1), address_of(0)
-    ('198.18.0.1', '198.18.0.2')
+    >>> address_of(0), address_of(1)
+    ('198.18.0.2', '198.18.0.3')
     """
     return f"198.18.0.{machine + 2}"
 
@@ -51,7 +51,7 @@ class Computer:
         with home.batch():
             home.send(netlink.bridge("machines", bridge, group=home.group))
             home.send(netlink.change(1, up=True))  # the loopback interface
-            home.send(netlink.add_address(bridge, address_of(-1), PREFIX_LENGTH))
+            home.send(netlink.add_address(bridge, LAB, PREFIX_LENGTH))
             home.send(netlink.change(bridge, up=True))
             for machine, namespace in enumerate(self.namespaces):
                 plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
@@ -65,6 +65,14 @@ class Computer:
                     netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
                     netlink.change(card.ifindex, up=True),
                 )
+
+    def cut_tunnels(self) -> bool:
+        """Tell whether the cards of all machines take super-packets whole through tunnels."""
+        found = []
+        for namespace in self.namespaces:
+            with namespace:
+                found.append(offloads.is_on(CARD, offloads.TUNNEL_SEGMENTS))
+        return all(found)
 
     def close(self) -> None:
         """Let go of all machines."""

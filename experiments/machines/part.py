@@ -87,6 +87,8 @@ class Part(Lab):
         if server is None:
             os._exit(1)  # without forwarders there is no machine
         if event == "ended":
+            if details.get("was_ready"):
+                self.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
             self._tell({"event": event, "server": server, "why": why, **details})
 
@@ -129,7 +131,7 @@ def main() -> None:
 def _run(order: dict[str, Any], underlay: Underlay) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     topology = parse(order["network"])
-    placed = place(topology, len(order["underlay"]), order["weights"])
+    placed = place(topology, len(order["underlay"]))
     folder = Path(order["folder"])
     folder.mkdir(mode=0o700, exist_ok=True)
     lab = None

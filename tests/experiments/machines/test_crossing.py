@@ -46,7 +46,6 @@ class Parts:
         for machine, namespace in enumerate(self.computer.namespaces):
             order = {
                 "network": SPEC,
-                "weights": [],
                 "underlay": self.computer.addresses,
                 "machine": machine,
                 "settings": LabSettings().plain(),
@@ -132,7 +131,7 @@ def carry(lab: Parts, source: int, destination: int) -> int:
         return tcp_info(sender)["total_retrans"]
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_what_cables_between_machines_carry(whole: bool, tmp_path: Path) -> None:
     with parts(tmp_path, whole=whole) as lab:
         assert [one["event"] for one in lab.said] == ["up", "up"]

@@ -1,0 +1,241 @@
+"""What a lab over machines has in the place of its own network, forwarders and faults.
+
+They answer as a lab's own do, by asking the parts; so that all that is made of a lab goes on them.
+Programs, pings and traces begin in a server's namespace, which its part hands over as an open file:
+this is for machines that are one computer.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from experiments.control.client import entrance
+from experiments.emulation.faults import Faults
+from experiments.machines.cluster import Cluster
+from hosts.linux.calls import inside
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+
+class Half(NamedTuple):
+    """What one machine has of a cable; both halves of a cable within it are one."""
+
+    machine: int
+    cable: int  # its place in `Topology.links`
+
+
+class FarNamespace:
+    """A server's network namespace; ``with namespace:`` runs code inside it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._stay: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> FarNamespace:
+        self._stay = inside(self.descriptor)
+        self._stay.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._stay
+        self._stay.__exit__(*error)
+
+
+class Entrances:
+    """The open namespaces of servers, each asked for once.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    folders : sequence of Path
+        Of the parts, by machine.
+    machine_of : sequence of int
+        Where each node is.
+    """
+
+    def __init__(
+        self, topology: Topology, folders: Sequence[Path], machine_of: Sequence[int]
+    ) -> None:
+        self._topology, self._folders, self._machine_of = topology, folders, machine_of
+        self._open: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def of(self, server: int) -> int:
+        """Return a living server's namespace, as an open file."""
+        with self._lock:
+            if server not in self._open:
+                folder = self._folders[self._machine_of[server]]
+                self._open[server], *others = entrance(folder, self._topology.address(server)).files
+                for descriptor in others:
+                    os.close(descriptor)
+            return self._open[server]
+
+    def opened(self, servers: Iterable[int]) -> set[int]:
+        """Return what is open of these."""
+        return {self._open[server] for server in servers if server in self._open}
+
+    def close(self, servers: Iterable[int] | None = None) -> None:
+        """Let go of these servers' namespaces, or of all."""
+        with self._lock:
+            for server in list(self._open) if servers is None else servers:
+                descriptor = self._open.pop(server, None)
+                if descriptor is not None:
+                    os.close(descriptor)
+
+
+class FarNode:
+    """A server or switch on some machine."""
+
+    waiting = False  # for Mininet's prompt: no program runs in a shell of the node's own
+
+    def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
+        self.name, self._node, self._is_server = name, node, is_server
+        self._entrances = entrances
+
+    def live_namespace(self) -> FarNamespace:
+        """Return the namespace of a server that lives."""
+        require(self._is_server, f"{self.name} is a bridge on its machine: programs run on servers")
+        return FarNamespace(self._entrances.of(self._node))
+
+    def popen(self, command: Sequence[str], **options: Any) -> Any:
+        """Start a program in the server's namespace, in a session of its own."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        with self.live_namespace():
+            return subprocess.Popen(list(command), start_new_session=True, **options)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise PillarboxError(f"{self.name} is on another machine, and Mininet knows no more of it")
+
+
+class FarCable(NamedTuple):
+    """A cable, which may have its ends on two machines."""
+
+    intf1: Any
+    intf2: Any
+    halves: frozenset[Half]
+
+    @property
+    def cuts(self) -> frozenset[Half]:
+        """What loses its carrier when it is cut."""
+        return self.halves
+
+    @property
+    def taps(self) -> frozenset[Half]:
+        """Where what passes can be dropped."""
+        return self.halves
+
+
+class FarNet(dict[str, FarNode]):
+    """All nodes and cables by their names, wherever they are."""
+
+    def __init__(self, topology: Topology, machine_of: Sequence[int], entrances: Entrances) -> None:
+        nodes = [
+            FarNode(topology.node_name(node), node, node < topology.servers, entrances)
+            for node in range(topology.nodes)
+        ]
+        super().__init__({node.name: node for node in nodes})
+        self.hosts, self.switches = nodes[: topology.servers], nodes[topology.servers :]
+        self.links = [
+            FarCable(
+                SimpleNamespace(node=nodes[cable.a]),
+                SimpleNamespace(node=nodes[cable.b]),
+                frozenset(Half(machine_of[end], number) for end in (cable.a, cable.b)),
+            )
+            for number, cable in enumerate(topology.links())
+        ]
+
+    def linksBetween(self, a: FarNode, b: FarNode) -> list[FarCable]:  # noqa: N802
+        """Return the cables between two nodes."""
+        return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
+
+    def bound_super_packets(self) -> None:
+        """Do nothing: the parts do it."""
+
+
+class FarForwarders:
+    """The forwarders of all machines."""
+
+    def __init__(self, cluster: Cluster, machine_of: Sequence[int]) -> None:
+        self._cluster, self._machine_of = cluster, machine_of
+        self.words: dict[int, str] = {}  # the last ones, of those that have ended by themselves
+
+    def ask(self, server: int, what: str, **details: str) -> Any:
+        """Ask a forwarder for its ``state`` or its ``trace``; None if it is dead."""
+        try:
+            return self._call(server, "forwarder", what=what, **details)
+        except PillarboxError:  # its machine is lost
+            return None
+
+    def start(self, servers: Sequence[int]) -> None:
+        """Start dead servers anew."""
+        for server in servers:
+            self._call(server, "revive")
+
+    def kill(self, server: int) -> None:
+        """End a server as a power failure would."""
+        self._call(server, "kill")
+
+    def last_words(self, server: int) -> str:
+        """Return the last line that an ended forwarder wrote."""
+        return self.words.get(server, "it left no message")
+
+    def _call(self, server: int, request: str, **details: Any) -> Any:
+        machine = self._machine_of[server]
+        return self._cluster.ask(machine, ask=request, server=server, **details)
+
+
+class FarFaults(Faults):
+    """Faults of cables whose ends may be on two machines: both halves at the same time."""
+
+    def __init__(self, net: Any, cluster: Cluster) -> None:
+        super().__init__(net)
+        self._cluster = cluster
+        self._lost: set[int] = set()
+
+    def lose(self, machine: int) -> None:
+        """Take the carrier from what other machines have of a lost one's cables, for good."""
+        before = self._held(silent=False)
+        self._lost.add(machine)
+        self._switch(self._held(silent=False) - before, up=False)
+
+    def _held(self, silent: bool) -> set[Any]:
+        held = super()._held(silent)
+        if not silent and self._lost:
+            held |= {
+                half
+                for link in self.net.links
+                if any(half.machine in self._lost for half in link.halves)
+                for half in link.halves
+            }
+        return held
+
+    def _switch(self, held: set[Any], *, up: bool) -> None:
+        self._ask(held, {"ask": "switch", "up": up})
+
+    def _drop(self, held: set[Any]) -> None:
+        self._ask(held, {"ask": "silence", "silent": True})
+
+    def _pass(self, held: set[Any]) -> None:
+        self._ask(held, {"ask": "silence", "silent": False})
+
+    def _ask(self, held: set[Half], request: Mapping[str, Any]) -> None:
+        cables: dict[int, list[int]] = {}
+        for half in sorted(held):
+            if half.machine not in self._lost:
+                cables.setdefault(half.machine, []).append(half.cable)
+        self._cluster.ask_all(
+            {machine: {**request, "cables": numbers} for machine, numbers in cables.items()}
+        )

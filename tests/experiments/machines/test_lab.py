@@ -1,0 +1,247 @@
+"""A lab over machines is a lab: every ping and path, faults between machines, and losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import topos
+from experiments.control.echoes import echoes
+from experiments.linux import sandbox
+from hosts.base.algorithms import route
+from hosts.live.settings import LabSettings
+from tests.experiments.labs import WAIT_S, wait_until
+from topos.base.errors import PillarboxError
+
+if TYPE_CHECKING:
+    from experiments.machines.lab import LabOverMachines
+
+pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
+pytest.importorskip("cryptography", reason="pip install cryptography")
+pytestmark = pytest.mark.root
+
+EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
+PART, WORKER = "experiments.machines.part", "distributed.cli.dask_worker"
+FIRST_ANSWERED = "mp"  # of DPillar's paths of one length, the one whose probe is answered first
+LONG = pytest.mark.long
+CASES = [
+    pytest.param("bcube,4,1", 2),
+    pytest.param("dcell,4,1", 2, marks=LONG),
+    pytest.param("dcell,4,1", 3, marks=LONG),
+    pytest.param("dpillar,4,2", 2, marks=LONG),
+    pytest.param("ficonn,4,1", 2, marks=LONG),
+]
+
+
+@contextmanager
+def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
+    from experiments.machines.lab import LabOverMachines
+
+    with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def running(what: str) -> list[int]:
+    """Return the processes in this sandbox whose command has a word; zombies are dead."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                command = (entry / "cmdline").read_text()  # of a zombie, nothing
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if what in command:
+                found.append(int(entry.name))
+    return found
+
+
+def links() -> set[str]:
+    from experiments.linux.namespaces import fabric
+
+    return {link.name for link in fabric().netlink.links()}
+
+
+@pytest.mark.parametrize(("spec", "machines"), CASES)
+def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
+    before = links()
+    with lab_over(spec, machines, tmp_path) as lab:
+        check_pings(lab)
+        check_paths(lab)
+        check_cut(lab)
+        check_kill(lab)
+        check_verbs(lab)
+        check_loss(lab, machines - 1)
+    assert links() == before
+    assert not running(PART) and not running(WORKER)
+
+
+def check_pings(lab: LabOverMachines) -> None:
+    servers = range(lab.topology.servers)
+    for source in servers:
+        others = [server for server in servers if server != source]
+        # Again, where a busy machine has taken a silence for a failure.
+        wait_until(
+            lambda a=source, b=others: None not in echoes(lab, a, b).values(),
+            f"{source} does not reach all",
+        )
+
+
+def check_paths(lab: LabOverMachines) -> None:
+    """See that packets go as on one machine, hop by hop."""
+    last = lab.topology.servers - 1
+    for source, destination in ((0, last), (last, 0), (1, last - 1)):
+        known = [lab.computed(source, destination)]
+        if lab.routing == FIRST_ANSWERED:
+            ways = route(lab.topology, lab.routing, source, destination, several=True).paths
+            known = [[lab.name(server) for server in way.servers] for way in ways]
+        wait_until(
+            lambda a=source, b=destination, ways=known: lab.trace(a, b)["path"] in ways,
+            f"packets from {source} to {destination} take none of {known}",
+        )
+
+
+def check_cut(lab: LabOverMachines) -> None:
+    """See that a cut between machines takes the carrier at both ends, and packets go around."""
+    source, destination = 0, lab.topology.servers - 1
+    way = [lab.server(name) for name in lab.trace(source, destination)["path"]]
+    ends = next(
+        cable for hop in pairwise(way) for cable in cables_of(lab, *hop) if apart(lab, cable)
+    )
+    assert all(carrier(lab, *end) for end in server_ends(lab, ends))
+    fault = lab.cut(*ends)
+    for end in server_ends(lab, ends):
+        wait_until(lambda end=end: not carrier(lab, *end), f"{end} has its carrier still")
+    wait_until(lambda: lab.trace(source, destination)["delivered"], "no packet goes around")
+    lab.wait_converged()
+    assert lab.failures().links == {frozenset(ends)}
+    lab.heal(fault)
+    for end in server_ends(lab, ends):
+        wait_until(lambda end=end: carrier(lab, *end), f"{end} has no carrier again")
+
+
+def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
+    """Return the cables of a hop, from the lower node each."""
+    switches = {plug.node for _, plug in lab.topology.neighbours(a)}
+    switches &= {plug.node for _, plug in lab.topology.neighbours(b)}
+    nodes = [a, *sorted(node for node in switches if node >= lab.topology.servers)[:1], b]
+    return [(min(pair), max(pair)) for pair in pairwise(nodes)]
+
+
+def apart(lab: LabOverMachines, cable: tuple[int, int]) -> bool:
+    return lab.machine_of(cable[0]) != lab.machine_of(cable[1])
+
+
+def server_ends(lab: LabOverMachines, cable: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the servers' ports of a cable."""
+    return [
+        (server, port)
+        for server, far in (cable, cable[::-1])
+        if server < lab.topology.servers
+        for port, plug in lab.topology.neighbours(server)
+        if plug.node == far
+    ]
+
+
+def carrier(lab: LabOverMachines, server: int, port: int) -> bool:
+    return bool(lab.state(server)["carrier"][str(port)])
+
+
+def check_kill(lab: LabOverMachines) -> None:
+    """See that a server dies with what the prompt started on it, and comes back."""
+    server = lab.topology.servers - 1
+    program = lab.host(server).popen(["sleep", "1000"])
+    lab.kill(server)
+    assert program.wait(WAIT_S) == -signal.SIGKILL
+    program.communicate()
+    assert lab.state(server)["dead"]
+    lab.revive(server)
+    lab.wait_converged()
+    wait_until(lambda: echoes(lab, 0, [server])[server] is not None, "it does not answer")
+
+
+def check_verbs(lab: LabOverMachines) -> None:
+    """See what the prompt says that is not as on one machine."""
+    from experiments.control.verbs import answer
+
+    status = answer(lab, "status", []).data
+    assert [one["state"] for one in status["machines"]] == ["up"] * len(status["machines"])
+    assert len(answer(lab, "load", []).data["links"]) > 0
+    with pytest.raises(PillarboxError, match="`run` is for labs on one"):
+        answer(lab, "run", ["one-to-one"])
+    with pytest.raises(PillarboxError, match="neither grows nor shrinks"):
+        lab.resize(lab.topology.servers)
+
+
+def check_loss(lab: LabOverMachines, machine: int) -> None:
+    """See that a lost machine's servers are dead, and that the others go on."""
+    nodes = range(lab.topology.nodes)
+    lost = [server for server in range(lab.topology.servers) if lab.machine_of(server) == machine]
+    parts = len(running(PART))
+    os.kill(lab.worker(machine), signal.SIGKILL)
+    wait_until(lambda: lab.status()["machines"][machine]["state"] == "lost", "nobody noticed")
+    assert lab.dead == set(lost)
+    assert {node for node in nodes if lab.machine_of(node) == machine} <= lab.failures().nodes
+    crossing = [(c.a, c.b) for c in lab.topology.links() if machine in machines_of(lab, c)]
+    for cable in filter(lambda cable: apart(lab, cable), crossing):
+        for server, port in server_ends(lab, cable):
+            if server not in lab.dead:
+                wait_until(lambda s=server, p=port: not carrier(lab, s, p), "a carrier is left")
+    wait_until(lambda: len(running(PART)) < parts, "its part is still there")
+    lab.wait_converged()
+    wait_until(lambda: lab.trace(0, 1)["delivered"], "the others do not go on")
+    with pytest.raises(PillarboxError, match=f"machine {machine} is lost"):
+        lab.revive(lost[0])
+
+
+def machines_of(lab: LabOverMachines, cable: Any) -> set[int]:
+    return {lab.machine_of(cable.a), lab.machine_of(cable.b)}
+
+
+@pytest.mark.parametrize("how", ["kill", pytest.param("end", marks=LONG)])
+def test_nothing_is_left_of_a_caller(how: str) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment.pop(sandbox.INSIDE)  # the test's own is not the lab's
+    command = [sys.executable, "-c", EVERYTHING, "up", "dcell,4,1", "--machines", "2", "--hold"]
+    caller = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert caller.stdout and caller.stdin
+    said = b""
+    while not said.endswith(b"\0"):  # it is there
+        more = caller.stdout.read(1)
+        assert more, said
+        said += more
+    assert b"2 machines, 6 of 30 cables cross" in said
+    started = [pid for word in (PART, WORKER, "hosts.live") for pid in running(word)]
+    assert len(started) > 4
+    if how == "kill":
+        caller.kill()
+    caller.communicate(timeout=WAIT_S)
+    assert caller.returncode == (-signal.SIGKILL if how == "kill" else 0)
+    wait_until(lambda: not any(map(running, (PART, WORKER, "hosts.live"))), "something is left")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tree,2,1", "--machines", "2"], "do not relay"),
+        (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),
+        (["bcube,4,1", "--machines", "2", "--page"], "--machines goes without --page"),
+    ],
+)
+def test_refused(words: list[str], said: str) -> None:
+    from click.testing import CliRunner
+
+    from experiments.cli import cli
+
+    assert said in str(CliRunner().invoke(cli, ["up", *words]).exception)
