@@ -85,7 +85,7 @@ def picture(graph: nx.DiGraph) -> Figure:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-wide, wide), ylim=(-0.5, high + 0.1))
     axes.axis("off")
-    for a, b in nx.transitive_reduction(graph).edges:
+    for a, b in sorted(nx.transitive_reduction(graph).edges):  # the same file each time
         (x, y), (to_x, to_y) = at[a], at[b]
         bend = 0.0 if y - to_y <= GAP or x != to_x else 0.25
         axes.add_patch(
