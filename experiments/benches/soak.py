@@ -214,7 +214,7 @@ class Soak:
 
     def _drops(self) -> Counter[int]:
         """Return how many packets each server that lives has dropped so far."""
-        from experiments.emulation.lab import all_drops
+        from experiments.emulation.drops import all_drops
 
         dropped: Counter[int] = Counter()
         for server in set(range(self.lab.topology.servers)) - self.lab.dead:

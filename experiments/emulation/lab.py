@@ -24,6 +24,7 @@ from typing import Any
 
 from experiments.emulation import names, switching
 from experiments.emulation.choices import chosen_plane, usual_routing
+from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
@@ -42,7 +43,6 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CONVERGED_S = 30.0
-DROPPED = "drop "  # what the kernel program's counters of drops begin with
 
 
 class Lab:
@@ -475,19 +475,6 @@ class Lab:
     def _say(self, sentence: str) -> None:
         """Print what happened by itself at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
-
-
-def all_drops(state: dict[str, Any]) -> Counter[str]:
-    """Return what a server dropped, by reason, from its forwarder's state.
-
-    >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
-    Counter({'TTL expired': 2, 'kernel: for another mac': 1})
-    """
-    drops = Counter(state.get("drops", {})) + Counter(state.get("plane_drops", {}))
-    for name, number in state.get("kernel", {}).items():
-        if name.startswith(DROPPED) and number:
-            drops[f"kernel: {name.removeprefix(DROPPED)}"] += number
-    return drops
 
 
 @contextmanager

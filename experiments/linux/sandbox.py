@@ -74,13 +74,13 @@ def inside() -> bool:
     return os.environ.get(INSIDE) == _pid_namespace()
 
 
-def enter(*, private_tmp: bool = False) -> None:
+def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
     """Go on in a sandbox: only the program in it returns from here.
 
     To be called before anything else is running in this process, threads above all. Inside a
-    sandbox it does nothing.
+    sandbox it does nothing, unless one within it is wanted.
     """
-    if not inside():
+    if nested or not inside():
         code = _enter(private_tmp)
         if code is not None:
             _leave(code)

@@ -11,6 +11,7 @@ when Dask has not heard from it for `SILENCE_S`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -29,6 +30,9 @@ from topos.base.errors import PillarboxError, require
 PORT = 8786  # Dask's usual one: the network is the lab's own
 SILENCE_S = 30
 JOIN_S, START_S, ANSWER_S, END_S = 60.0, 120.0, 120.0, 10.0
+LOOK_S = 0.1  # between two looks at whether who is asked is still there
+TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # one, from Python 3.11 on
+GONE = (OSError, RuntimeError, *TOO_LATE)  # what Dask raises of a worker that is
 REMOVED = "remove-worker"  # as Dask calls a worker's loss
 CONFIG = {
     "distributed.scheduler.worker-ttl": f"{SILENCE_S}s",
@@ -107,8 +111,19 @@ class Cluster:
         found = {}
         for machine, answer in asked.items():
             with _no_answer_from(machine):
-                found[machine] = answer.result(timeout=ANSWER_S)
+                found[machine] = self._answer(machine, answer)
         return found
+
+    def _answer(self, machine: int, asked: Any) -> Any:
+        """Return an answer; Dask itself would wait for that of a lost machine for ever."""
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return asked.result(timeout=LOOK_S)
+            except TOO_LATE:
+                require(machine in self._agents, f"machine {machine} is lost")
+                if time.monotonic() > deadline:
+                    raise
 
     def pid(self, machine: int) -> int:
         """Return the process of a machine's worker."""
@@ -117,9 +132,12 @@ class Cluster:
     def close(self) -> None:
         """End all parts, and then the cluster."""
         self._closing = True
-        ends = [agent.end() for agent in self._agents.values()]
+        ends = []
+        for agent in list(self._agents.values()):
+            with suppress(*GONE):
+                ends.append(agent.end())
         for end in ends:
-            with suppress(OSError, RuntimeError, TimeoutError, ValueError):
+            with suppress(*GONE):
                 end.result(timeout=END_S)
         self._agents.clear()
         for worker in self._workers:
@@ -206,7 +224,7 @@ class Cluster:
         for machine, future in enumerate(futures):
             try:
                 self._agents[machine] = future.result(timeout=START_S)
-            except (OSError, RuntimeError, TimeoutError) as error:
+            except GONE as error:
                 raise PillarboxError(
                     f"the part of machine {machine} did not start: "
                     f"{str(error) or self._last_words(machine)}"
@@ -239,5 +257,5 @@ def _no_answer_from(machine: int) -> Iterator[None]:
     """Say in a sentence that a machine was lost while it was asked."""
     try:
         yield
-    except (OSError, RuntimeError, TimeoutError) as error:
+    except GONE as error:
         raise PillarboxError(f"machine {machine} does not answer: {error}") from None

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +124,8 @@ def main() -> None:
     underlay = Underlay(
         order["underlay"], order["machine"]
     )  # before the sandbox has another network
-    sys.exit(sandbox.run(partial(_run, order, underlay)))
+    sandbox.enter(nested=True)
+    sys.exit(_run(order, underlay))
 
 
 def _run(order: dict[str, Any], underlay: Underlay) -> int:

@@ -1,0 +1,21 @@
+"""What servers dropped, and why, from what their forwarders tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+DROPPED = "drop "  # what the kernel program's counters of drops begin with
+
+
+def all_drops(state: dict[str, Any]) -> Counter[str]:
+    """Return what a server dropped, by reason, from its forwarder's state.
+
+    >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
+    Counter({'TTL expired': 2, 'kernel: for another mac': 1})
+    """
+    drops = Counter(state.get("drops", {})) + Counter(state.get("plane_drops", {}))
+    for name, number in state.get("kernel", {}).items():
+        if name.startswith(DROPPED) and number:
+            drops[f"kernel: {name.removeprefix(DROPPED)}"] += number
+    return drops
