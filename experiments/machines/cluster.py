@@ -170,8 +170,10 @@ class Cluster:
         self, computer: Computer, machine: int, address: str, keys: list[str]
     ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", address, *keys]
-        command += ["--name", str(machine), "--host", computer.addresses[machine]]
-        command += ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0"]
+        here = computer.addresses[machine]
+        command += ["--name", str(machine), "--host", here, "--nthreads", "1", "--no-nanny"]
+        # Without a dashboard there is its server still, which else listens everywhere.
+        command += ["--no-dashboard", "--dashboard-address", f"{here}:0", "--memory-limit", "0"]
         command += ["--death-timeout", f"{JOIN_S:.0f}", "--local-directory", str(self._folder)]
         places = [str(Path(place).absolute()) for place in sys.path]
         told = {

@@ -11,7 +11,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -209,7 +209,10 @@ class FarFaults(Faults):
         """Take the carrier from what other machines have of a lost one's cables, for good."""
         before = self._held(silent=False)
         self._lost.add(machine)
-        self._switch(self._held(silent=False) - before, up=False)
+        dark = self._held(silent=False) - before
+        for other in {half.machine for half in dark}:
+            with suppress(PillarboxError):  # that machine is being lost as well
+                self._switch({half for half in dark if half.machine == other}, up=False)
 
     def _held(self, silent: bool) -> set[Any]:
         held = super()._held(silent)

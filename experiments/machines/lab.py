@@ -17,7 +17,7 @@ from experiments.emulation import names
 from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
-from experiments.emulation.network import LabNet, end_programs_in
+from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
 from experiments.machines.cluster import Cluster
 from experiments.machines.computer import Computer
 from experiments.machines.far import Entrances, FarFaults, FarForwarders, FarNet
@@ -81,6 +81,7 @@ class LabOverMachines(Lab):
 
     def start(self) -> None:
         """Make the machines, start their parts, and wait until every forwarder is ready."""
+        allow_open_files()
         self._computer = Computer(self._placed.machines, self.settings.mtu)
         whole = self._computer.cut_tunnels()
         settings = self.settings.plain() | {"routing": self.routing, "plane": self.plane}

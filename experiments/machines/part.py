@@ -61,12 +61,8 @@ class Part(Lab):
         whole: bool,
         tell: Tell,
     ) -> None:
-        self._machine_of, self._underlay, self._whole, self._tell = (
-            machine_of,
-            underlay,
-            whole,
-            tell,
-        )
+        self._machine_of, self._underlay = machine_of, underlay
+        self._whole, self._tell = whole, tell
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
 
@@ -121,9 +117,8 @@ def main() -> None:
     """Be a part until standard input ends."""
     with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
         order = json.loads(orders.readline())
-    underlay = Underlay(
-        order["underlay"], order["machine"]
-    )  # before the sandbox has another network
+    # Before the sandbox, which has another network.
+    underlay = Underlay(order["underlay"], order["machine"])
     sandbox.enter(nested=True)
     sys.exit(_run(order, underlay))
 
@@ -134,7 +129,6 @@ def _run(order: dict[str, Any], underlay: Underlay) -> int:
     placed = place(topology, len(order["underlay"]))
     folder = Path(order["folder"])
     folder.mkdir(mode=0o700, exist_ok=True)
-    lab = None
     try:
         lab = Part(
             topology,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise, permutations
 from pathlib import Path
+from socket import inet_ntoa
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +32,10 @@ pytestmark = pytest.mark.root
 
 EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
 PART, WORKER = "experiments.machines.part", "distributed.cli.dask_worker"
+NURSERY = "hosts.live.nursery"
 FIRST_ANSWERED = "mp"  # of DPillar's paths of one length, the one whose probe is answered first
+SOON_S = 0.3
+LISTENING = "0A"  # in /proc/net/tcp
 LONG = pytest.mark.long
 CASES = [
     pytest.param("bcube,4,1", 2),
@@ -44,8 +48,10 @@ CASES = [
 
 @contextmanager
 def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
+    from experiments.emulation import tracing
     from experiments.machines.lab import LabOverMachines
 
+    tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
     with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
         lab.wait_converged()
         yield lab
@@ -75,14 +81,31 @@ def links() -> set[str]:
 def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
     before = links()
     with lab_over(spec, machines, tmp_path) as lab:
+        check_listeners(lab, machines)
         check_pings(lab)
         check_paths(lab)
         check_cut(lab)
         check_kill(lab)
+        check_end(lab)
         check_verbs(lab)
         check_loss(lab, machines - 1)
     assert links() == before
     assert not running(PART) and not running(WORKER)
+
+
+def check_listeners(lab: LabOverMachines, machines: int) -> None:
+    """See that whoever leads and whoever is led listen on the machines' own network alone."""
+    files = [
+        Path("/proc/net/tcp"),
+        *(Path(f"/proc/{lab.worker(m)}/net/tcp") for m in range(machines)),
+    ]
+    for file in files:
+        rows = [line.split() for line in file.read_text().splitlines()[1:]]
+        places = [row[1].partition(":")[0] for row in rows if row[3] == LISTENING]
+        addresses = [inet_ntoa(bytes.fromhex(place)[::-1]) for place in places]
+        assert addresses and all(address.startswith("198.18.0.") for address in addresses)
+    keys = list(lab.folder.glob("tls-*"))
+    assert len(keys) == 3 and all(key.stat().st_mode & 0o077 == 0 for key in keys)
 
 
 def check_pings(lab: LabOverMachines) -> None:
@@ -91,7 +114,7 @@ def check_pings(lab: LabOverMachines) -> None:
         others = [server for server in servers if server != source]
         # Again, where a busy machine has taken a silence for a failure.
         wait_until(
-            lambda a=source, b=others: None not in echoes(lab, a, b).values(),
+            lambda a=source, b=others: None not in echoes(lab, a, b, SOON_S).values(),
             f"{source} does not reach all",
         )
 
@@ -166,7 +189,21 @@ def check_kill(lab: LabOverMachines) -> None:
     assert lab.state(server)["dead"]
     lab.revive(server)
     lab.wait_converged()
-    wait_until(lambda: echoes(lab, 0, [server])[server] is not None, "it does not answer")
+    wait_until(lambda: echoes(lab, 0, [server], SOON_S)[server] is not None, "it does not answer")
+
+
+def check_end(lab: LabOverMachines) -> None:
+    """See that a forwarder that ends by itself, on its machine, is a dead server here."""
+    server = lab.topology.servers - 1
+    log = str(lab.folder / f"machine{lab.machine_of(server)}" / f"h{server}.log")
+    [forwarder] = (
+        pid for pid in running(NURSERY) if str(Path(f"/proc/{pid}/fd/1").readlink()) == log
+    )
+    os.kill(forwarder, signal.SIGKILL)
+    wait_until(lambda: server in lab.dead, "nobody has told")
+    assert '"forwarder ended"' in (lab.folder / "events.jsonl").read_text()
+    lab.revive(server)
+    lab.wait_converged()
 
 
 def check_verbs(lab: LabOverMachines) -> None:
@@ -175,7 +212,7 @@ def check_verbs(lab: LabOverMachines) -> None:
 
     status = answer(lab, "status", []).data
     assert [one["state"] for one in status["machines"]] == ["up"] * len(status["machines"])
-    assert len(answer(lab, "load", []).data["links"]) > 0
+    assert len(lab.bytes_sent()) == lab.topology.servers * lab.topology.ports
     with pytest.raises(PillarboxError, match="`run` is for labs on one"):
         answer(lab, "run", ["one-to-one"])
     with pytest.raises(PillarboxError, match="neither grows nor shrinks"):
@@ -227,13 +264,13 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
         assert more, said
         said += more
     assert b"2 machines, 6 of 30 cables cross" in said
-    started = [pid for word in (PART, WORKER, "hosts.live") for pid in running(word)]
+    started = [pid for word in (PART, WORKER, NURSERY) for pid in running(word)]
     assert len(started) > 4
     if how == "kill":
         caller.kill()
     caller.communicate(timeout=WAIT_S)
     assert caller.returncode == (-signal.SIGKILL if how == "kill" else 0)
-    wait_until(lambda: not any(map(running, (PART, WORKER, "hosts.live"))), "something is left")
+    wait_until(lambda: not any(map(running, (PART, WORKER, NURSERY))), "something is left")
 
 
 @pytest.mark.parametrize(
