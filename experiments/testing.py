@@ -90,8 +90,8 @@ def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[
     if args:
         return [Step("pytest", [*command, *args])]
     many = ["--hypothesis-profile=many"] if everything else []
-    # One more than processors: tests of live networks wait longer than they compute.
-    workers = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
+    # Two more than processors: tests of live networks wait longer than they compute.
+    workers = ["--numprocesses", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
     # Nothing is collected from other files, which takes longer than these tests.
     texts = {file: file.read_text() for file in sorted((CHECKOUT / "tests").rglob("test_*.py"))}
     alone = [str(file) for file, text in texts.items() if "pytest.mark.alone" in text]
