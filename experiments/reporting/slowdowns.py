@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from experiments import units
 from experiments.reporting import style
 from experiments.reporting.tables import Row, Table
-from experiments.trials.runs.arrived import ALL
+from experiments.traffic.sizes import ALL
 from experiments.trials.runs.slowdowns import slowdowns_in
 from experiments.trials.runs.statistics import Estimate
 from experiments.units import three_figures

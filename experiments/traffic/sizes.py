@@ -38,6 +38,17 @@ MOST_BYTES = 1e15
 ROUNDING = 1e-9
 Point = tuple[float, float]
 
+# By which slowdowns are told: sizes from the first to below the second, in bytes.
+ALL = "all"
+CLASSES: dict[str, tuple[float, float]] = {
+    "below 10 kB": (0, 1e4),
+    "10-100 kB": (1e4, 1e5),
+    "0.1-1 MB": (1e5, 1e6),
+    "1-10 MB": (1e6, 1e7),
+    "10 MB and more": (1e7, numpy.inf),
+    ALL: (0, numpy.inf),
+}
+
 
 def _packets(*points: Point) -> tuple[Point, ...]:
     return tuple((packets * PACKET_BYTES, share) for packets, share in points)

@@ -12,6 +12,7 @@ from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
 from experiments.analysis.fluid.links import Routes, cabled_links, link_count
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.traffic.arrivals import Arrivals, Window
+from experiments.traffic.sizes import CLASSES
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -25,16 +26,6 @@ CHOICES = (RANDOM, LEAST_CROWDED)
 SAMPLE = 100_000  # pairs, of which the mean length of paths is taken
 # Of a full queue: what a packet finds before it on average, where TCP fills queues until they drop.
 USUALLY_FULL = 0.5
-
-# Sizes from the first to below the second, in bytes.
-CLASSES: dict[str, tuple[float, float]] = {
-    "below 10 kB": (0, 1e4),
-    "10-100 kB": (1e4, 1e5),
-    "0.1-1 MB": (1e5, 1e6),
-    "1-10 MB": (1e6, 1e7),
-    "10 MB and more": (1e7, numpy.inf),
-    "all": (0, numpy.inf),
-}
 
 
 class Loads(NamedTuple):

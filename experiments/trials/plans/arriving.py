@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.analysis.fluid.capacity import capacity_bps
+from experiments.analysis.comparison.capacity import capacity_bps
 from experiments.emulation.choices import usual_routing
 from experiments.traffic.arrivals import Arrivals, Window, drawn, window_of
 from experiments.traffic.demand import DEADLINE

@@ -15,6 +15,7 @@ from experiments.traffic.arrivals import Window
 from experiments.traffic.demand import DEADLINE, INCAST
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.open_loop import lateness_s
+from experiments.traffic.sizes import ALL, CLASSES
 from experiments.trials.plans.arriving import capacity_of, load_of
 from experiments.trials.plans.experiment import System
 from experiments.trials.trust.readings import Spread, spread
@@ -25,16 +26,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-ALL = "all"
-# Sizes from the first to below the second, in bytes.
-CLASSES: dict[str, tuple[float, float]] = {
-    "below 10 kB": (0, 1e4),
-    "10-100 kB": (1e4, 1e5),
-    "0.1-1 MB": (1e5, 1e6),
-    "1-10 MB": (1e6, 1e7),
-    "10 MB and more": (1e7, numpy.inf),
-    ALL: (0, numpy.inf),
-}
 SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
 

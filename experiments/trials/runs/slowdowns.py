@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
-from experiments.trials.runs.arrived import CLASSES
+from experiments.traffic.sizes import CLASSES
 from experiments.trials.runs.statistics import Estimate, estimate
 from experiments.units import three_figures
 

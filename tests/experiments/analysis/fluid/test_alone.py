@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
+from experiments.analysis.comparison.capacity import capacity_bps
 from experiments.analysis.fluid.alone import alone_s, cables_of
-from experiments.analysis.fluid.capacity import capacity_bps
 from experiments.analysis.fluid.ideal import header_efficiency
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
