@@ -49,6 +49,8 @@ MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, f
 # their rate, which heart-beats take as well: hundreds of servers at rest are to cost nothing.
 OBSERVE_S, OBSERVE_AT_REST_S = 0.25, 10.0
 AT_REST = 0.02
+# What a program here has begun may send nothing for a moment, and much of it behind Python's back.
+ATTENTIVE_S = 2.0
 # Before the silence of one who was never heard counts, it has time to start: a server's share of
 # the start of all, and at least so much.
 START_S, LEAST_START_S = 0.02, 1.0
@@ -98,6 +100,7 @@ class Forwarder:
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
         self._next_look = 0.0  # at the ports' counters
+        self._attentive_until_s = 0.0
         self._said = -1  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
@@ -304,6 +307,7 @@ class Forwarder:
 
     def _from_applications(self) -> None:
         self._wake()
+        self._attentive_until_s = time.monotonic() + ATTENTIVE_S
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
@@ -438,7 +442,8 @@ class Forwarder:
             if port.name in counters:
                 self.router.bandwidth.observe(number, *counters[port.name], now)
         self._act(self.decisions.tell_used(now))
-        at_rest = self.router.bandwidth.most_used_bps < AT_REST * self.router.bandwidth.rate_bps
+        idle = self.router.bandwidth.most_used_bps < AT_REST * self.router.bandwidth.rate_bps
+        at_rest = idle and now >= self._attentive_until_s
         self._next_look = now + (OBSERVE_AT_REST_S if at_rest else OBSERVE_S)
 
     def _trace(self, action: Action, cause: bytes) -> None:

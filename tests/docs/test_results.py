@@ -41,6 +41,6 @@ def test_there_is_no_figure_that_nothing_makes() -> None:
 
 def test_it_says_where_and_in_what_size_all_were_made() -> None:
     assert re.search(r"^Made on: \d+ processors", PAGE, re.MULTILINE)
-    made = re.findall(r"^\| \[.*\| (--quick|full size), [\d.]+ (?:s|min), [\d-]+ \|$", PAGE, re.M)
+    made = re.findall(r"^\| \[.*\| full size, [\d.]+ (?:s|min), [\d-]+ \|$", PAGE, re.M)
     assert len(made) == len(SECTIONS)
     assert not re.search(r"/(?:tmp|home|root|work)/", PAGE)

@@ -23,6 +23,7 @@ from experiments.traffic.generator import Generator
 from experiments.traffic.patterns import flows_of
 from experiments.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
 from experiments.traffic.workload import Workload
+from hosts.base.timers import PAPER
 from tests.experiments import labs
 from tests.experiments.labs import WAIT_S, wait_until
 
@@ -210,3 +211,17 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         with pytest.raises(PillarboxError, match="no traffic tool 'nosuch'"):
             tool_for("nosuch", lab, flows, Sending())
     assert chosen_tool("auto", 401) == chosen_tool("generator", 1) == "generator"
+
+
+def test_flows_of_a_pair_that_wait_before_they_send_part_before_their_turn(tmp_path: Path) -> None:
+    """As iperf3's do: its connections stand, and nothing is sent for a moment."""
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        flows = [Flow(number, 0, 3, NEVER_BYTES) for number in range(2)]
+        with closing(Generator(lab, flows, Sending(timeout_s=WAIT_S))) as tool:
+            tool.prepare()
+            began_s = time.monotonic()
+            tool.start(began_s + 0.5)
+            wait_until(lambda: lab.state(0)["counters"].get("looks ahead"), "no look")
+            assert time.monotonic() - began_s < PAPER.probe_interval_s, "its turn has come"
+            ways = (one["path"] for one in lab.state(0)["flows"])
+            assert len({tuple(way) for way in ways if way[-1] == "1.1"}) == 2
