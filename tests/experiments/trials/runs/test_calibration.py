@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.trials.plans.experiment import System
+from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.runs import calibration
 from experiments.trials.runs.calibration import SCALE_MBIT, largest
-from experiments.trials.runs.greedy import Tried
+from experiments.trials.runs.greedy import Tried, greedy
 from experiments.trials.trust.verdict import Verdict
 from topos.base.errors import PillarboxError
 
@@ -74,6 +74,21 @@ def test_a_rate_is_measured_once_and_kept(measured: Machine, tmp_path: Path) -> 
     assert calibration.calibrated_rate(system, cache=folder, again=True) == 20
     assert json.loads((folder / "rates.json").read_text()) == {"bcube,2,1": 20}
     assert stat.S_IMODE((folder / "rates.json").stat().st_mode) == 0o644
+
+
+def test_what_greedy_flows_do_not_know_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = Machine(50)
+
+    def tried(system: System, _say: object) -> Tried:
+        Experiment("greedy", "", (system,), greedy(system.network))  # refuses what it cannot do
+        assert not system.algorithm
+        return machine.trial(system.rate_mbit or 0.0)
+
+    monkeypatch.setattr(calibration, "_tried", tried)
+    for system in (System("bcube,3,1", algorithm="bml"), System("bcube,3,1", at_load=0.5)):
+        assert calibration.calibrated_rate(system, cache=tmp_path, again=True) == 50
 
 
 def test_a_damaged_cache_is_none(measured: Machine, tmp_path: Path) -> None:
