@@ -23,7 +23,6 @@ and from a gateway, which got them from outside, to their destination.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,6 +34,7 @@ from hosts.base.path import Path, Step
 from hosts.base.probing import Pace
 from hosts.bcube.forwarding import Forwarding
 from hosts.bcube.gateways import Gateways, ranked
+from hosts.bcube.pairs import Flow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import FlowKey, Ipv4Header
@@ -52,24 +52,6 @@ HOP_COST = 0.1
 # once, and all that move there fill it.
 MOVE_GAIN = 0.25
 GATHER_S = 0.002  # short beside any timeout by which failures are noticed
-# Departs from the paper: connections of one pair that begin together find the same path free, and
-# would share it until one of them probes again. One that turns out to be large, this share of a
-# port's rate over so long, and has a large one beside it, looks once ahead of its turn.
-LARGE, LARGE_AFTER_S = 0.05, 0.1
-LATELY_S = 2.0  # how long a flow counts as large after it was seen to be
-
-
-@dataclass
-class Flow:
-    """One flow of this server's own."""
-
-    selection: Selection
-    targets: tuple[int, ...]  # its destination; or the gateways that it may use, best first
-    since_s: float  # when the count of bytes began
-    sent_bytes: int = 0
-    round: int = 0  # the number of the last round of probes, 0 for none
-    probing: bool = False  # whether it is still under way
-    looked_ahead: bool = False  # whether it has probed before its turn, beside others of its pair
 
 
 class BSR(Forwarding):
@@ -97,7 +79,7 @@ class BSR(Forwarding):
         self._last_round = 0
         self._lost: set[Pair] = set()  # links that no flow was looked through for yet
         self._gathering_until_s = now
-        self._large_s: dict[FlowKey, float] = {}  # when flows were last seen to be large
+        self._pairs = Pairs(self.flows, self.bandwidth)
         self._pace = Pace(self.timers.probe_spacing_s, now)
 
     # -- packets ---------------------------------------------------------------------------------
@@ -150,7 +132,12 @@ class BSR(Forwarding):
         known.sent_bytes += sent_bytes
         if _timer(flow) not in self.agenda:
             return self._adapt(flow, now)
-        return self._look_ahead(flow, known, now) if self._is_large(flow, known, now) else []
+        large = self._pairs.is_large(flow, known, now)
+        if not (large and self._pairs.looks_ahead(flow, known, now)):
+            return []
+        known.looked_ahead = True
+        self.counters["looks ahead"] += 1
+        return self._begin_round(flow, known, now, alone=True)
 
     # -- flows -----------------------------------------------------------------------------------
 
@@ -190,54 +177,19 @@ class BSR(Forwarding):
             self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
         return []
 
-    # -- large flows of one pair -----------------------------------------------------------------
-
-    def _is_large(self, key: FlowKey, flow: Flow, now: float) -> bool:
-        """Tell whether a flow takes much of a port, and note it."""
-        seconds = now - flow.since_s
-        if (
-            seconds < LARGE_AFTER_S
-            or flow.sent_bytes * 8 < LARGE * seconds * self.bandwidth.rate_bps
-        ):
-            return False
-        self._large_s[key] = now
-        return True
-
-    def _pair(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
-        """Return the other large flows to the same destination."""
-        self._large_s = {one: at for one, at in self._large_s.items() if now - at < LATELY_S}
-        known = ((one, self.flows.get(one)) for one in self._large_s if one != key)
-        return [other for _, other in known if other and other.targets == flow.targets]
-
-    def _look_ahead(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
-        """Probe before its turn, where another path has fewer large flows of the pair.
-
-        One of the pair at a time: they would all find the same path free again.
-        """
-        pair = self._pair(key, flow, now)
-        if flow.looked_ahead or any(one.probing for one in (flow, *pair)):
-            return []
-        beside = _using(pair, flow.selection.path)
-        if not any(_using(pair, one.path) < beside for one in flow.selection.candidates):
-            return []
-        flow.looked_ahead = True
-        flow.selection.gain_bps = 0.0  # no herd: it moves alone
-        self.counters["looks ahead"] += 1
-        return self._begin_round(key, flow, now)
-
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _begin_round(
-        self, key: FlowKey, flow: Flow, now: float, *, urgent: bool = True
+        self, key: FlowKey, flow: Flow, now: float, *, urgent: bool = True, alone: bool = False
     ) -> list[Action]:
         """Begin a round, now or when it is its turn."""
         turn = self._pace.turn(now, urgent=urgent)
         if turn > now:
             self.agenda.set(_timer(key), turn, lambda at: self._now_begin_round(key, at))
             return []
-        return self._now_begin_round(key, now)
+        return self._now_begin_round(key, now, alone=alone)
 
-    def _now_begin_round(self, key: FlowKey, now: float) -> list[Action]:
+    def _now_begin_round(self, key: FlowKey, now: float, *, alone: bool = False) -> list[Action]:
         flow = self.flows.get(key)
         if flow is None:
             return []
@@ -252,7 +204,8 @@ class BSR(Forwarding):
         flow.round, flow.probing = self._last_round, True
         self._rounds.put(flow.round, key, now)
         self.counters["probe rounds"] += 1
-        return self._probe(key, flow, flow.selection.begin_round(self.failures(now)), now)
+        probes = flow.selection.begin_round(self.failures(now), alone=alone)
+        return self._probe(key, flow, probes, now)
 
     def _probe(
         self, key: FlowKey, flow: Flow, candidates: Sequence[int], now: float
@@ -280,7 +233,6 @@ class BSR(Forwarding):
     def _end_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
         flow.probing = False
         flow.selection.end_round()
-        flow.selection.gain_bps = MOVE_GAIN * self.bandwidth.rate_bps
         if flow.selection.hopeless:
             # A gateway that cannot be reached: on to those that the flow likes less.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
@@ -308,11 +260,7 @@ class BSR(Forwarding):
         if key is None or flow is None or flow.round != response.round:
             return [Drop("answer to no probe")]
         selection = flow.selection
-        # Counters do not show yet what flows that have just begun, or moved, will take.
-        share_bps = self.bandwidth.rate_bps / (1 + _using(self._pair(key, flow, now), path))
-        if path == selection.path:
-            share_bps = max(0.0, share_bps - selection.rate_bps)
-        free_bps = min(float(response.available_bps), share_bps)
+        free_bps = self._pairs.left_bps(key, flow, path, response.available_bps, now)
         if not selection.answer_of(response.path, path, free_bps):
             return [Drop("answer to no probe")]
         if not flow.probing:  # late
@@ -403,10 +351,6 @@ class BSR(Forwarding):
                 for one in flow.selection.candidates
             ],
         }
-
-
-def _using(flows: Sequence[Flow], path: Path | None) -> int:
-    return sum(one.selection.path == path for one in flows)
 
 
 def _timer(key: FlowKey) -> tuple[str, FlowKey]:

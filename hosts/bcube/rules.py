@@ -7,9 +7,15 @@ how many values the first digit takes, that of level k: n, in a partial BCube fe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from hosts.base.rules import Rule
 from topos.bcube import BCube
+
+# A large flow takes this share of a port's rate, over at least so long, and counts as large for a
+# while (see `hosts.bcube.pairs`).
+LARGE, LARGE_AFTER_S = 0.05, 0.1
+LATELY_S = 2.0
 
 Hops = Iterator[tuple[int, int]]  # the level that a hop corrects, and the server it leads to
 
@@ -73,6 +79,31 @@ def parallel(n: int, k: int, first: int, source: int, destination: int, choice: 
             source = here = destination  # no neighbour, and no path: no hops
         here = with_digit(n, here, level, (own + 1) % values)
     return corrections(n, k, source, here, destination, level)
+
+
+def is_large(sent: float, rate: float, seconds: float) -> bool:
+    """Tell whether what a flow has sent in that time is much for a port of that rate."""
+    return seconds >= LARGE_AFTER_S and sent >= LARGE * rate * seconds
+
+
+def crowded(beside: Any, works: Any, here: int) -> bool:
+    """Tell whether fewer large flows of the pair use another path, which works, than are `here`.
+
+    `beside` and `works` have an entry for each path.
+    """
+    fewest = here
+    for path in range(len(beside)):
+        if works[path]:
+            fewest = min(fewest, beside[path])
+    return fewest < here
+
+
+def unshared(rate: float, others: int, own: float) -> float:
+    """Return what is free on a path, at most, beside so many large flows of the same pair.
+
+    `own` is what the flow itself sends there already.
+    """
+    return max(0.0, rate / (1 + others) - own)
 
 
 BCUBE_ROUTING = Rule(highest_first, numbers, lambda b: b.k + 1, lambda b: range(b.ports))

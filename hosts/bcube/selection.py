@@ -215,7 +215,7 @@ class Selection(Probing):
         failures: Failures,
         changed: Callable[[], None] = lambda: None,
         slack_bps: float = 0.0,  # see `best`
-        gain_bps: float = 0.0,  # another path is to have so much more than the one in use
+        gain_bps: float = 0.0,  # another path is to have so much more, where flows move together
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when another path comes into use, or none is left
@@ -223,13 +223,15 @@ class Selection(Probing):
         self.path = self.current_path  # the one in use; None when none is left
         self.rate_bps = 0.0  # what the flow itself sends
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
+        self._alone = False  # whether no other flow is to move in this round
         self.changes = 0  # of the path in use
         self._wanted = len(path_set(bcube, source, destination))
         self._suspects: frozenset[Pair] = frozenset()
         self._silences = 0
 
-    def begin_round(self, failures: Failures) -> list[int]:
+    def begin_round(self, failures: Failures, *, alone: bool = False) -> list[int]:
         """Begin a round over the parallel paths that are not known to have failed."""
+        self._alone = alone
         self._suspects = frozenset()
         self._silences = 0
         paths = parallel_paths(self.bcube, self.source, self.destination, failures)
@@ -341,7 +343,7 @@ class Selection(Probing):
         # uses. Otherwise a flow that fills its path would find any other path better, for ever.
         """
         before = self.path
-        own_bps = self.rate_bps + self.gain_bps
+        own_bps = self.rate_bps + (0.0 if self._alone else self.gain_bps)
         working = best(self.candidates, self.current, own_bps, self.slack_bps)
         if working is None:
             self.choose()

@@ -1,13 +1,14 @@
-"""BSR over time (hosts/bcube/selection.py and bsr.py): every flow is probed for itself.
+"""BSR over time (hosts/bcube/selection.py, bsr.py and pairs.py): every flow is probed for itself.
 
 A flow begins on its default path, a shortest one. When the answers are in, it takes the path with
 the most bandwidth left, where a longer one, and one that is not in use, has to have more; what the
-flow itself sends counts as left on its own.
+flow itself sends counts as left on its own. Large flows of one pair look once ahead of their turn,
+one of them in each step.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.random import Generator
@@ -21,6 +22,7 @@ from experiments.analysis.simulator.probing import PathSets, Probed
 from hosts.base.probing import best_of
 from hosts.base.rules import NONE
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
+from hosts.bcube.rules import LATELY_S, crowded, is_large, unshared
 from topos.bcube import BCube
 
 
@@ -29,34 +31,111 @@ class Bsr(Probed):
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        self._rate = numpy.zeros(len(self.path))  # of each flow, when it was probed last
+        flows = len(self.path)
+        ends = self.sources.astype(numpy.int64) * self.topology.servers + self.destinations
+        different, pair = numpy.unique(ends, return_inverse=True)
+        beside = numpy.zeros((len(different), self.sets.size), numpy.int32)
+        self._pairs = Pairs(pair, self.path, numpy.full(flows, -numpy.inf), beside)
+        self._rate = numpy.zeros(flows)  # of each flow, when it was probed last
+        self._looked_ahead = numpy.zeros(flows, bool)
+        self._gain = numpy.full(flows, MOVE_GAIN)  # what another path must offer more
 
     def choose(self) -> None:
         """Let flows begin, and choose for those whose answers are in."""
         begin = numpy.flatnonzero((self.path == NONE) & (self.starts_s <= self.now_s))
         self.move(begin, self.default[begin])
         flows, free = self.answers
-        ways = self.hops[flows], self.path[flows], self._rate[flows] + MOVE_GAIN
-        self.move(flows, _best_of_each(free, *ways, HOP_COST))
+        known = flows, free, self.hops, self._rate, self._gain, self._pairs, self.now_s
+        self.move(flows, _best_of_each(*known))
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
-        """Probe all paths of the flows whose time has come."""
-        flows = self.due()
+        """Probe all paths of the flows whose time has come, and of those that look ahead."""
+        due = self.due()
+        asking = numpy.zeros(len(self.path), bool)
+        asking[due] = True
+        self._gain[due] = MOVE_GAIN
+        done = self._looked_ahead, asking, self._gain
+        _look_ahead(self.sent, self.since_s, self.hops, *done, self._pairs, self.now_s)
+        flows = numpy.flatnonzero(asking)
         self._rate[flows] = self.rates(flows)
         self.answers = flows, self.measured(flows)
         self.probe_s[flows] = self.now_s + self.pauses_s(len(flows))
 
 
+class Pairs(NamedTuple):
+    """Flows by their pairs: what `hosts.bcube.pairs` knows."""
+
+    pair: Any  # of each flow
+    path: Any
+    large_s: Any  # when it was last seen to be large
+    beside: Any  # of each pair and path: how many large flows use it
+
+
 @native
-def _best_of_each(free: Any, hops: Any, using: Any, own: Any, slack: float) -> Any:
-    """Return the number of the best path of each flow."""
-    found = numpy.empty(len(free), numpy.int64)
-    for flow in range(len(free)):
+def _best_of_each(
+    flows: Any, free: Any, hops: Any, rate: Any, gain: Any, pairs: Pairs, now_s: float
+) -> Any:
+    """Return the number of the best path of each flow; one moves after the other."""
+    _count_large(pairs, now_s)
+    found = numpy.empty(len(flows), numpy.int64)
+    for i in range(len(flows)):
+        flow = flows[i]
+        beside, using = pairs.beside[pairs.pair[flow]], pairs.path[flow]
+        large = _lately_large(pairs, flow, now_s)
+        if large:
+            beside[using] -= 1
+        for path in range(len(beside)):
+            own = rate[flow] if path == using else 0.0
+            free[i, path] = min(free[i, path], unshared(1.0, beside[path], own))
         # A path that does not work has no hops.
-        ways = free[flow], hops[flow], hops[flow]
-        found[flow] = best_of(*ways, using[flow], own[flow], slack)
+        ways = free[i], hops[flow], hops[flow]
+        found[i] = best_of(*ways, using, rate[flow] + gain[flow], HOP_COST)
+        if large:
+            beside[found[i]] += 1
     return found
+
+
+@native
+def _look_ahead(
+    sent: Any,
+    since_s: Any,
+    hops: Any,
+    looked: Any,
+    asking: Any,
+    gain: Any,
+    pairs: Pairs,
+    now_s: float,
+) -> None:
+    """Note which flows are large; let one of each pair probe where others crowd its path."""
+    probing = numpy.zeros(len(pairs.beside), numpy.bool_)
+    large = numpy.zeros(len(sent), numpy.bool_)
+    for flow in range(len(sent)):
+        large[flow] = is_large(sent[flow], 1.0, now_s - since_s[flow])
+        if large[flow]:
+            pairs.large_s[flow] = now_s
+        if asking[flow] and _lately_large(pairs, flow, now_s):
+            probing[pairs.pair[flow]] = True
+    _count_large(pairs, now_s)
+    for flow in range(len(sent)):
+        pair = pairs.pair[flow]
+        if not large[flow] or looked[flow] or asking[flow] or probing[pair]:
+            continue
+        beside = pairs.beside[pair]
+        if crowded(beside, hops[flow], beside[pairs.path[flow]] - 1):
+            looked[flow] = asking[flow] = probing[pair] = True
+            gain[flow] = 0.0  # it moves alone
+
+
+def _count_large(pairs: Pairs, now_s: float) -> None:
+    pairs.beside[:] = 0
+    for flow in range(len(pairs.pair)):
+        if _lately_large(pairs, flow, now_s):
+            pairs.beside[pairs.pair[flow], pairs.path[flow]] += 1
+
+
+def _lately_large(pairs: Pairs, flow: int, now_s: float) -> bool:
+    return now_s - pairs.large_s[flow] < LATELY_S
 
 
 def _bsr(

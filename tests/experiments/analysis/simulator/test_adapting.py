@@ -19,13 +19,14 @@ from experiments.analysis.simulator.flows import random_flows
 from experiments.analysis.simulator.probing import Probed
 from experiments.analysis.simulator.tar import Tar
 from hosts.base.algorithms import route
-from hosts.base.bandwidth import NEWEST
+from hosts.base.bandwidth import NEWEST, Bandwidth
 from hosts.base.failures import NONE, Failures, parse_failures
 from hosts.base.load import router_for
 from hosts.base.path import Path
 from hosts.base.probing import Probing
 from hosts.base.timers import FAST, PAPER
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
+from hosts.bcube.pairs import Flow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.dpillar.aware import Scheduled
 from hosts.dpillar.choices import schedule, tunnels
@@ -79,47 +80,61 @@ class Plain:
 
 
 class PlainBsr(Plain):
-    """Of every flow: what it knows, when it probes next, what it sent since when, and answers."""
+    """Of every flow: what it knows, when it probes next, and answers."""
 
     def __init__(self, *network: Any, ends: Iterable[tuple[int, int]]) -> None:
         super().__init__(*network)
         self.ends = list(ends)
-        self.selections: dict[int, Selection] = {}
+        self.flows: dict[int, Flow] = {}
+        self.pairs = Pairs(self.flows, Bandwidth(self.network.ports, rate_bps=1.0))
         self.probe_s = list(self.starts_s)
-        self.bits, self.since_s = [0.0] * len(self.ends), list(self.starts_s)
         self.answers: dict[int, list[float]] = {}
 
     def path(self, flow: int) -> Path | None:
-        return self.selections[flow].path if flow in self.selections else None
+        return self.flows[flow].selection.path if flow in self.flows else None
 
     def choose(self) -> None:
-        for flow, free in self.answers.items():
-            selection = self.selections[flow]
-            for index, bandwidth in enumerate(free):
-                assert selection.answer(selection.round, index, bandwidth)
+        for number, answers in self.answers.items():
+            flow = self.flows[number]
+            selection = flow.selection
+            for index, free in enumerate(answers):
+                path = selection.candidates[index].path
+                left = self.pairs.left_bps(number, flow, path, free, self.now)
+                assert selection.answer(selection.round, index, left)
             before = selection.path
             selection.end_round()
+            flow.probing = False
             self.moves += selection.path != before
-        for flow, ends in enumerate(self.ends):
-            if flow not in self.selections and self.starts_s[flow] <= self.now:
-                self.selections[flow] = Selection(
+        for number, ends in enumerate(self.ends):
+            if number not in self.flows and self.starts_s[number] <= self.now:
+                selection = Selection(
                     self.network, *ends, self.failures, slack_bps=HOP_COST, gain_bps=MOVE_GAIN
                 )
+                self.flows[number] = Flow(selection, ends, self.starts_s[number])
 
     def ask(self) -> None:
-        self.answers = {}
-        for flow, selection in sorted(self.selections.items()):
-            if self.probe_s[flow] > self.now:
-                continue
-            if self.now > self.since_s[flow]:
-                selection.rate_bps = self.bits[flow] / (self.now - self.since_s[flow])
-            self.bits[flow], self.since_s[flow] = 0.0, self.now
-            selection.begin_round(self.failures)
-            self.answers[flow] = [self.free(one.path) for one in selection.candidates]
-            self.probe_s[flow] = self.now + self.pause()
+        flows = sorted(self.flows.items())
+        large = [one for one in flows if self.pairs.is_large(*one, self.now)]
+        asking = {number: False for number, _ in flows if self.probe_s[number] <= self.now}
+        for number in asking:
+            self.flows[number].probing = True
+        for number, flow in large:
+            if self.pairs.looks_ahead(number, flow, self.now):
+                asking[number] = flow.looked_ahead = flow.probing = True
+        self.answers = {number: self.begun(number, asking[number]) for number in sorted(asking)}
+
+    def begun(self, number: int, alone: bool) -> list[float]:
+        flow = self.flows[number]
+        if self.now > flow.since_s:
+            flow.selection.rate_bps = flow.sent_bytes * 8 / (self.now - flow.since_s)
+        flow.since_s, flow.sent_bytes = self.now, 0
+        flow.selection.begin_round(self.failures, alone=alone)
+        self.probe_s[number] = self.now + self.pause()
+        return [self.free(one.path) for one in flow.selection.candidates]
 
     def sent(self, flow: int, bits: float) -> None:
-        self.bits[flow] += bits
+        if flow in self.flows:
+            self.flows[flow].sent_bytes += bits * BITS  # type: ignore[assignment]
 
 
 class PlainAware(Plain):
@@ -254,6 +269,33 @@ def test_flows_of_one_pair_spread_over_its_paths(spec: str, name: str, to: str, 
     flows = adapting.adapting(network, name, *many, numpy.random.default_rng(3))
     flows.probe()
     assert numpy.nansum(max_min(flows.routes(), 1.0)) == pytest.approx(ports), "all ports are full"
+
+
+@pytest.mark.parametrize(
+    ("spec", "ends"),
+    [
+        ("bcube,4,1", ("0.0", "1.3")),
+        ("bcube,4,1", ("0.0", "0.1")),  # one path is two hops longer
+        ("bcube,4,2", ("0.0.0", "1.2.3")),
+        ("bcube,3,3", ("0.0.0.0", "1.2.1.2")),
+    ],
+)
+def test_large_flows_of_a_pair_part_before_their_next_turn(
+    spec: str, ends: tuple[str, str]
+) -> None:
+    """As the routers' do: one of them in each step."""
+    bcube = topos.parse(spec)
+    source, destination = (numpy.full(bcube.ports, bcube.server(end)) for end in ends)
+    times = adapting.Times(at_once=True)
+    random = numpy.random.default_rng(1)
+    flows = adapting.adapting(bcube, "bsr", source, destination, random, times=times)
+    assert isinstance(flows, Probed)
+    for _ in range(bcube.ports + 2):
+        flows.step()
+    assert flows.now_s < PAPER.probe_interval_s
+    links = flows.routes().links
+    assert len(set(flows.path.tolist())) == bcube.ports and len(set(links.tolist())) == len(links)
+    assert flows.moves == bcube.ports - 1
 
 
 def test_each_network_has_its_own() -> None:
