@@ -81,6 +81,7 @@ setup(
         "experiments.analysis.arrivals",
         "experiments.analysis.comparison",
         "experiments.analysis.fluid",
+        "experiments.analysis.packets",
         "experiments.analysis.simulator",
         "experiments.analysis.simulator.adapting",
         "experiments.analysis.simulator.around",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_FLOWS = 10_000_000
 FULL = 1.0
 FRAME_BYTES = 1514
+DEFAULT_QUEUE = "100 packets"
 QUANTILES = ("median", "p95", "p99")
 
 
@@ -85,7 +86,36 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--queue",
     metavar="LENGTH",
-    help="Let flows wait in ports' queues, to a first order: '100 packets', '150 kB', '10ms'.",
+    help="Let flows wait in ports' queues, to a first order: '100 packets', '150 kB', '10ms'. With "
+    "--tcp: of every port.  [there: 100 packets]",
+)
+@click.option(
+    "--bytes",
+    "volume_bytes",
+    type=click.IntRange(min=1),
+    help="Let all flows of the pattern begin at once instead, with so many bytes each.",
+)
+@click.option("--tcp", is_flag=True, help="With --bytes: by TCP as well, packet by packet.")
+@click.option(
+    "--mtu",
+    type=click.IntRange(min=576, max=65535),
+    default=1500,
+    show_default=True,
+    help="The largest IP packet of these flows.",
+)
+@click.option(
+    "--congestion",
+    type=click.Choice(["cubic", "reno"]),
+    default="cubic",
+    show_default=True,
+    help="Of --tcp.",
+)
+@click.option(
+    "--relay-us",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="What a server takes to forward a packet of --tcp.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
 @click.option("--trace", type=FILE, help="Take the flows of a CSV or Parquet FILE; all count.")
@@ -98,7 +128,7 @@ QUANTILES = ("median", "p95", "p99")
 @click.option("--figure", type=FILE, help="Draw that: an .svg or .png FILE.")
 @json_option(
     *("topology", "routing", "rate_mbit", "queue", "pattern", "sizes", "seed", "trace"),
-    *("simulations", "run", "beside"),
+    *("simulations", "run", "beside", "bulk", "dropped"),
 )
 def command(
     topology: Topology | None,
@@ -111,6 +141,11 @@ def command(
     count: int,
     rate_mbit: float,
     queue: str | None,
+    volume_bytes: int | None,
+    tcp: bool,
+    mtu: int,
+    congestion: str,
+    relay_us: float,
     seed: int,
     trace: Path | None,
     beside: Path | None,
@@ -121,6 +156,7 @@ def command(
 
     Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
     what it would take alone; there are no packets and no slow start here (docs/simulator.md).
+    With --bytes all begin at once, and with --tcp they have packets.
 
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
@@ -128,6 +164,8 @@ def command(
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
     pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
     pillarbox simulate tree,4,4 --trace flows.csv
+    pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
+    pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
     pillarbox simulate --beside fct-20260301-101500-seed1 --figure beside.svg
     """
     if beside:
@@ -139,6 +177,15 @@ def command(
     require(figure is None, "a figure sets a run beside its simulation: give --beside RUN as well")
     require(topology is not None, "name a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
+    if volume_bytes is not None:
+        require(
+            not (loads or trace), "flows that begin at once have no load: leave --load, --trace"
+        )
+        asked_tcp = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
+        how = (pattern, volume_bytes, rate_mbit, queue or DEFAULT_QUEUE, asked_tcp, seed)
+        _bulk(topology, routing, how, tcp, as_json)
+        return
+    require(not tcp, "TCP is simulated for flows that begin at once: give --bytes as well")
     from experiments.analysis.arrivals.asked import Asked
     from experiments.analysis.arrivals.simulated import goodput_bps
     from experiments.analysis.simulator.paths import choose
@@ -248,6 +295,55 @@ def _text(found: list[dict[str, Any]]) -> str:
                 "arrive, and slowdowns say how long that was."
             )
     return f"{records(rows)}\n\n{paragraphs(notes)}"
+
+
+# -- flows that begin at once --------------------------------------------------------------------
+
+
+def _bulk(
+    topology: Topology, routing: str, how: tuple[Any, ...], with_packets: bool, as_json: bool
+) -> None:
+    """Simulate flows of one volume, and tell when they end."""
+    from experiments.analysis.fluid.ideal import header_bytes
+    from experiments.analysis.packets.bulk import bulk, most_dropped
+    from experiments.analysis.packets.simulated import Tcp
+    from experiments.linux.processes import peak_mib
+    from experiments.linux.queueing import length_bytes
+    from experiments.traffic.patterns import pairs_of
+    from experiments.traffic.workload import Workload
+    from hosts.base.algorithms import algorithms
+
+    pattern, volume_bytes, rate_mbit, queue, asked, seed = how
+    # A set of paths that is no routing by itself has the header of the usual one.
+    header = header_bytes(topology, routing if routing in algorithms(topology) else "")
+    frame_bytes = asked["mtu"] + FRAME_BYTES - 1500 + header
+    queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
+    tcp = Tcp(rate_mbit * 1e6, queue_bytes, header=header, **asked)
+    pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
+    flows = bulk(topology, routing, pairs, volume_bytes, tcp, seed)
+    rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid_s())}]
+    dropped: list[dict[str, Any]] = []
+    notes = [f"{len(pairs):,} flows of {volume_bytes:,} bytes."]
+    if with_packets:
+        began = time.perf_counter()
+        found = flows.packets()
+        took_s = time.perf_counter() - began
+        times = flows.times(found.end_s)
+        share = rows[0]["last_s"] / times["last_s"] if times["last_s"] else None
+        counted = {name: int(getattr(found, name).sum()) for name in ("drops", "timeouts")}
+        rows[0] |= {"of fluid": None, **dict.fromkeys(counted)}
+        rows.append({"of": "TCP", **times, "of fluid": share, **counted})
+        dropped = most_dropped(topology, found)
+        notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
+        if dropped:
+            worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)
+            notes.append(f"Most packets are dropped on the way {worst}.")
+    from experiments.text import paragraphs, records
+
+    about = {"topology": topology.spec, "routing": routing or None, "rate_mbit": rate_mbit}
+    about |= {"queue": queue, "pattern": pattern, "seed": seed}
+    text = f"{records(rows)}\n\n{paragraphs(notes)}"
+    answer(as_json, {**about, "bulk": rows, "dropped": dropped}, text)
 
 
 # -- beside a live run ---------------------------------------------------------------------------

@@ -68,9 +68,22 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "ask for at least --count"),
         (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load away"),
         (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
+        (["bcube,4,1", "--tcp"], "give --bytes as well"),
+        (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:
     with pytest.raises(PillarboxError, match=sentence):
         run(*arguments)
+
+
+def test_flows_that_begin_at_once_end_later_by_tcp() -> None:
+    asked = ["tree,4,2", "--bytes", "300000", "--rate-mbit", "100", "--queue", "5 packets"]
+    found = json.loads(run(*asked, "--tcp", "--json").stdout)
+    fluid, tcp = found["bulk"]
+    assert (fluid["of"], tcp["of"]) == ("fluid", "TCP")
+    assert fluid["last_s"] < tcp["last_s"]
+    assert tcp["of fluid"] == pytest.approx(fluid["last_s"] / tcp["last_s"])
+    assert tcp["drops"] >= found["dropped"][0]["drops"] > 0
+    assert "Most packets are dropped on the way" in run(*asked, "--tcp").stdout

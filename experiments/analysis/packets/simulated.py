@@ -1,0 +1,199 @@
+"""Flows of TCP in a network, simulated: when each ends, and where packets are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
+from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.packets.engine import EVENTS, MOST_ACTIVE, Frames, Given, run
+from experiments.analysis.packets.sender import FIRST_WINDOW
+from experiments.analysis.packets.state import FLOW, LINK, NEVER, NONE
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[Any]
+
+CUBIC, RENO = "cubic", "reno"
+CONGESTION = (CUBIC, RENO)
+BACKLOG_PACKETS = 1000  # that wait for a relay's processor: Linux' net.core.netdev_max_backlog
+RECEIVER_BYTES = 3_000_000  # under way at most: half of Linux' net.ipv4.tcp_rmem, 6 MB
+DRAWN = 1 << 16  # random numbers, which are used again and again
+MOST_SEGMENTS = 1 << 31
+
+
+@dataclass(frozen=True)
+class Tcp:
+    """Cables, servers, and the TCP on them."""
+
+    rate_bps: float
+    queue_bytes: float  # of each port
+    mtu: int = 1500
+    header: int = 0  # what the routing puts between the Ethernet header and the packet
+    delay_s: float = 0.0  # of each cable
+    relay_s: float = 0.0  # what a server takes to forward a packet
+    congestion: str = CUBIC
+
+    def __post_init__(self) -> None:
+        known = " or ".join(CONGESTION)
+        require(
+            self.congestion in CONGESTION,
+            f"TCP is simulated as {known}, not {self.congestion!r}",
+        )
+        require(
+            self.mtu > TCP_IP_BYTES,
+            f"packets of {self.mtu} bytes have no room for data: TCP's and IP's headers are "
+            f"{TCP_IP_BYTES}",
+        )
+
+    @property
+    def segment_bytes(self) -> int:
+        """What a full segment delivers."""
+        return self.mtu - TCP_IP_BYTES
+
+
+class Packets(NamedTuple):
+    """What became of flows, an entry each, and of links."""
+
+    begin_s: Floats
+    end_s: Floats  # when its last byte was there; missing (NaN) for a flow that has no path
+    drops: Ints  # of its data and ACKs
+    repeats: Ints  # segments that were sent again
+    timeouts: Ints
+    passed: Ints  # packets, by link; those of relays' processors stand behind them
+    dropped: Ints
+    delivered_bits: Floats  # by all flows together, up to each moment that was asked for
+    active: Ints  # how many flows were under way at each of these moments
+    events: int
+    most_active: int
+
+
+def packets(
+    topology: Topology,
+    routes: Routes,
+    back: Routes,
+    start_s: Floats,
+    volume_bytes: Ints,
+    tcp: Tcp,
+    moments_s: Floats | None = None,
+    seed: int = 1,
+) -> Packets:
+    """Return what becomes of flows, each on its path, whose ACKs take a path back.
+
+    Examples
+    --------
+    A flow alone has the cable's rate but for headers, once a frame has passed the first cable, and
+    but for what servers take to send:
+
+    >>> import topos
+    >>> from experiments.analysis.simulator.paths import routes
+    >>> tree, ends = topos.parse("tree,2,1"), (numpy.array([0]), numpy.array([1]))
+    >>> paths = routes(tree, "", *ends), routes(tree, "", *ends[::-1])
+    >>> tcp = Tcp(rate_bps=1514 * 8, queue_bytes=1e6)
+    >>> found = packets(tree, *paths, numpy.zeros(1), numpy.array([10 * 1448]), tcp)
+    >>> bool(11 < found.end_s[0] < 12)
+    True
+    """
+    count = len(start_s)
+    require(
+        routes.flows == back.flows == len(volume_bytes) == count,
+        f"{count} flows need as many paths, paths back, and volumes",
+    )
+    require(bool((volume_bytes > 0).all()), "each flow has something to deliver: at least 1 byte")
+    require(bool(numpy.isfinite(start_s).all()), "each flow has a time at which it begins")
+    ways = [_by_processors(topology, one, tcp) for one in (routes, back)]
+    flows, segments = _flows(ways, start_s, volume_bytes, tcp)
+    links = _links(topology, tcp)
+    moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
+    items = len(links) + 2 * count
+    given = Given(
+        links=links,
+        flows=flows,
+        paths=numpy.concatenate([one.links for one in ways]).astype(numpy.int32),
+        order=numpy.argsort(start_s, kind="stable"),
+        arrived=numpy.zeros(segments, bool),
+        sent_as=numpy.zeros(segments, numpy.int32),
+        heap=numpy.zeros(items, numpy.int32),
+        at=numpy.zeros(items, numpy.int32),
+        due_s=numpy.full(items, NEVER),
+        wanted_s=numpy.full(2 * count, NEVER),
+        moments_s=moments,
+        delivered=numpy.zeros(len(moments)),
+        active=numpy.zeros(len(moments), numpy.int64),
+        counts=numpy.zeros(8, numpy.int64),
+        total=numpy.zeros(1),
+        chance=numpy.random.default_rng(seed).random(DRAWN),
+    )
+    most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
+    overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
+    run(given, Frames(tcp.segment_bytes, overhead, most, tcp.congestion == CUBIC))
+    return Packets(
+        *(flows[name].copy() for name in ("begin_s", "end_s", "drops", "repeats", "timeouts")),
+        passed=links["passed"].copy(),
+        dropped=links["dropped"].copy(),
+        delivered_bits=given.delivered * 8,
+        active=given.active,
+        events=int(given.counts[EVENTS]),
+        most_active=int(given.counts[MOST_ACTIVE]),
+    )
+
+
+def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) -> tuple[Any, int]:
+    """Return a record of each flow, and how many segments they have together."""
+    flows = numpy.zeros(len(start_s), FLOW)
+    segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
+    require(
+        bool((segments < MOST_SEGMENTS).all()),
+        f"a flow has at most {MOST_SEGMENTS * tcp.segment_bytes:,} bytes here",
+    )
+    flows["segments"] = segments
+    flows["segment"] = numpy.cumsum(segments) - segments
+    flows["last_bytes"] = volume_bytes - (segments - 1) * tcp.segment_bytes
+    flows["begin_s"], flows["end_s"] = start_s, numpy.nan
+    forth, back = ways
+    flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
+    flows["back"] = back.starts[:-1] + len(forth.links)
+    flows["back_end"] = back.starts[1:] + len(forth.links)
+    flows["window"] = FIRST_WINDOW
+    flows["threshold"] = flows["epoch_s"] = NEVER
+    return flows, int(segments.sum())
+
+
+def _links(topology: Topology, tcp: Tcp) -> Any:
+    """Return a record of each link, and of the processor of each server behind them."""
+    cables = link_count(topology)
+    links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
+    links["first"] = links["last"] = NONE
+    links["byte_s"][:cables] = 8 / tcp.rate_bps
+    links["delay_s"][:cables] = tcp.delay_s
+    links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps
+    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / tcp.rate_bps
+    links["jitter_s"][: topology.servers * topology.ports] = frame_s
+    links["packet_s"][cables:] = tcp.relay_s
+    links["limit_s"][cables:] = tcp.relay_s * BACKLOG_PACKETS
+    return links
+
+
+def _relayed(topology: Topology, routes: Routes) -> Any:
+    """Return which links of flows leave a server that relays for them."""
+    leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
+    has_any = routes.starts[:-1] < routes.starts[1:]
+    leaves_server[routes.starts[:-1][has_any]] = False  # the source's own
+    return leaves_server
+
+
+def _by_processors(topology: Topology, routes: Routes, tcp: Tcp) -> Routes:
+    """Return the same paths, by the processors of servers that relay where these take time."""
+    if not tcp.relay_s:
+        return routes
+    relays = _relayed(topology, routes)
+    before = numpy.concatenate([[0], numpy.cumsum(relays)])
+    processors = link_count(topology) + routes.links[relays] // topology.ports
+    links = numpy.insert(routes.links.astype(numpy.int64), numpy.flatnonzero(relays), processors)
+    return Routes(routes.starts + before[routes.starts], links)

@@ -1,0 +1,93 @@
+"""What is known of links, flows and packets: a record each, which compiled code changes in place.
+
+Every flow keeps to one path, and every queue is first in, first out. So packets of a flow never
+overtake one another, and **transmissions are numbered**: once number i has arrived, all before it
+have arrived or are lost. This is what SACK and RACK (RFC 6675, RFC 8985) find out in a network that
+does not reorder, in one number: a sender has `sent - newest` packets under way, and a segment is
+lost if its last transmission is not above `newest` and it has not arrived.
+"""
+
+from __future__ import annotations
+
+import numpy
+
+NONE = -1
+NEVER = numpy.inf
+
+OPEN, RECOVERY, LOSS = 0, 1, 2  # what a sender does: nothing is missing; repairs; was timed out
+
+# The cable behind a port, or a relay's processor.
+LINK = numpy.dtype(
+    [
+        ("byte_s", "f8"),  # that a byte takes
+        ("packet_s", "f8"),  # and each packet besides
+        ("delay_s", "f8"),  # until it is at the other end
+        ("jitter_s", "f8"),  # what is drawn and comes to it, at most
+        ("limit_s", "f8"),  # the longest wait: that of a full queue
+        ("free_s", "f8"),  # when all will have left that it was given
+        ("last_s", "f8"),  # when the last packet is due: nothing overtakes it
+        ("first", "i4"),  # of the packets that it has, and the last
+        ("last", "i4"),
+        ("passed", "i8"),  # packets
+        ("dropped", "i8"),
+    ],
+    align=True,
+)
+PACKET = numpy.dtype(
+    [
+        ("due_s", "f8"),  # at the other end of its link
+        ("stamp_s", "f8"),  # when the data was sent; an ACK echoes it
+        ("flow", "i4"),
+        ("behind", "i4"),  # the next one on the same link
+        ("at", "i8"),  # which of all paths' links it is on
+        ("end", "i8"),  # and where its path ends
+        ("number", "i4"),  # of the segment; of an ACK, the first segment that is missing
+        ("newest", "i4"),  # the number of this transmission; of an ACK, of the newest to arrive
+        ("is_ack", "b1"),
+        ("has_holes", "b1"),  # an ACK of something behind what is missing
+    ],
+    align=True,
+)
+FLOW = numpy.dtype(
+    [
+        # What is asked for. Segments and links of all flows stand in arrays, one behind another.
+        ("begin_s", "f8"),
+        ("segment", "i8"),  # where its segments begin
+        ("segments", "i4"),
+        ("last_bytes", "i4"),  # that its last segment delivers
+        ("path", "i8"),
+        ("path_end", "i8"),
+        ("back", "i8"),
+        ("back_end", "i8"),
+        # The sender's.
+        ("window", "f8"),  # in segments, as all that follows
+        ("threshold", "f8"),
+        ("next", "i4"),  # the first segment that was never sent
+        ("acked", "i4"),  # the first that is not known to have arrived, nor all before it
+        ("sent", "i4"),  # transmissions
+        ("newest", "i4"),  # up to which they have left the network
+        ("repairs", "i4"),  # where to look for the next lost segment
+        ("until", "i4"),  # the recovery lasts until all below has arrived
+        ("doing", "i4"),
+        ("doublings", "i4"),  # of the time-out
+        ("probed", "b1"),  # the tail: see `sender.py`
+        ("round_trip_s", "f8"),
+        ("deviation_s", "f8"),
+        ("most", "f8"),  # CUBIC's: the window at which packets were lost,
+        ("reno", "f8"),  # what Reno's would be by now,
+        ("epoch_s", "f8"),  # since when it grows,
+        ("rise_s", "f8"),  # and how long it takes to be there again
+        # The receiver's.
+        ("expected", "i4"),  # the first segment that is missing
+        ("highest", "i4"),  # one above the highest that has arrived
+        ("arrived", "i4"),  # the newest transmission to arrive
+        ("unacked", "i4"),  # that have arrived since the last ACK
+        ("echo_s", "f8"),  # the first one's time stamp
+        # What became of it.
+        ("end_s", "f8"),
+        ("drops", "i4"),  # data and ACKs
+        ("repeats", "i4"),
+        ("timeouts", "i4"),
+    ],
+    align=True,
+)

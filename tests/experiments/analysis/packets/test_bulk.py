@@ -1,0 +1,118 @@
+"""Flows of TCP, packet by packet: what they deliver, what is dropped, and where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import topos
+from experiments.analysis.packets.bulk import Bulk, bulk, most_dropped
+from experiments.analysis.packets.simulated import Tcp
+from topos.base.errors import PillarboxError
+
+RATE_BPS, FRAME = 100e6, 9014
+TCP = Tcp(RATE_BPS, 100 * FRAME, 9000)
+GOODPUT_BPS = RATE_BPS * (9000 - 52) / FRAME
+
+
+def two_to_one(tcp: Tcp, volume_bytes: int) -> Bulk:
+    return bulk(topos.parse("tree,4,2"), "", [(0, 3), (1, 3)], volume_bytes, tcp, seed=1)
+
+
+@pytest.mark.parametrize("congestion", ["cubic", "reno"])
+def test_a_flow_alone_has_the_cable_less_headers(congestion: str) -> None:
+    tcp = replace(TCP, congestion=congestion)
+    flows = bulk(topos.parse("bcube,4,1"), "bcube", [(0, 15)], 20_000_000, tcp, seed=1)
+    found = flows.packets()
+    lasting_s = found.end_s[0] - found.begin_s[0]
+    assert 8 * 20_000_000 / lasting_s == pytest.approx(GOODPUT_BPS, rel=0.02)
+    assert found.timeouts.sum() == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    spec=some.sampled_from(["bcube,2,1", "dcell,2,1", "tree,2,3", "ficonn,4,1"]),
+    volume_bytes=some.integers(1, 300_000),
+    queue_packets=some.integers(1, 40),
+    congestion=some.sampled_from(["cubic", "reno"]),
+    seed=some.integers(1, 1000),
+)
+def test_all_that_was_asked_for_arrives_and_every_packet_is_accounted_for(
+    spec: str, volume_bytes: int, queue_packets: int, congestion: str, seed: int
+) -> None:
+    tcp = Tcp(RATE_BPS, queue_packets * FRAME, 9000, congestion=congestion)
+    network = topos.parse(spec)
+    pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
+    flows = bulk(network, "", pairs, volume_bytes, tcp, seed)
+    found = flows.packets(moments_s=numpy.array([1e9]))
+    assert (found.end_s > found.begin_s).all()
+    assert found.delivered_bits.tolist() == [8 * volume_bytes * len(pairs)]
+    assert found.active.tolist() == [0]
+    assert found.drops.sum() == found.dropped.sum()
+    segments = -(-volume_bytes // tcp.segment_bytes) * len(pairs)
+    # What was dropped was sent again: but for ACKs, whose successors say the same.
+    assert found.passed.sum() >= 2 * segments
+    same = flows.packets()
+    assert (same.end_s == found.end_s).all() and (same.dropped == found.dropped).all()
+
+
+def test_two_flows_share_a_cable_about_evenly() -> None:
+    found = two_to_one(TCP, 20_000_000).packets()
+    first, last = sorted(found.end_s)
+    assert 8 * 40_000_000 / last == pytest.approx(GOODPUT_BPS, rel=0.05)
+    assert first > 0.75 * last
+
+
+def test_nothing_is_lost_where_queues_are_long_enough() -> None:
+    found = two_to_one(replace(TCP, queue_bytes=1e9), 5_000_000).packets()
+    assert found.drops.sum() == found.repeats.sum() == found.timeouts.sum() == 0
+
+
+def test_tiny_queues_make_flows_time_out_where_they_meet() -> None:
+    network = topos.parse("tree,8,2")
+    # A first window of ten finds room in its own port's queue, and a dozen of them in none.
+    tcp = replace(TCP, queue_bytes=10 * FRAME)
+    flows = bulk(network, "", [(a, 15) for a in range(12)], 500_000, tcp, seed=1)
+    found = flows.packets()
+    assert found.timeouts.sum() > 0
+    assert found.end_s.max() > flows.fluid_s().max() + 0.2  # Linux' least time-out
+    assert numpy.isfinite(found.end_s).all()
+    assert most_dropped(network, found)[0]["where"] == "s1 to 1.7"
+
+
+def test_another_seed_is_another_course() -> None:
+    network = topos.parse("bcube,4,1")
+    pairs = [(a, b) for a in range(16) for b in range(16) if a != b]
+    one, other = (bulk(network, "", pairs, 300_000, TCP, seed).packets() for seed in (1, 2))
+    assert one.end_s.tolist() != other.end_s.tolist()
+
+
+def test_a_delay_is_one_of_every_cable() -> None:
+    near, far = (
+        bulk(topos.parse("tree,4,2"), "", [(0, 7)], 8948, replace(TCP, delay_s=s), 1).packets()
+        for s in (0.0, 0.01)
+    )
+    assert far.end_s[0] - near.end_s[0] == pytest.approx(4 * 0.01)
+
+
+def test_a_relay_that_takes_its_time_bounds_what_passes_it() -> None:
+    # Half of what 100 Mbit/s are in frames; ACKs pass another relay.
+    tcp = replace(TCP, relay_s=2 * FRAME * 8 / RATE_BPS)
+    flows = bulk(topos.parse("bcube,4,1"), "bcube", [(0, 15)], 20_000_000, tcp, seed=1)
+    found = flows.packets()
+    assert 8 * 20_000_000 / found.end_s[0] == pytest.approx(GOODPUT_BPS / 2, rel=0.05)
+    slow = bulk(topos.parse("bcube,4,1"), "bcube", [(0, 1)], 20_000_000, tcp, seed=1).packets()
+    assert slow.end_s[0] < 0.55 * found.end_s[0]  # nothing relays for neighbours
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"congestion": "bbr"}, "cubic or reno, not 'bbr'"), ({"mtu": 40}, "no room for data")],
+)
+def test_what_there_is_not_is_said(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(PillarboxError, match=sentence):
+        replace(TCP, **wrong)  # type: ignore[arg-type]
