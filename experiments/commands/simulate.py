@@ -182,8 +182,8 @@ def command(
             not (loads or trace), "flows that begin at once have no load: leave --load, --trace"
         )
         asked_tcp = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
-        how = (pattern, volume_bytes, rate_mbit, queue or DEFAULT_QUEUE, asked_tcp, seed)
-        _bulk(topology, routing, how, tcp, as_json)
+        asked_flows = (pattern, volume_bytes, rate_mbit, queue or DEFAULT_QUEUE, asked_tcp, seed)
+        _bulk(topology, routing, asked_flows, tcp, as_json)
         return
     require(not tcp, "TCP is simulated for flows that begin at once: give --bytes as well")
     from experiments.analysis.arrivals.asked import Asked

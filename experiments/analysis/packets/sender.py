@@ -55,7 +55,7 @@ def timer_s(flow: Any, now: float) -> float:
         if flow.doing == OPEN and not flow.probed:
             late_s = LEAST_TIMEOUT_S if flow.sent - flow.newest == 1 else LEAST_PROBE_S
             timeout_s = min(timeout_s, 2 * flow.round_trip_s + late_s)
-    return now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S)
+    return float(now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S))
 
 
 def is_probe(flow: Any) -> bool:

@@ -134,7 +134,11 @@ def packets(
     overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
     run(given, Frames(tcp.segment_bytes, overhead, most, tcp.congestion == CUBIC))
     return Packets(
-        *(flows[name].copy() for name in ("begin_s", "end_s", "drops", "repeats", "timeouts")),
+        begin_s=flows["begin_s"].copy(),
+        end_s=flows["end_s"].copy(),
+        drops=flows["drops"].copy(),
+        repeats=flows["repeats"].copy(),
+        timeouts=flows["timeouts"].copy(),
         passed=links["passed"].copy(),
         dropped=links["dropped"].copy(),
         delivered_bits=given.delivered * 8,
