@@ -169,7 +169,9 @@ def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
     left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
     heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
-    unused = numpy.arange(flows - 1, -1, -1).astype(numpy.int32)  # slots; the last one is next
+    unused = numpy.empty(flows, numpy.int32)  # slots; the last one is next
+    for slot in range(flows):
+        unused[slot] = flows - 1 - slot
     waits = given.waits.copy()
     ready = [(0.0, 0)]  # flows that waited for others, and may begin later
     ready.pop()

@@ -34,6 +34,7 @@ class Hops(NamedTuple):
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
     """Return the hops that a compiled routing writes, at most so many a flow."""
+    sources, destinations = _alike(sources), _alike(destinations)
     counts = numpy.zeros(len(sources), numpy.int32)
     found: list[tuple[Ints, Ints]] = []
     ports = numpy.zeros((min(BLOCK, len(sources)), most), numpy.int8)
@@ -54,6 +55,7 @@ def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
 
 def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints:
     """Return only how many hops each flow takes."""
+    sources, destinations = _alike(sources), _alike(destinations)
     counts = numpy.zeros(len(sources), numpy.int32)
     ports = numpy.zeros((min(BLOCK, len(sources)), most), numpy.int8)
     peers = numpy.zeros(ports.shape, numpy.int64)
@@ -61,6 +63,11 @@ def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints
         part = slice(first, first + BLOCK)
         fill(sources[part], destinations[part], ports, peers, counts[part])
     return counts
+
+
+def _alike(servers: Ints) -> Ints:
+    """Return the same servers in the one kind of array for which code is to be compiled."""
+    return numpy.ascontiguousarray(servers, numpy.int64)
 
 
 def routes_of_hops(

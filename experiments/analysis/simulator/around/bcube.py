@@ -166,8 +166,8 @@ def _fill(
         if found:
             chosen = wanted if found > wanted else int(random.random() * found)
             counts[flow] = lengths[chosen]
-            row_ports[:] = set_ports[chosen]
-            row_peers[:] = set_peers[chosen]
+            for hop in range(counts[flow]):
+                row_ports[hop], row_peers[hop] = set_ports[chosen, hop], set_peers[chosen, hop]
 
 
 @native
