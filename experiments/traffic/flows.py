@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 COMPLETED, FAILED = "completed", "failed"
+# Of what sends and receives flows: it leaves time to the servers' forwarders, and to the kernel's
+# threads that move packets.
+NICE = 10
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from experiments.linux.processes import peak_mib
-from experiments.traffic.flows import COMPLETED, FAILED, Flow
+from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
 from experiments.traffic.generator_sockets import Connection, Connector
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import die_with_parent
@@ -318,6 +318,7 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> Non
     """Do one task, with a loop of that kind."""
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    os.nice(max(0, NICE - os.nice(0)))
     task: Task = json.loads(sys.stdin.readline())
     path, known_bytes = task["events"]
     deaths = Deaths(path, known_bytes, task["names"])

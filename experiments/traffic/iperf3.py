@@ -33,7 +33,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Progress, Sending
+from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow, FlowResult, Progress, Sending
 from experiments.traffic.iperf3_output import (
     NEVER_CONNECTED,
     UNREADABLE,
@@ -58,9 +58,6 @@ POLL_S, LOOK_S = 0.01, 0.05
 GRACE_S = 0.5  # between asking a process to end and ending it
 SERVER_END_S = 1.0
 LISTENING, ESTABLISHED = "0A", "01"  # in /proc/net/tcp
-# Hundreds of processes would else leave no time to the servers' forwarders, nor to the process that
-# has to end them.
-NICE = 10
 
 
 @cache

@@ -95,6 +95,51 @@ class Entry:
         return now >= one[1] + self.settle_s
 
 
+class Ways(Bounded[FlowKey, Entry]):
+    """The entry of every flow that passes a server."""
+
+    def __init__(self, settle_s: float, idle_s: float, works: Callable[[Step], bool]) -> None:
+        super().__init__(MOST_ENTRIES, idle_s)
+        self.settle_s, self.works = settle_s, works
+
+    def of(self, flow: FlowKey, tag: Tag) -> Way | None:
+        """Return the way that a probe has set up."""
+        entry = self.get(flow)
+        return entry.of(tag) if entry else None
+
+    def next(self, flow: FlowKey, now: float) -> Step | None:
+        """Return where packets of a flow go."""
+        entry = self.get(flow)
+        way = entry.current(self.works, now) if entry else None
+        return way.next if way else None
+
+    def set_up(
+        self, flow: FlowKey, tag: Tag, way: Way, now: float, *, alone: bool
+    ) -> FlowKey | None:
+        """Note the way of a probe, perhaps as the only one; return which flow had to go for it."""
+        entry, gone = self.use(flow, now), None
+        if entry is None:
+            entry = Entry(self.settle_s)
+            gone = self.put(flow, entry, now)
+        elif alone:
+            entry.forget_all_but(tag)
+        entry.put(tag, way, now)
+        return gone
+
+    def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
+        """Forget what a probe has set up, and the entry with its last way."""
+        entry = self.use(flow, now)
+        if entry:
+            entry.forget(tag)
+            self.tidy(flow)
+
+    def tidy(self, flow: FlowKey) -> None:
+        """Forget an entry that has no way left."""
+        entry = self.get(flow)
+        if entry and not entry.ways:
+            self.pop(flow)
+
+
 @dataclass
 class Flow:
     """A flow of this server's own.
@@ -109,6 +154,7 @@ class Flow:
     waiting: bool = False  # for the answer to the probe of this round, or for the other end's
     awaits_other: bool = False  # the latter: no probe of this end is on its way
     tries: int = 0  # probes in a row without an answer, while there is no path
+    failed: bool = False  # the path in use has failed, and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
     unanswered: dict[Tag, Way] = field(default_factory=dict)  # of those probes, given up so far
 
@@ -116,6 +162,7 @@ class Flow:
         """Wait for nothing."""
         self.waiting = self.awaits_other = False
         self.tries = 0
+        self.failed = False
         self.unanswered.clear()
 
     @property

@@ -21,7 +21,7 @@ def probe_of(
         return None
     if (header.source, header.destination) != (ficonn.uid(source), ficonn.uid(destination)):
         return None
-    return tar.Probe(source, destination, progress, message.tries, message.only_backup)
+    return tar.Probe(source, destination, progress, message.tries, message.back)
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:

@@ -25,6 +25,12 @@ The end whose packets come first is the one that probes; the other end's answers
 direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
 first one's probe; if none comes, only its own direction is broken, and it probes as well.
 
+Departs from the paper: after a failure, and where only the backup link is left to the source, the
+answer goes back the way of the probe, which is known to work, and both ways are used at once. By an
+own search it may be lost where the failure is not known yet: that another server's cable to the
+switch is cut is known when its heart-beats have been missed. A new way that waits to settle beside
+an old one that is dead loses packets as well.
+
 Left out: packets of a flow may overtake each other when it moves to another path, as in the paper;
 and the fragments of a packet, of which only the first has ports, are a flow of their own.
 """
@@ -40,7 +46,7 @@ from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.base.router import Router
 from hosts.ficonn import tar
-from hosts.ficonn.flows import MOST_ENTRIES, Entry, Flow, Moves, Queues, Tag, described, free_bps
+from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, Ways, described, free_bps
 from hosts.ficonn.paths import tor_step
 from hosts.ficonn.progress import entries_of, probe_of
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -81,7 +87,7 @@ class Tar(Router):
         idle_s = self.timers.flow_idle_s
         # A probe that was not answered for so long is given up; only then may its way be used.
         self.settle_s = 2 * self.timers.search_timeout_s
-        self.ways: Bounded[FlowKey, Entry] = Bounded(MOST_ENTRIES, idle_s)
+        self.ways = Ways(self.settle_s, idle_s, self.neighbours.works)
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
         self.level_0 = virtual_flows.level_0
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
@@ -89,7 +95,7 @@ class Tar(Router):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
-        self.moves = Moves(self.settle_s, self._next, self.flow_answers_change, self.agenda)
+        self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
     # -- packets ---------------------------------------------------------------------------------
@@ -196,34 +202,36 @@ class Tar(Router):
         self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
-        actions = self._start(flow, tag, own.destination, own.tries, now)
+        back = own.failed or own.tries > 0 or not self._switch_works
+        actions = self._start(flow, tag, self._new(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         """Look for a path at once; at the end that follows soon; at rest with the next packet."""
+        own.failed = True
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
         if not own.follows:
             return self._probe(flow, own, now)
         own.waiting = own.awaits_other = True
-        soon = now + self.timers.search_timeout_s / 2
+        soon = now + self.timers.search_timeout_s
         self.agenda.set(("probe", flow), soon, lambda at: self._probe(flow, own, at))
         return []
 
-    def _start(
-        self, flow: FlowKey, tag: Tag, to: int, tries: int, now: float, *, asked: bool = False
-    ) -> list[Action]:
-        """Send a new probe on its way."""
-        by_far_side = asked or (self.far_side and tries % 2 == 1)
-        # Departs from the paper: where only its backup link is left to the source, the answer comes
-        # by the far side of it. By TOR it would be lost until the servers of its switch have missed
-        # some heart-beats: they do not see that another's cable is cut.
+    def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
+        by_far_side = self.far_side and tries % 2 == 1
         probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
-        uid = self.topology.uid(to)
+        return probe._replace(back=back)
+
+    def _start(
+        self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
+    ) -> list[Action]:
+        """Send a new probe on its way; one that answers may go back where its probe came from."""
+        uid = self.topology.uid(probe.destination)
         header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
-        return self._decide(None, header, flow, tag, probe, now)
+        return self._decide(None, header, flow, tag, probe, now, back_to)
 
     def _silence(self, flow: FlowKey, now: float) -> list[Action]:
         """A probe was not answered in time."""
@@ -231,13 +239,13 @@ class Tar(Router):
         if own is None:
             return []
         self.counters["probes without an answer"] += 1
-        entry, tag = self.ways.get(flow), Tag(own.round, returning=False)
-        way = entry.of(tag) if entry else None
-        if entry and way:
+        tag = Tag(own.round, returning=False)
+        way = self.ways.of(flow, tag)
+        if way:
             own.unanswered[tag] = way
-            entry.forget(tag)
-            self._tidy(flow, entry)
-        if own.ready and self._next(flow, now):
+            self.ways.take_back(flow, tag, now)
+            self.flow_answers_change(flow)
+        if own.ready and self.ways.next(flow, now):
             # Nobody told that the way in use has failed: servers are too busy to look for another.
             self._rest(flow, own, now)
             return []
@@ -262,9 +270,7 @@ class Tar(Router):
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
         if late:  # and as good as one in time: the present probe is not needed any more
-            entry = Entry(self.settle_s)
-            entry.put(tag, late, now)
-            self.ways.put(flow, entry, now)
+            self.ways.set_up(flow, tag, late, now, alone=True)
             self.flow_answers_change(flow)
         own.ready = True
         self._rest(flow, own, now)
@@ -301,14 +307,12 @@ class Tar(Router):
             return [Drop("bad probe")]
         if header.ttl <= 1 and probe.destination != self.server:
             return [Drop("TTL expired")]
-        if probe.source == self.server and self._way_of(flow, tag) is None:
+        if probe.source == self.server and self.ways.of(flow, tag) is None:
             return [Drop("probe of a former round")]
         header = header._replace(ttl=max(0, header.ttl - 1))
-        return self._decide(came, header, flow, tag, probe, now)
-
-    def _way_of(self, flow: FlowKey, tag: Tag) -> tar.Way | None:
-        entry = self.ways.get(flow)
-        return entry.of(tag) if entry else None
+        asked = self.ways.of(flow.reversed(), tag._replace(returning=False))
+        back_to = asked.previous if asked and tag.returning and probe.back else None
+        return self._decide(came, header, flow, tag, probe, now, back_to)
 
     def _decide(
         self,
@@ -318,33 +322,31 @@ class Tar(Router):
         tag: Tag,
         probe: tar.Probe,
         now: float,
+        back_to: Step | None,
     ) -> list[Action]:
-        """Do with a probe what Algorithm 3 says, and keep the tables."""
+        """Do with a probe what Algorithm 3 says, or send it back; and keep the tables."""
         self.virtual.pop(flow)
-        before = self._next(flow, now)
-        way, sight = self._way_of(flow, tag), self._sight(flow, now)
-        decision = tar.decide(self.topology, self.server, probe, came, way, sight)
+        before = self.ways.next(flow, now)
+        decision: tar.Decision
+        if back_to:
+            decision = tar.Onward(tar.Way(came, back_to), probe.progress)
+        else:
+            way, sight = self.ways.of(flow, tag), self._sight(flow, now)
+            decision = tar.decide(self.topology, self.server, probe, came, way, sight)
         if isinstance(decision, tar.Arrived):
-            return self._arrived(flow, tag, probe, now)
+            return self._arrived(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
             return [Drop(decision.reason)]
-        entry = self.ways.use(flow, now)
         if isinstance(decision, tar.Back):
-            if entry:
-                entry.forget(tag)
-                if not entry.ways:
-                    self.ways.pop(flow)
+            self.ways.take_back(flow, tag, now)
             if decision.virtual and not tag.returning:
                 self.virtual.put(flow, None, now)
             step = decision.step
         else:
             step = decision.way.next
-            if entry is None:
-                entry = Entry(self.settle_s)
-                forgotten = self.ways.put(flow, entry, now)
-                if forgotten:
-                    self.flow_answers_change(forgotten)
-            entry.put(tag, decision.way, now)
+            forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
+            if forgotten:
+                self.flow_answers_change(forgotten)
             # Departs from the paper: virtual flows are about flows, not the answers to them. The
             # answer to a flow that bypassed often comes this way, and would take it off at once.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
@@ -353,11 +355,12 @@ class Tar(Router):
         if not self.neighbours.works(step):
             return [Drop("next hop is down")]
         entries = entries_of(self.topology, decision.progress)
-        only_backup = probe.only_backup or (came is None and not self._switch_works)
-        body = PathProbe(flow, *tag, self.uid, entries, probe.tries, only_backup).pack()
+        body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
-    def _arrived(self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float) -> list[Action]:
+    def _arrived(
+        self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float
+    ) -> list[Action]:
         """Take an answer, or give one: both set up the other direction (section IV.A)."""
         answers = flow.reversed()
         if tag.returning:
@@ -371,14 +374,15 @@ class Tar(Router):
             self._rest(answers, own, now)
         own.ready = own.ready or not own.waiting
         answer = Tag(tag.round, returning=True)
-        to, asked = probe.source, probe.only_backup
-        actions += self._start(answers, answer, to, probe.tries, now, asked=asked)
+        back_to = came if probe.back else None
+        new = self._new(probe.source, probe.tries, probe.back)
+        actions += self._start(answers, answer, new, now, back_to)
         return actions + (self._release(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return what this server sees of its two links, as a flow that is not there yet."""
         self.virtual.expire(now)
-        entry, step = self.ways.get(flow), self._next(flow, now)
+        entry, step = self.ways.get(flow), self.ways.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None
         backup_bps, switch_bps = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
         sees = self.neighbours.works, self.random, backup_bps, switch_bps, self._switch_works
@@ -398,7 +402,7 @@ class Tar(Router):
             if not leading:
                 continue
             entry.forget_next(step)
-            self._tidy(flow, entry)
+            self._tidy(flow)
             previous, own = leading[-1].previous, self.flows.get(flow)
             if previous:
                 actions += self._tell(flow, previous, step, now)
@@ -442,44 +446,39 @@ class Tar(Router):
         ):
             return [Drop("bad path failure")]
         if source == self.server:
-            return self._path_failed(message.flow, now)
+            return self._path_failed(message.flow, came, now)
         if header.ttl <= 1:
             return [Drop("TTL expired")]
         entry = self.ways.get(message.flow)
         ways = [way for _, way in entry.ways if way.next == came] if entry else []
         if entry:
             entry.forget_next(came)
-            self._tidy(message.flow, entry)
+            self._tidy(message.flow)
         header = header._replace(ttl=header.ttl - 1)
         previous = [way.previous for way in ways if way.previous]
         return self._back_to(source, previous, header, message.pack())
 
-    def _path_failed(self, flow: FlowKey, now: float) -> list[Action]:
+    def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
         """Find another path for a flow of this server's own, at once."""
         own = self.flows.get(flow)
         if own is None:
             return []
+        entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
+        if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
+            return [Drop("path failure of a former way")]  # missed heart-beats tell of it late
         self.counters["path failures"] += 1
-        entry = self.ways.get(flow)
         if entry:
             entry.forget_all_but(own.probing)
-            self._tidy(flow, entry)
+            self._tidy(flow)
         own.ready = False
         return [] if own.waiting else self._search(flow, own, now)
 
     # -- housekeeping ----------------------------------------------------------------------------
 
-    def _tidy(self, flow: FlowKey, entry: Entry) -> None:
+    def _tidy(self, flow: FlowKey) -> None:
         """Go on with what is left of an entry."""
-        if not entry.ways:
-            self.ways.pop(flow)
+        self.ways.tidy(flow)
         self.flow_answers_change(flow)
-
-    def _next(self, flow: FlowKey, now: float) -> Step | None:
-        """Return where packets of a flow go."""
-        entry = self.ways.get(flow)
-        way = entry.current(self.neighbours.works, now) if entry else None
-        return way.next if way else None
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)

@@ -46,7 +46,7 @@ MOST_HOPS = 255
 # A probe that got stuck, or lost, is tried again: other proxies are drawn then.
 # How many timeouts each try has: flows that look for paths all at once keep servers busy, and
 # probes for the same flows again would keep them busier.
-PROBE_TIMEOUTS = (1, 1, 2, 4, 4)
+PROBE_TIMEOUTS = (2, 2, 4, 4, 4)
 PROBE_TRIES = len(PROBE_TIMEOUTS)
 
 Progress: TypeAlias = tuple[int, ...]  # PR_1, PR_2, ...
@@ -59,7 +59,7 @@ class Probe(NamedTuple):
     destination: int
     progress: Progress
     tries: int = 0  # how many before it, for the same path, had no answer
-    only_backup: bool = False  # is left to the source: the answer comes by its far side
+    back: bool = False  # comes the answer, the way of the probe: after a failure
 
 
 class Way(NamedTuple):

@@ -155,6 +155,9 @@ def _become(
         if programs is None and settings.plane == "ebpf":
             programs = _load(settings, network)
         own = programs.of(request["server"]) if programs else None
+        if own:
+            # The kernel sends and this decides: it must not wait for a trial's programs.
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         forwarder = _forwarder(request, settings, network, pacer, own)
         _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
         forwarder.run()

@@ -9,8 +9,8 @@ destination. PR_l is the server chosen as the proxy of level l while the packet 
 else BYZERO (no link of level l bypassed so far) or BYONE (one was). On the wire every server is its
 uid.
 
-Tries says how many probes of a path went unanswered before this one, and B that only its backup
-link is left to the probe's source (`hosts.ficonn.tar`).
+Tries says how many probes of a path went unanswered before this one, and B that the answer comes
+back the way of the probe, and both ways are used at once (`hosts.ficonn.router`).
 
 The paper draws no packet. The previous hop, which its Algorithm 3 reads from the packet, has a
 field of its own, since some neighbours share a port.
@@ -32,7 +32,7 @@ PATH_PROBE = Body(
         Field("returning", 1, "R"),
         Field("tries", 3),
         Field(COUNT, 4),
-        Field("only_backup", 1, "B"),
+        Field("back", 1, "B"),
         Field("reserved", 7, constant=0),
         Field(CHECKSUM, 16),
         Field("round", 32),
@@ -81,7 +81,7 @@ class PathProbe(NamedTuple):
     previous: int
     entries: tuple[int, ...]
     tries: int = 0  # before this one, without an answer
-    only_backup: bool = False  # is left to its source
+    back: bool = False  # comes the answer, the way of the probe
 
     def pack(self) -> bytes:
         """Return the body of the message."""
@@ -89,7 +89,7 @@ class PathProbe(NamedTuple):
         return PATH_PROBE.pack(
             self.returning,
             self.tries,
-            self.only_backup,
+            self.back,
             self.round,
             self.previous,
             *self.flow,
@@ -99,11 +99,11 @@ class PathProbe(NamedTuple):
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
         """Return the message of a body, or raise WireError."""
-        (returning, tries, only_backup, number, previous, *flow), found = PATH_PROBE.unpack(data)
+        (returning, tries, back, number, previous, *flow), found = PATH_PROBE.unpack(data)
         entries = tuple([entry for (entry,) in found])
         _check(entries)
         key = FlowKey(*flow)
-        return cls(key, number, bool(returning), previous, entries, tries, bool(only_backup))
+        return cls(key, number, bool(returning), previous, entries, tries, bool(back))
 
 
 def _check(entries: tuple[int, ...]) -> None:

@@ -231,10 +231,11 @@ class Choosing(Tar):
         tag: Any,
         probe: Probe,
         now: float,
+        back_to: Step | None,
     ) -> list[Action]:
-        self._met = came, probe, self._way_of(flow, tag)
+        self._met = came, probe, self.ways.of(flow, tag)
         try:
-            return super()._decide(came, header, flow, tag, probe, now)
+            return super()._decide(came, header, flow, tag, probe, now, back_to)
         except Mistake as mistake:
             self.wrong = self.wrong or str(mistake)
             return [Drop(str(mistake))]

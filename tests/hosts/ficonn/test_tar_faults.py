@@ -132,6 +132,21 @@ def test_a_source_loses_its_own_cable() -> None:
     assert sum(not trip.arrived_s for trip in trips) <= 1
 
 
+def test_answers_go_on_before_it_is_known_behind_a_switch_whose_cable_is_cut() -> None:
+    """The far end would answer by the relay that is cut off: to it nothing seems amiss."""
+    net = network()
+    ways = [  # of one flow, whose ports are the same
+        net.stream(*ends, every_s=0.005, seconds=0.6, source_port=5000) for ends in ((A, B), (B, A))
+    ]
+    net.run(0.3)
+    relay = SMALL.server("0.2")
+    net.cut(relay, SMALL.server_plug(relay, SWITCH).node)
+    net.run(0.301 + FAST.neighbour_timeout_s / 2)
+    assert [way(trips[-2]) for trips in ways] == [OTHER_WAY, " ".join(OTHER_WAY.split()[::-1])]
+    for trips in ways:
+        assert sum(not trip.arrived_s for trip in trips[:-1]) <= 2
+
+
 @pytest.mark.parametrize("destination", ["0.1", "0.3", "1.1", "1.3"])
 def test_the_answer_to_a_source_that_has_only_its_backup_link_comes_by_it_at_once(
     destination: str,

@@ -174,7 +174,10 @@ def test_a_flow_that_moves_or_ends_takes_nothing_back_of_others() -> None:
     for one in net.routers:
         one.changed_flows.clear()
     net.cut(BUSY, SMALL.server("0.2"), silent=True)  # nobody notices before the end of this
-    tar_router(net, A)._path_failed(moves, net.now)
+    source = tar_router(net, A)
+    way = source.ways.next(moves, net.now)
+    assert way
+    source._path_failed(moves, way, net.now)
     net.run(0.5)
     assert moves in net.routers[A].changed_flows
     assert not any({stays, stays.reversed()} & one.changed_flows for one in net.routers)
@@ -189,9 +192,9 @@ def test_a_flow_that_moves_or_ends_takes_nothing_back_of_others() -> None:
 
 def test_a_late_answer_is_as_good_as_one_in_time() -> None:
     """Where servers are so busy that none comes in time, probing again would never end."""
-    net = network(timers=CALM, hop_delay_s=CALM.search_timeout_s / 4)  # there and back: six hops
+    net = network(timers=CALM, hop_delay_s=0.4 * CALM.search_timeout_s)  # there and back: six hops
     trip = net.send_udp(A, B)
-    net.run(3 * CALM.search_timeout_s)
+    net.run(4 * CALM.search_timeout_s)
     assert way(trip) == TOR_WAY
     source = tar_router(net, A)
     assert source.counters["probes"] == 2
