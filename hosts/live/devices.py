@@ -43,6 +43,7 @@ _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
 _INSTRUCTION = struct.Struct("=HBBI")  # of classic BPF: code, jumps if true and if false, operand
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
+_DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
 
 
 class Tun:
@@ -137,6 +138,11 @@ class Port:
         elif frame[:6] == self.mac or frame[0] & TO_A_GROUP:
             yield Received(source, Frame(ethertype, frame[14:]))
         # Else a bridge that is learning has flooded it here.
+
+    def is_link_state(self, taken: bytes) -> bool:
+        """Tell whether a frame that was taken is a link state, which is no sign of traffic."""
+        at = len(self._note) + PROTOCOL_AT
+        return taken[at - 3 : at - 1] == _DCN and taken[at : at + 1] == _LINK_STATE
 
     def hear(self, most: int) -> Iterator[tuple[float, Received]]:
         """Yield the heart-beats that have come, at most so many, each with its age in seconds."""

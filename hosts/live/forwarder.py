@@ -349,12 +349,13 @@ class Forwarder:
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
-        self._wake()
         repeated = self.repeated
         for _ in range(BATCH):
             taken = port.take(which)
             if taken is None:
                 return
+            if not port.is_link_state(taken):
+                self._wake()
             now = time.monotonic()
             if not (repeated and repeated.came(port.number, taken)):
                 for source_mac, frame in port.packets(taken):

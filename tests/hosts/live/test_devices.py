@@ -84,3 +84,16 @@ def test_what_a_learning_bridge_floods_is_not_taken() -> None:
         injected(lab, TO_ANOTHER, ETH_DCN, DATA)
         injected(lab, TO_THE_PORT, ETH_DCN, DATA + b"padding")
         assert came(port, port.sockets[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
+
+
+def test_a_link_state_is_told_from_traffic(lab_and_port: tuple[ThreeServers, Port]) -> None:
+    lab, port = lab_and_port
+    injected(lab, TO_THE_PORT, ETH_DCN, DcnHeader(A, A, Protocol.LINK_STATE).pack(b""))
+    injected(lab, TO_THE_PORT, ETH_DCN, DATA)
+    injected(lab, TO_THE_PORT, ETH_DCN, DcnHeader(A, A, Protocol.PROBE).pack(b""))
+    found = []
+    while len(found) < 3 and select.select(port.sockets[:1], [], [], WAIT_S)[0]:
+        taken = port.take(port.sockets[0])
+        assert taken is not None
+        found.append(port.is_link_state(taken))
+    assert found == [True, False, False]
