@@ -106,7 +106,7 @@ def programs_at_ports() -> Finding:
         try:
             with _scratch() as place:
                 tap = bpf.Tap(LOOPBACK, bpf.INGRESS)
-                place.send(bpf.hook(LOOPBACK), bpf.attach(tap, bpf.CUT, program, "try"))
+                place.send(bpf.hook(tap), bpf.attach(tap, bpf.CUT, program, "try"))
         finally:
             os.close(program)
 

@@ -173,7 +173,7 @@ def drop(taps: Iterable[bpf.Tap]) -> None:
     try:
         for tap in taps:
             cut = bpf.attach(tap, bpf.CUT, program, "cut a cable silently")
-            fabric().send(bpf.hook(tap.ifindex), cut)
+            fabric().send(bpf.hook(tap), cut)
     finally:
         os.close(program)
 

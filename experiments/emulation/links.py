@@ -134,7 +134,8 @@ class LabLink(Link):
             if isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf:
                 # For its forwarder: of a port that is up the kernel would first stop all queues,
                 # and keep all other interfaces from being changed meanwhile.
-                _namespace(node).send(bpf.hook(port.ifindex))
+                incoming = bpf.Tap(port.ifindex, bpf.INGRESS, alone=True)
+                _namespace(node).send(bpf.hook(incoming))
         if home.speaks_ipv6:
             in_fabric = [port.ifindex for port in ports if port.namespace == home.descriptor]
             for index in {*self.cuts, *in_fabric}:
@@ -187,7 +188,7 @@ class LabLink(Link):
         if by_process:
             self._taps = [bpf.Tap(side.ifindex, bpf.EGRESS) for side in reversed(sides)]
         else:
-            self._taps = [bpf.Tap(side.ifindex, bpf.INGRESS) for side in sides]
+            self._taps = [bpf.Tap(side.ifindex, bpf.INGRESS, alone=True) for side in sides]
             for port, side in zip(ports, sides, strict=True):
                 self._arrivals[port.ifindex] = side.ifindex
             for tap, target in zip(self._taps, reversed(sides), strict=True):
@@ -254,7 +255,7 @@ class LabLink(Link):
 
     def _attach(self, tap: bpf.Tap, priority: int, descriptor: int, deed: str) -> None:
         if tap.ifindex not in self._hooked:
-            fabric().send(bpf.hook(tap.ifindex))
+            fabric().send(bpf.hook(tap))
             self._hooked.add(tap.ifindex)
         fabric().send(bpf.attach(tap, priority, descriptor, deed))
 

@@ -161,16 +161,22 @@ class Tap(NamedTuple):
 
     ifindex: int  # of an interface of the fabric
     hook: int  # INGRESS or EGRESS
+    alone: bool = False  # nothing is ever done there to what passes the other way
 
 
-def hook(index: int) -> Message:
+def hook(tap: Tap) -> Message:
     """Return the request for the place on an interface where programs are attached.
 
-    It stays when the last of them is detached: others may have theirs there.
+    It stays when the last of them is detached: others may have theirs there. It is for both
+    directions, or for what comes in alone: of each direction the kernel keeps an entry in one list
+    of the whole machine, and walks along that list at each new one.
     """
-    body = struct.pack("=BxHiIII", 0, 0, index, CLSACT_HANDLE, CLSACT_PARENT, 0)
-    body += text(TCA_KIND, "clsact")
-    return Message(RTM_NEWQDISC, NLM_F_CREATE, body, f"prepare interface {index} for programs")
+    incoming_alone = tap.alone and tap.hook == INGRESS
+    body = struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
+    body += text(TCA_KIND, "ingress" if incoming_alone else "clsact")
+    return Message(
+        RTM_NEWQDISC, NLM_F_CREATE, body, f"prepare interface {tap.ifindex} for programs"
+    )
 
 
 def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:
