@@ -74,13 +74,13 @@ FAST = fast(PAPER)
 
 # In networks of more than SMALL servers: a heart-beat costs the kernel some microseconds for each
 # who hears it. One of them may be lost.
-MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S = 0.13, 0.27
+MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S = 0.12, 0.25
 
 
 def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
     """Return the timers of that name: ``paper``, or ``fast`` ones, which notice failures sooner.
 
-    Fast ones notice a silent failure in 180 ms, and in networks of more than SMALL servers in 270.
+    Fast ones notice a silent failure in 180 ms, and in networks of more than SMALL servers in 250.
     There link states that say nothing new are told less often as well. With either a server keeps
     its rounds of probes apart, which the papers' own servers, each a machine by itself, need not:
     thousands of flows that all probe at their time would leave no time for anything else, and where

@@ -91,7 +91,7 @@ def test_fast_timers_notice_silence_in_tenths_of_a_second_in_networks_of_any_siz
     for spec in ("dcell,4,1", "bcube,4,2", "bcube,8,1", "ficonn,4,2"):
         assert timers_for(topos.parse(spec)).neighbour_timeout_s <= 0.2
     large = topos.parse("bcube,8,2")
-    assert timers_for(large).neighbour_timeout_s <= 0.27
+    assert timers_for(large).neighbour_timeout_s <= 0.25
 
 
 def test_a_lost_heart_beat_is_no_silence() -> None:
