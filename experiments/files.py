@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from topos.base.errors import PillarboxError
@@ -23,6 +26,22 @@ def output_folder(path: Path) -> Path:
     for folder in missing:
         give_to_user(folder)
     return path
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder of results, or raise PillarboxError where another process writes to it."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PillarboxError(
+                f"{folder} is being written by another process: wait for its end, or name another"
+            ) from None
+        yield
+    finally:
+        os.close(held)
 
 
 def give_to_user(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.arguments import FOLDER, answer, complete, json_option
-from experiments.files import output_folder
+from experiments.files import only_writer, output_folder
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -86,20 +86,21 @@ def command(
     from experiments.reproductions.shared import making
 
     made, failed = [], []
-    for name, figure in figures.items():
-        settings = Settings(out / name, out / TASKS, say=partial(click.echo, err=True), **how)
-        output_folder(settings.folder)
-        try:
-            made.append(making.made(figure, settings, out, again=again))
-        except PillarboxError as error:
-            if len(figures) == 1:
-                raise
-            failed.append(f"{name} could not be made: {error}")
-            continue
-        write_page(out, reproductions.names())  # each time: one that is stopped leaves a page
-        if not as_json:
-            click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
-    page, missing = write_page(out, reproductions.names())
+    with only_writer(output_folder(out)):
+        for name, figure in figures.items():
+            settings = Settings(out / name, out / TASKS, say=partial(click.echo, err=True), **how)
+            output_folder(settings.folder)
+            try:
+                made.append(making.made(figure, settings, out, again=again))
+            except PillarboxError as error:
+                if len(figures) == 1:
+                    raise
+                failed.append(f"{name} could not be made: {error}")
+                continue
+            write_page(out, reproductions.names())  # each time: one that is stopped leaves a page
+            if not as_json:
+                click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
+        page, missing = write_page(out, reproductions.names())
     for sentence in (*missing, *failed):
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The page, for any browser: {page.resolve()}", err=as_json)

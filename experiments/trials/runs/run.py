@@ -6,17 +6,14 @@ on where it was, with ``resume``: the same plan gives the same trials in the sam
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from experiments.files import output_folder
+from experiments.files import only_writer, output_folder
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment
@@ -31,7 +28,7 @@ from experiments.trials.runs.statistics import precise
 from experiments.trials.runs.summary import main_measure, totals_text, values, verdict_text
 from experiments.trials.runs.trial import Shown, TrialError, measure
 from hosts.base.load import router_for
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -71,7 +68,7 @@ def run(
     folder = output_folder(folder or new_name(experiment))
     store.settle(folder)
     shown = live or Shown()
-    with _locked(folder):
+    with only_writer(folder):
         told = _begin(experiment, folder)
         for block in blocks(experiment):
             done = records.load(folder)
@@ -195,17 +192,3 @@ def _run_trial(
 def _write(ended: Outcome, folder: Path, printed: str) -> None:
     texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
     records.write_trial(folder, ended.record, ended.tables, texts)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a run's folder, so that no other process runs the same trials."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PillarboxError(f"{folder} is being run already: wait for its end") from None
-        yield
-    finally:
-        os.close(held)

@@ -14,6 +14,7 @@ from experiments import reproductions
 from experiments.analysis.simulator import sweeps
 from experiments.analysis.simulator.sweeps import LIVE
 from experiments.cli import cli
+from experiments.files import only_writer
 from experiments.reporting.reproduced.page import kept
 from experiments.reporting.reproduced.result import AGREES, Point, Settings
 from experiments.reproductions.shared import degradation, live, making
@@ -65,6 +66,15 @@ def test_what_is_there_is_not_made_again(tmp_path: Path, counted: Counted) -> No
     assert set(counted.times.values()) == {2}
     reproduce(tmp_path, "--seed", "2")
     assert set(counted.times.values()) == {3}
+
+
+def test_two_do_not_write_to_one_folder(tmp_path: Path, counted: Counted) -> None:
+    with only_writer(tmp_path):
+        found = reproduce(tmp_path)
+    assert isinstance(found.exception, PillarboxError)
+    assert f"{tmp_path} is being written by another process: wait" in str(found.exception)
+    assert not counted.times
+    assert reproduce(tmp_path).exit_code == 0
 
 
 def test_other_code_makes_it_again(

@@ -345,7 +345,7 @@ def test_no_folder_of_other_things_becomes_a_run(tmp_path: Path):
 
 def test_two_at_once_are_refused(tmp_path: Path):
     def again(order, live, log):
-        with pytest.raises(PillarboxError, match="is being run already"):
+        with pytest.raises(PillarboxError, match="is being written by another process"):
             run(EXPERIMENT, tmp_path / "run", measure=FakeTrials())
         return FakeTrials()(order, live, log)
 
