@@ -321,7 +321,7 @@ def _bulk(
     tcp = Tcp(rate_mbit * 1e6, queue_bytes, header=header, **asked)
     pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
     flows = bulk(topology, routing, pairs, volume_bytes, tcp, seed)
-    rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid_s())}]
+    rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid().end_s)}]
     dropped: list[dict[str, Any]] = []
     notes = [f"{len(pairs):,} flows of {volume_bytes:,} bytes."]
     if with_packets:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.engine import course
+from experiments.analysis.arrivals.engine import Course, course
 from experiments.analysis.fluid.ideal import header_efficiency
 from experiments.analysis.fluid.links import Routes, link_count, name_of
 from experiments.analysis.packets.simulated import Packets, Tcp, packets
@@ -36,12 +36,12 @@ class Bulk:
     tcp: Tcp
     seed: int
 
-    def fluid_s(self) -> Floats:
-        """Return when each ends if all share links max-min fairly."""
+    def fluid(self, moments_s: Floats | None = None) -> Course:
+        """Return what becomes of them if all share links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
         capacity = numpy.full(link_count(self.topology), goodput_bps)
-        return course(self.routes, self.start_s, volumes, capacity).end_s
+        return course(self.routes, self.start_s, volumes, capacity, moments_s=moments_s)
 
     def packets(self, moments_s: Floats | None = None) -> Packets:
         """Return what becomes of them by TCP."""

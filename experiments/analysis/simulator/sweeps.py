@@ -35,7 +35,10 @@ from topos.base.errors import PillarboxError, require
 Measure = Callable[[Any], Any]
 
 # What decides about a result, beside the module that has the measure.
-CODE = ("topos", "hosts", "experiments.analysis.fluid", "experiments.analysis.simulator")
+CODE = (
+    *("topos", "hosts"),
+    *(f"experiments.analysis.{part}" for part in ("arrivals", "fluid", "packets", "simulator")),
+)
 LIVE = ("hosts.linux", "hosts.live")  # which decides about none
 CONNECT_S = 10.0  # to Dask's scheduler
 SAY_EVERY_S = 10.0

@@ -79,7 +79,7 @@ def test_tiny_queues_make_flows_time_out_where_they_meet() -> None:
     flows = bulk(network, "", [(a, 15) for a in range(12)], 500_000, tcp, seed=1)
     found = flows.packets()
     assert found.timeouts.sum() > 0
-    assert found.end_s.max() > flows.fluid_s().max() + 0.2  # Linux' least time-out
+    assert found.end_s.max() > flows.fluid().end_s.max() + 0.2  # Linux' least time-out
     assert numpy.isfinite(found.end_s).all()
     assert most_dropped(network, found)[0]["where"] == "s1 to 1.7"
 

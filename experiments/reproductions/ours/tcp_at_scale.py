@@ -1,0 +1,160 @@
+"""Guo 2009, Fig. 11, beyond its 16 servers: BCube and a two-level tree, by TCP packet by packet.
+
+Paper (section 7.5): BCube_1 of n = 4 carries 750 Mbit/s a server all-to-all at 1 Gbit/s; the tree,
+of four mini-switches below a fifth, 260. Here BCube has more levels of the same switches, and the
+tree more leaves of four servers below a root that has a port for each. As in the testbed a server
+sends to 15 others: with 16 servers to all, and with more of them to others that are drawn.
+
+The paper's flows carry 683 MB each. For so many packets there is no time here, and in short flows
+the last time-outs would count for more than all else: so throughput is that until four fifths of
+the bytes are delivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from experiments.analysis.fluid.ideal import header_bytes
+from experiments.analysis.packets.bulk import bulk
+from experiments.analysis.packets.simulated import Tcp
+from experiments.reporting.reproduced.result import Point, Settings
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    drawn,
+    drawn_note,
+    draws,
+    paired,
+    repeats,
+)
+from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
+from topos.base.spec import parse
+
+BCUBE, TREE = "BCube", "tree"
+SIZES, QUICK_SIZES = (16, 256, 1024, 4096), (16, 64)
+LEVELS = {16: 1, 64: 2, 256: 3, 1024: 4, 4096: 5}
+OTHERS = 15  # that a server sends to
+MTU, QUEUE_PACKETS = 9000, 100
+RATE_BPS, PAPERS_BPS = 100e6, 1e9  # time-outs count for as much as in labs of that rate
+VOLUME_BYTES = 500_000
+PAPERS_GBPS = {(BCUBE, 16): 0.75, (TREE, 16): 0.26}
+PAPERS_RATIO = 750 / 260
+RUNS = 2
+MOST = 0.8  # of the bytes
+MOMENTS, LASTING = 400, 4.0  # until so many times as long as fluids take
+
+
+def spec_of(name: str, servers: int) -> str:
+    """Return the network of that many servers."""
+    return f"bcube,4,{LEVELS[servers]}" if name == BCUBE else f"tree,4,{servers // 4}"
+
+
+def pairs(servers: int, random: numpy.random.Generator) -> list[tuple[int, int]]:
+    """Return who sends to whom: every server to as many others, and from as many.
+
+    >>> found = pairs(64, numpy.random.default_rng(1))
+    >>> len(found), len(set(found)), {sum(1 for _, d in found if d == one) for one in range(64)}
+    (960, 960, {15})
+    """
+    # In a circle of servers in random order, each sends to those at distances that are drawn.
+    order = random.permutation(servers)
+    away = 1 + random.permutation(servers - 1)[:OTHERS]
+    places = numpy.arange(servers)
+    return [
+        (int(order[at]), int(order[(at + distance) % servers]))
+        for at in places
+        for distance in away
+    ]
+
+
+@drawn
+def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
+    """Return what a server sends, of a cable's rate, by TCP and as fluids; and what is dropped."""
+    network = parse(spec_of(name, servers))
+    header = header_bytes(network, "")
+    frame_bytes = MTU + 14 + header
+    tcp = Tcp(RATE_BPS, QUEUE_PACKETS * frame_bytes, MTU, header)
+    flows = bulk(
+        network, "", pairs(servers, random), VOLUME_BYTES, tcp, int(random.integers(1_000_000))
+    )
+    last_s = float(flows.fluid().end_s.max())
+    moments_s = numpy.linspace(0, LASTING * last_s, MOMENTS)
+    fluid, found = flows.fluid(moments_s), flows.packets(moments_s)
+    bits = 8.0 * VOLUME_BYTES * OTHERS / RATE_BPS  # of a server, in seconds of a cable
+    return {
+        "throughput": _until_most(moments_s, found.delivered_bits, bits * servers) / servers,
+        "ideal": _until_most(moments_s, fluid.delivered_bits, bits * servers) / servers,
+        "last": last_s / float(found.end_s.max()),
+        "drops": int(found.drops.sum()) / int(found.passed.sum()),
+        "timeouts": int(found.timeouts.sum()) / len(found.end_s),
+        "events": found.events,
+    }
+
+
+def _until_most(moments_s: Any, delivered_bits: Any, cables_s: float) -> float:
+    """Return how many cables are full of data, until most of it is delivered."""
+    passed_s = float(numpy.interp(MOST * cables_s * RATE_BPS, delivered_bits, moments_s))
+    return MOST * cables_s / passed_s
+
+
+@figure(
+    "tcp-at-scale",
+    "BCube against a two-level tree, all-to-all by TCP, from 16 servers to 4096 (Guo 2009, beyond)",
+    "BCube and a tree from the testbed's 16 servers on",
+    "servers",
+    "throughput of a server at 1 Gbit/s, Gbit/s",
+    log_x=True,
+)
+def tcp_at_scale(settings: Settings) -> Made:
+    """Simulate both networks at each size."""
+    sizes = QUICK_SIZES if settings.quick else SIZES
+    count = repeats(settings, RUNS, 2)
+    series = [(name, servers) for name in (BCUBE, TREE) for servers in sizes]
+    cases = [(name, servers) for name, servers in series]
+    runs = dict(zip(series, draws(settings, measure, cases, count), strict=True))
+    points = [_throughput(of, name, servers) for (name, servers), of in runs.items()]
+    claims = [_ratio(runs, servers) for servers in sizes]
+    others = [row for (name, servers), of in runs.items() for row in _others(of, name, servers)]
+    return Made(
+        points,
+        rows=[*points, *(claim.row for claim in claims), *others],
+        judged=verdict(claims),
+        notes=(
+            drawn_note(settings, count),
+            f"Flows of {VOLUME_BYTES / 1e6:g} MB at {RATE_BPS / 1e6:g} Mbit/s, CUBIC, MTU {MTU}, "
+            f"queues of {QUEUE_PACKETS} packets; rates are multiplied by "
+            f"{PAPERS_BPS / RATE_BPS:g}. Ideal is the same flows as fluids on the same paths. "
+            f"Throughput is that until {MOST:.0%} of the bytes are delivered. Agreement: at every "
+            "size BCube is as many times as fast as the tree as in the testbed, "
+            f"{PAPERS_RATIO:.2f}, or more. The tree's root switch has a port for every four "
+            "servers, which no switch "
+            "has from some hundred ports on.",
+        ),
+    )
+
+
+def _throughput(of: Runs, name: str, servers: int) -> Point:
+    scale = PAPERS_BPS / 1e9
+    paper = PAPERS_GBPS.get((name, servers))
+    found = of.point(name, servers, lambda run: run["throughput"] * scale, paper)
+    return replace(found, ideal=float(numpy.mean(of.values("ideal"))) * scale)
+
+
+def _ratio(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
+    """Claim that BCube is as much ahead of the tree as in the testbed."""
+    both = ((runs[name, servers], "throughput") for name in (BCUBE, TREE))
+    times = paired(lambda bcube, tree: bcube / tree, *both)
+    paper = PAPERS_RATIO if servers == min(SIZES) else None
+    row = point(f"{BCUBE} / {TREE}", servers, times, paper)
+    return Claim(row, 0.0, at_least=True, wanted=PAPERS_RATIO)
+
+
+def _others(of: Runs, name: str, servers: int) -> list[Point]:
+    return [
+        of.point(f"{name}: until the last flow ends, of fluids", servers, "last"),
+        of.point(f"{name}: dropped, share of packets", servers, "drops", least=0.0),
+        of.point(f"{name}: time-outs a flow", servers, "timeouts", least=0.0),
+    ]
