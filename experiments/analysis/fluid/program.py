@@ -39,8 +39,7 @@ def maximise(
     """
     import highspy
 
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
+    solver = _silent_solver()
     solver.setOptionValue("time_limit", float(seconds))
     exact = len(net.sources) * len(net.capacity) <= MOST_EXACT
     # Simplex takes many times longer on these. Without crossover the interior point is accepted
@@ -62,6 +61,23 @@ def maximise(
             "more time"
         )
     return values, numpy.abs(prices[-len(net.capacity) :])
+
+
+def _silent_solver() -> highspy.Highs:
+    """Return a solver that prints nothing.
+
+    The constructor of release 1.16 prints who it is, so that saying it afterwards is too late.
+    """
+    import highspy
+
+    class Silent(highspy.Highs):
+        def enableCallbacks(self) -> None:  # noqa: N802 (the first method that is called)
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    solver = Silent()
+    solver.setOptionValue("output_flag", False)  # earlier releases call no method
+    return solver
 
 
 def _model(cost: Floats, balance: sparse.csr_matrix, net: Commodities) -> highspy.HighsLp:

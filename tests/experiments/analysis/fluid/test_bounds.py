@@ -80,7 +80,9 @@ def test_sizes_beyond_the_limit_are_refused() -> None:
 
 @pytest.mark.parametrize("solve", [bounds.concurrent_flow, bounds.throughput])
 @pytest.mark.parametrize("spec", ["dcell,3,1", "dpillar,4,2", "fattree,4"])
-def test_both_solvers_find_the_same(solve: Any, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_solvers_find_the_same_and_print_nothing(
+    solve: Any, spec: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     network = topos.parse(spec)
     pairs = everyone(network)
     exact = solve(network, pairs, 1e9)
@@ -90,6 +92,7 @@ def test_both_solvers_find_the_same(solve: Any, spec: str, monkeypatch: pytest.M
     assert near.at_least <= exact.at_most * (1 + 1e-9)
     assert near.at_most >= exact.at_least * (1 - 1e-9)
     assert near.gap < 1e-3
+    assert capfd.readouterr().out == ""
 
 
 def test_what_is_proven_does_not_depend_on_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
