@@ -221,7 +221,13 @@ def test_flows_of_a_pair_that_wait_before_they_send_part_before_their_turn(tmp_p
             tool.prepare()
             began_s = time.monotonic()
             tool.start(began_s + 0.5)
-            wait_until(lambda: lab.state(0)["counters"].get("looks ahead"), "no look")
+            # A look has begun when it is counted, and the flow moves when its answers are in.
+            wait_until(lambda: len(ways_from(lab, "1.1")) == 2, "they do not part")
             assert time.monotonic() - began_s < PAPER.probe_interval_s, "its turn has come"
-            ways = (one["path"] for one in lab.state(0)["flows"])
-            assert len({tuple(way) for way in ways if way[-1] == "1.1"}) == 2
+            assert lab.state(0)["counters"]["looks ahead"]
+
+
+def ways_from(lab: Lab, destination: str) -> set[tuple[str, ...]]:
+    """Return the ways in use from the first server to another."""
+    ways = (tuple(one["path"]) for one in lab.state(0)["flows"])
+    return {way for way in ways if way[-1] == destination}
