@@ -10,7 +10,8 @@ State, all of it bounded, and forgotten when idle:
 - ``ways``: an `Entry` for every flow that passes, this server's own included;
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
-- ``told``: of which flows a failure was told a moment ago.
+- ``told``: of which flows a failure was told a moment ago;
+- ``searches``: which flows look for a path after a failure, or wait for their turn to.
 
 Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
 the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
@@ -49,6 +50,7 @@ from hosts.ficonn import tar
 from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, Ways, described, free_bps
 from hosts.ficonn.paths import tor_step
 from hosts.ficonn.progress import entries_of, probe_of
+from hosts.ficonn.searches import Searches
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -95,6 +97,7 @@ class Tar(Router):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
+        self.searches = Searches(self.agenda, self._look)
         self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
@@ -173,20 +176,21 @@ class Tar(Router):
     def _new_flow(self, flow: FlowKey, destination: int, now: float) -> tuple[Flow, list[Action]]:
         actions: list[Action] = []
         if len(self.flows) == self.flows.limit:
-            oldest = next(iter(self.flows))
-            actions = self._end(oldest, "too many flows")
+            oldest, gone = self.flows.items()[0]
+            self.flows.pop(oldest)
             self.flows.evicted += 1
+            actions = self._end(oldest, gone, "too many flows")
         # A random first round: entries of a former life of this server are not mistaken for ours.
         own = Flow(destination, self.random.getrandbits(32))
         self.flows.put(flow, own, now)
         return own, actions
 
-    def _end(self, flow: FlowKey, reason: str) -> list[Action]:
-        """Forget a flow of this server's own, and drop what waits for its path."""
+    def _end(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+        """Be done with a flow that is forgotten, and drop what waits for its path."""
         self.agenda.cancel(("probe", flow))
+        self.searches.end(flow)
         self.flow_answers_change(flow)
-        own = self.flows.pop(flow)
-        return self.queues.drop(own, reason) if own else []
+        return self.queues.drop(own, reason)
 
     def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
@@ -209,16 +213,20 @@ class Tar(Router):
         return actions + self._give_up(flow, own, tar.NO_WAY)
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Look for a path at once; at the end that follows soon; at rest with the next packet."""
+        """Look for a path in turn; at the end that follows soon; at rest with the next packet."""
         own.failed = True
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
-        if not own.follows:
-            return self._probe(flow, own, now)
         own.waiting = own.awaits_other = True
+        if not own.follows:
+            return self.searches.begin(flow, now)
         soon = now + self.timers.search_timeout_s
-        self.agenda.set(("probe", flow), soon, lambda at: self._probe(flow, own, at))
+        self.agenda.set(("probe", flow), soon, lambda at: self.searches.begin(flow, at))
         return []
+
+    def _look(self, flow: FlowKey, now: float) -> list[Action]:
+        own = self.flows.get(flow)
+        return self._probe(flow, own, now) if own and not own.probing else []
 
     def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
         by_far_side = self.far_side and tries % 2 == 1
@@ -239,6 +247,7 @@ class Tar(Router):
         if own is None:
             return []
         self.counters["probes without an answer"] += 1
+        self.searches.end(flow)
         tag = Tag(own.round, returning=False)
         way = self.ways.of(flow, tag)
         if way:
@@ -261,6 +270,7 @@ class Tar(Router):
         self.flow_answers_change(flow)
         own.ready = False
         own.rest()
+        self.searches.end(flow)
         return self.queues.drop(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
@@ -279,6 +289,7 @@ class Tar(Router):
     def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
         """Be done with a round, until it is time for the next."""
         own.rest()
+        self.searches.end(flow)
         jitter_s = self.timers.probe_jitter_s * self.random.random()
         again = now + self.timers.probe_interval_s + jitter_s
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
@@ -287,13 +298,9 @@ class Tar(Router):
         """Look for a better path, when the refreshes of other flows leave it time."""
         turn = self._pace.turn(now)
         if turn <= now:
-            return self._refresh_now(flow, now)
-        self.agenda.set(("probe", flow), turn, lambda at: self._refresh_now(flow, at))
+            return self._look(flow, now)
+        self.agenda.set(("probe", flow), turn, lambda at: self._look(flow, at))
         return []
-
-    def _refresh_now(self, flow: FlowKey, at: float) -> list[Action]:
-        own = self.flows.get(flow)
-        return self._probe(flow, own, at) if own and not own.waiting else []
 
     # -- probes that pass ------------------------------------------------------------------------
 
@@ -439,11 +446,7 @@ class Tar(Router):
         self, came: Step, header: DcnHeader, message: PathFailure, now: float
     ) -> list[Action]:
         source = self.server_of(message.flow.source) if message.flow else None
-        if (
-            message.flow is None
-            or source is None
-            or header.destination != self.topology.uid(source)
-        ):
+        if not message.flow or source is None or header.destination != self.topology.uid(source):
             return [Drop("bad path failure")]
         if source == self.server:
             return self._path_failed(message.flow, came, now)
@@ -482,16 +485,13 @@ class Tar(Router):
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
-        actions: list[Action] = []
-        for flow, own in self.flows.expire(now):
-            self.agenda.cancel(("probe", flow))
-            self.flow_answers_change(flow)
-            actions += self.queues.drop(own, "flow was idle")
+        idle = self.flows.expire(now)
+        dropped = [self._end(flow, own, "flow was idle") for flow, own in idle]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         for table in (self.virtual, self.told):
             table.expire(now)
-        return actions
+        return list(chain.from_iterable(dropped))
 
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see: flows, entries, and the virtual flow counter."""

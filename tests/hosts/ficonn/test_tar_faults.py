@@ -1,6 +1,7 @@
 """TAR as a router when things break, in virtual time: streams go on within the timers."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,8 @@ from hosts.ficonn import tar
 from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
-from hosts.memory.devices import Device, Duplicate, Loss
+from hosts.ficonn.searches import AT_ONCE
+from hosts.memory.devices import Device, Duplicate, Hop, Loss
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
@@ -191,6 +193,42 @@ def test_a_path_failure_leaves_the_way_that_is_being_set_up() -> None:
     header = DcnHeader(SMALL.uid(B), SMALL.uid(A), Protocol.PATH_PROBE)
     released = ours.receive(SWITCH, BUSY, Frame(ETH_DCN, header.pack(answer)), 0.02)
     assert released == [Send(SWITCH, BUSY, Frame(ETH_IP, packet), Pushed(probe.flow))]
+
+
+def test_of_many_broken_flows_a_few_search_at_once_and_all_are_mended() -> None:
+    searching: list[int] = []
+
+    class Watch:
+        def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+            searching.append(sum(own.probing is not None for own in router.flows.values()))
+            yield 0.0, hop.frame
+
+    net = network(Watch())
+    router = tar_router(net, A)
+    ports = range(4000, 4012)
+    trips = [net.stream(A, B, every_s=0.02, seconds=0.6, source_port=port) for port in ports]
+    net.run(0.2)
+    searching.clear()
+    net.cut(BUSY, SMALL.server("0.2"))  # of the path of all twelve
+    net.run(0.6)
+    assert max(searching) == AT_ONCE
+    assert {way(stream[-1]) for stream in trips} == {OTHER_WAY}
+    assert all(own.ready and not own.waiting for own in router.flows.values())
+
+
+def test_a_search_without_an_answer_keeps_no_other_waiting() -> None:
+    net = network()
+    for port in range(4000, 4000 + AT_ONCE):
+        net.send_udp(A, B, source_port=port)
+    net.run(0.1)
+    net.kill(B)
+    net.cut(BUSY, SMALL.server("0.2"))
+    net.run(0.1)
+    router = tar_router(net, A)
+    assert len(router.searches) == AT_ONCE
+    net.run(2 * FAST.search_timeout_s)
+    assert all(own.tries and own.waiting for own in router.flows.values())
+    assert len(router.searches) == 0
 
 
 def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:
