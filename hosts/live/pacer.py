@@ -114,9 +114,9 @@ class Pacer:
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Send until the process is ended."""
+        """Send until the last server has ended and nobody is left who starts others."""
         tick, due_s = 0, time.monotonic()
-        while True:
+        while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
             # epoll counts in milliseconds, select in microseconds: so the one waits for the other.
             if select.select([self._events], [], [], wait_s)[0]:
@@ -141,6 +141,10 @@ class Pacer:
 
     def _welcome(self) -> None:
         message, descriptors, _, _ = socket.recv_fds(self._arrivals, _INTERVAL.size, MOST_PORTS + 1)
+        if not message:
+            self._events.unregister(self._arrivals.fileno())
+            self._arrivals.close()
+            return
         connection, *ports = (socket.socket(fileno=each) for each in descriptors)
         server = _Server(connection, ports)
         if not self._ticks:
@@ -166,6 +170,7 @@ def start() -> tuple[int, socket.socket]:
         prefer()
         gc.disable()
         Pacer(theirs).run()
+        os._exit(0)
     finally:
         traceback.print_exc()
         os._exit(1)

@@ -64,6 +64,18 @@ def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) ->
         assert server.cables[3].recv(99) == b"down"
 
 
+def test_it_ends_with_the_last_server_once_nobody_can_start_another(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    process, arrivals = pacer.start()
+    with closing(Server(arrivals, (0,))) as server:
+        server.heart_beats.say({0: b"up"})
+        arrivals.close()
+        assert [server.cables[0].recv(99) for _ in range(3)] == [b"up"] * 3
+    assert os.waitpid(process, 0)[1] == 0
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
     server = serve()
     server.heart_beats.say({0: b"first"})
