@@ -13,8 +13,8 @@
 # Environment: PILLARBOX_VENV (where the venv is), PILLARBOX_PYTHON (which python3),
 # PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is),
 # PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test), PILLARBOX_OPENFLOW (if set,
-# Open vSwitch and os-ken as well: `pillarbox setup openflow`), PILLARBOX_MPI (if set, Open MPI and
-# mpi4py as well: `pillarbox setup mpi`).
+# Open vSwitch, os-ken and Ryu as well: `pillarbox setup openflow`), PILLARBOX_MPI (if set, Open MPI
+# and mpi4py as well: `pillarbox setup mpi`), PILLARBOX_TESTS (if set, what tests skip without it).
 # pip is configured as always: PIP_* or pip.conf.
 set -u
 umask 022
@@ -43,8 +43,13 @@ if [ -n "${PILLARBOX_BROWSER:-}" ]; then
     packages="$packages chromium" commands="$commands chromium"
 fi
 
+# What tests use and few else need.
+if [ -n "${PILLARBOX_TESTS:-}" ]; then
+    PILLARBOX_OPENFLOW=1
+fi
+
 # For the switches of `up --plane ovs`: Open vSwitch, whose package starts a service where there is
-# an init, and the kit of its OpenFlow controller, which is installed into the environment.
+# an init, and the kits of its OpenFlow controller, which are installed into the environment.
 if [ -n "${PILLARBOX_OPENFLOW:-}" ]; then
     packages="$packages openvswitch-switch" commands="$commands ovs-vswitchd ovsdb-server"
 fi
@@ -87,18 +92,15 @@ is_ours() {
     [ "$(stamp_of "$1" | head -n 2)" = "$(wanted_stamp | head -n 2)" ]
 }
 
-mininet_linked() {
-    for package in "$1"/lib/python3*/site-packages/mininet; do
+has_package() {
+    for package in "$1"/lib/python3*/site-packages/"$2"; do
         [ -e "$package" ] && return 0
     done
     return 1
 }
 
 has_openflow() {
-    for package in "$1"/lib/python3*/site-packages/os_ken; do
-        [ -e "$package" ] && return 0
-    done
-    return 1
+    has_package "$1" os_ken && has_package "$1" ryu
 }
 
 missing_commands() {
@@ -116,7 +118,7 @@ ready() {
     venv_places | while read -r place; do
         if [ -x "$place/bin/python" ] && [ "$(stamp_of "$place")" = "$wanted" ] &&
             { [ -z "${PILLARBOX_OPENFLOW:-}" ] || has_openflow "$place"; } &&
-            { [ ! -d "$dist_packages/mininet" ] || mininet_linked "$place"; }; then
+            { [ ! -d "$dist_packages/mininet" ] || has_package "$place" mininet; }; then
             printf '%s\n' "$place"
             break
         fi
@@ -388,6 +390,22 @@ pip_install() {
     return "$code"
 }
 
+# Ryu's last release is built by setuptools of its time.
+install_kits() {
+    say "installing the kits of OpenFlow controllers, os-ken and Ryu"
+    find_certificates
+    pip_install ".[ovs]" || explain_pip
+    constraints=$(as_owner mktemp) || explain_pip
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    logged as_owner env PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c '
+        echo "setuptools<67.7" >"$2"
+        exec "$1" -I -m pip install --build-constraint "$2" "ryu==4.34"' \
+        sh "$venv/bin/python" "$constraints"
+    code=$?
+    as_owner rm -f -- "$constraints"
+    [ "$code" -eq 0 ] || explain_pip
+}
+
 link_mininet() {
     [ -d "$dist_packages/mininet" ] || return 0
     for site in "$venv"/lib/python3*/site-packages; do
@@ -420,11 +438,6 @@ provision_venv() {
         logged as_owner "$venv/bin/python" -I -m compileall -q \
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
     fi
-    if [ -n "${PILLARBOX_OPENFLOW:-}" ] && ! has_openflow "$venv"; then
-        say "installing the kit of OpenFlow controllers, os-ken"
-        find_certificates
-        pip_install ".[ovs]" || explain_pip
-    fi
     link_mininet
     compile_programs
     if [ "$user_id" -eq 0 ]; then
@@ -433,6 +446,8 @@ provision_venv() {
             "mend it with 'sudo apt-get install --reinstall mininet'"
     fi
     write_stamp "$(wanted_stamp)"
+    # Behind the stamp: an environment without them is whole.
+    [ -z "${PILLARBOX_OPENFLOW:-}" ] || has_openflow "$venv" || install_kits
 }
 
 explain_venv() {

@@ -98,7 +98,7 @@ def man(ctx: click.Context, under: Path | None) -> None:
 
 @command.command("openflow")
 def openflow() -> int:
-    """Install Open vSwitch and os-ken, for `up --plane ovs`: trees' switches under OpenFlow.
+    """Install Open vSwitch, os-ken and Ryu, for `up --plane ovs`: switches under OpenFlow.
 
     Needs root. Where there is an init, Debian's package starts a service of its own, which labs do
     not use: each has its own daemons.
@@ -127,6 +127,18 @@ def mpi() -> int:
     return _provision(
         "PILLARBOX_MPI", "Open MPI", "sudo apt-get install openmpi-bin python3-mpi4py"
     )
+
+
+@command.command("tests")
+def tests() -> int:
+    """Install what tests use and few else need, for `test`: without it they are skipped.
+
+    Needs root. It is what `setup openflow` installs.
+
+    \b
+    sudo ./pillarbox setup tests
+    """
+    return _provision("PILLARBOX_TESTS", "it", "sudo apt-get install openvswitch-switch")
 
 
 def _provision(switch: str, what: str, by_hand: str) -> int:

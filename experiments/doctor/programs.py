@@ -65,7 +65,9 @@ def open_vswitch() -> Finding:
 
 def openflow() -> Finding:
     """Whether there is a framework for the OpenFlow controller."""
-    kits = [kit for kit in ("os_ken", "ryu") if importlib.util.find_spec(kit)]
+    from experiments.emulation.kits import KITS
+
+    kits = [kit for kit in KITS if importlib.util.find_spec(kit)]
     lack = "" if kits else "neither os-ken nor Ryu"
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
     mend = "sudo ./pillarbox setup openflow"

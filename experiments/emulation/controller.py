@@ -13,13 +13,12 @@ basis on each switch (else all would send the flows that the first sent left to 
 
 from __future__ import annotations
 
-import importlib
 import sys
-from importlib.util import find_spec
 from typing import Any
 from zlib import crc32
 
 import topos
+from experiments.emulation.kits import kit_module
 from experiments.emulation.tables import Ports, Table, adapts, tables
 from hosts.base.failures import Failures
 from topos.base.topology import Topology
@@ -28,22 +27,8 @@ ETH_IP = 0x0800
 PRIORITY = 1
 HASH_BASES = 1 << 16
 # Open vSwitch's own extensions (nicira-ext.h), the same in both kits.
-ADDRESSES_AND_PORTS, HIGHEST_RANDOM_WEIGHT = (
-    3,
-    1,
-)  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NX_BD_ALG_HRW
-
-
-def kit_module(name: str) -> Any:
-    """Return a module of the kit that is installed: os-ken, which is maintained, or else Ryu."""
-    if find_spec("os_ken"):
-        return importlib.import_module(f"os_ken.{name}")
-    # Ryu 4.34 asks for a name that newer eventlets no longer have.
-    wsgi = importlib.import_module("eventlet.wsgi")
-    if not hasattr(wsgi, "ALREADY_HANDLED"):
-        wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
-    return importlib.import_module(f"ryu.{name}")
-
+ADDRESSES_AND_PORTS = 3  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP
+HIGHEST_RANDOM_WEIGHT = 1  # NX_BD_ALG_HRW
 
 manager = kit_module("base.app_manager")
 hub = kit_module("lib.hub")

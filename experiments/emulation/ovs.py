@@ -19,10 +19,10 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation.kits import missing_kit
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.emulation.tables import PORT
 from experiments.files import CHECKOUT
@@ -33,7 +33,6 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-CONTROLLER_KITS = ("os_ken", "ryu")
 CONTROLLER_PORT = 6653
 USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
 STOP_S, READY_S = 5.0, 60.0
@@ -225,9 +224,7 @@ def missing_here() -> str:
     absent = [program for program in programs if not shutil.which(program)]
     if absent or not SCHEMA.exists():
         return f"there is no {' '.join(absent) or SCHEMA}: sudo ./pillarbox setup openflow"
-    if not any(find_spec(kit) for kit in CONTROLLER_KITS):
-        return "neither os_ken nor ryu can be imported: sudo ./pillarbox setup openflow"
-    return ""
+    return missing_kit()
 
 
 def datapath() -> str:

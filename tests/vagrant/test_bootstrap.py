@@ -37,7 +37,10 @@ case "$*" in
         echo "$PIP_SAYS"
         [ -z "$PIP_KILLS" ] || kill -9 0
         [ -z "$PIP_SAYS" ] || exit 1
-        case "$*" in *"[ovs]") mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/os_ken" ;; esac
+        case "$*" in
+            *"[ovs]") mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/os_ken" ;;
+            *"ryu=="*) mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/ryu" ;;
+        esac
         ;;
     *"-m pip config "*) exit 1 ;;
     *version_info*) [ -z "$PYTHON_OLD" ] ;;
@@ -161,7 +164,7 @@ def test_scripts_are_posix_shell(name: str) -> None:
 
 def test_ci_calls_the_command_that_users_call() -> None:
     subprocess.run(["bash", "-n", CHECKOUT / ".ci/run"], check=True)
-    assert "exec sudo ./pillarbox test\n" in (CHECKOUT / ".ci/run").read_text()
+    assert "exec sudo PILLARBOX_TESTS=1 ./pillarbox test\n" in (CHECKOUT / ".ci/run").read_text()
 
 
 def test_first_run_provisions_and_keeps_standard_output_for_the_command(machine: Machine) -> None:
@@ -232,17 +235,31 @@ def test_changed_requirements_update_the_environment(machine: Machine) -> None:
     assert kept.exists()
 
 
-def test_openflow_is_installed_once_and_only_where_it_is_asked_for(machine: Machine) -> None:
+@pytest.mark.parametrize("wish", ["PILLARBOX_OPENFLOW", "PILLARBOX_TESTS"])
+def test_openflow_is_installed_once_and_only_where_it_is_asked_for(
+    machine: Machine, wish: str
+) -> None:
+    def kits() -> set[str]:
+        return {path.name for path in machine.venv.glob("lib/*/site-packages/*")}
+
     machine.provision()
-    kit = machine.venv / "lib" / "python3.11" / "site-packages" / "os_ken"
-    assert (machine.pip_runs, kit.exists()) == (1, False)
-    machine.settings["PILLARBOX_OPENFLOW"] = "1"
+    assert (machine.pip_runs, kits()) == (1, set())
+    machine.settings[wish] = "1"
     assert machine.provision().returncode == 0
     assert machine.provision().returncode == 0
-    assert (machine.pip_runs, kit.exists()) == (2, True)
+    assert (machine.pip_runs, kits()) == (3, {"os_ken", "ryu"})
+    del machine.settings[wish]
+    assert machine.provision().returncode == 0
+    assert machine.pip_runs == 3
+
+
+def test_environment_without_kits_is_whole(machine: Machine) -> None:
+    machine.provision()
+    machine.settings |= {"PILLARBOX_OPENFLOW": "1", "PIP_SAYS": "No matching distribution for ryu"}
+    assert machine.provision().returncode == 1
     del machine.settings["PILLARBOX_OPENFLOW"]
     assert machine.provision().returncode == 0
-    assert (machine.pip_runs, kit.exists()) == (2, True)
+    assert machine.pip_runs == 2
 
 
 def test_openflow_brings_debians_open_vswitch(machine: Machine) -> None:

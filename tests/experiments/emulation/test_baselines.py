@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import topos
+from experiments.emulation.kits import CHOICE, KITS, missing_kit
 from experiments.emulation.tables import tables
 from hosts.base.failures import Failures
 from topos.base.errors import PillarboxError
@@ -38,18 +39,25 @@ def lab(spec: str, folder: Path, routing: str = "", plane: str = "auto") -> Iter
     from hosts.live.settings import LabSettings
 
     setLogLevel("critical")
-    settings = LabSettings(routing=routing, plane=plane, rate_mbit=100)
-    with running(topos.parse(spec), settings, folder) as live:
-        yield live
+    kit = plane if plane in KITS else ""
+    settings = LabSettings(routing=routing, plane="ovs" if kit else plane, rate_mbit=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CHOICE, kit)
+        with running(topos.parse(spec), settings, folder) as live:
+            yield live
 
 
-def needs_ovs() -> pytest.MarkDecorator:
+def needs_ovs(kit: str = "") -> pytest.MarkDecorator:
     from experiments.emulation.ovs import missing_here
 
-    return pytest.mark.skipif(bool(missing_here()), reason=missing_here() or "it is here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CHOICE, kit)
+        lack = missing_here()
+    return pytest.mark.skipif(bool(lack), reason=lack or "it is here")
 
 
 PLANES = [pytest.param("auto", id="routers"), pytest.param("ovs", marks=needs_ovs())]
+WITH_RYU = pytest.param("ryu", marks=needs_ovs("ryu"))
 
 
 def live_paths(
@@ -150,6 +158,7 @@ def cut_off(live: Any, source: int, destination: int) -> bool:
         ("fattree,4,levels=4", "two-level", "auto", True),
         pytest.param("fattree,4", "two-level", "ovs", True, marks=needs_ovs()),
         pytest.param("tree,3,2", "bridge", "ovs", True, marks=needs_ovs()),
+        pytest.param("tree,3,2", "bridge", "ryu", True, marks=needs_ovs("ryu")),
     ],
 )
 def test_live_ways_are_the_computed_ones(
@@ -204,7 +213,7 @@ def wait_until_taken(live: Any, wanted: set[tuple]) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("plane", [*PLANES, WITH_RYU])
 def test_flows_are_spread_over_all_ways_that_work(plane: str, tmp_path: Path) -> None:
     with lab("fattree,4", tmp_path, "hashed", plane) as live:
         last, first_switch = live.topology.servers - 1, live.topology.servers
@@ -326,6 +335,8 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]:
         with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass
+    monkeypatch.setenv(CHOICE, "nox")
+    assert missing_kit() == "PILLARBOX_KIT is 'nox': it can be os_ken or ryu"
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)
     assert "sudo ./pillarbox setup openflow" in ovs.missing_here()
     monkeypatch.setattr(ovs.sandbox, "inside", lambda: False)
