@@ -92,10 +92,12 @@ def command(
     assert file is not None
     word = secret_of(secret, secret_file)
     if case is not None:
-        one = engine.replay(sheet, source_of(file), case, word, unsealed=unsealed)
+        one = engine.replay(
+            sheet, source_of(file), case, word, unsealed=unsealed, beside=file.parent
+        )
         click.echo(report.replayed_text(one))
         return
-    found = engine.grade(sheet, source_of(file), word, unsealed=unsealed)
+    found = engine.grade(sheet, source_of(file), word, unsealed=unsealed, beside=file.parent)
     if live:
         from experiments.grading.live import add_live
 

@@ -148,8 +148,11 @@ def sheet_of(lab: str, student: str) -> Sheet:
 class Work:
     """A student's file under test: what checks ask it through."""
 
-    def __init__(self, sheet: Sheet, keeper: Keeper, secret: str) -> None:
+    def __init__(
+        self, sheet: Sheet, keeper: Keeper, secret: str, beside: Path | None = None
+    ) -> None:
         self.sheet, self.values = sheet, sheet.values
+        self.beside = beside  # the folder with what else was handed in
         self.kept: dict[str, Any] = {}  # by checks, for those after them
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
@@ -215,8 +218,15 @@ class Work:
         return self._child.ask(question)
 
 
-def grade(sheet: Sheet, source: str, secret: str = "", *, unsealed: bool = False) -> Report:
-    """Return the marks of a student's file.
+def grade(
+    sheet: Sheet,
+    source: str,
+    secret: str = "",
+    *,
+    unsealed: bool = False,
+    beside: Path | None = None,
+) -> Report:
+    """Return the marks of a student's file, and of what lies in the folder `beside` it.
 
     Where this machine cannot seal it that is a PillarboxError, or with `unsealed` a note.
     """
@@ -226,7 +236,7 @@ def grade(sheet: Sheet, source: str, secret: str = "", *, unsealed: bool = False
         return report
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         hindered = _fault_of_file(keeper)
-        work, stops = Work(sheet, keeper, secret), 0
+        work, stops = Work(sheet, keeper, secret, beside), 0
         for number, check in enumerate(sheet.lab.CHECKS, 1):
             if hindered:
                 report.marks.append(Mark(check.name, check.points, 0.0, hindered))
@@ -266,7 +276,15 @@ class Replayed(NamedTuple):
     judgement: Judgement
 
 
-def replay(sheet: Sheet, source: str, case: str, secret: str = "", *, unsealed: bool) -> Replayed:
+def replay(
+    sheet: Sheet,
+    source: str,
+    case: str,
+    secret: str = "",
+    *,
+    unsealed: bool,
+    beside: Path | None = None,
+) -> Replayed:
     """Return what becomes of one case, by its number in a report: ``2.14``.
 
     The cases before it are asked as well, since one may build on another.
@@ -281,7 +299,7 @@ def replay(sheet: Sheet, source: str, case: str, secret: str = "", *, unsealed: 
         hindered = _fault_of_file(keeper)
         if hindered:
             return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
-        work = Work(sheet, keeper, secret)
+        work = Work(sheet, keeper, secret, beside)
         for check in checks[: int(part) - 1]:
             marked(check, work)
             work.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import keyword
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from itertools import combinations
 from typing import NamedTuple
@@ -54,6 +54,14 @@ def alike(
     prints = {name: fingerprints(source) - known for name, source in sources.items()}
     pairs = (Pair(a, b, shared(prints[a], prints[b])) for a, b in combinations(prints, 2))
     return sorted((pair for pair in pairs if pair.share >= threshold), key=lambda pair: -pair.share)
+
+
+def same_runs(prints: Mapping[str, Set[str]]) -> list[Pair]:
+    """Return the pairs that have handed in a trial that is the same, by what each is known by."""
+    pairs = ((a, b, prints[a] & prints[b]) for a, b in combinations(prints, 2))
+    return [
+        Pair(a, b, len(same) / min(len(prints[a]), len(prints[b]))) for a, b, same in pairs if same
+    ]
 
 
 def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:

@@ -22,7 +22,8 @@ from typing import Any
 
 from experiments.files import output_folder
 from experiments.grading import engine, report
-from experiments.grading.similarity import Pair, alike, partners
+from experiments.grading.evidence import prints
+from experiments.grading.similarity import Pair, alike, partners, same_runs
 from experiments.reporting.page import rendered
 from experiments.trials.runs import store
 from topos.base.errors import PillarboxError, require
@@ -115,6 +116,8 @@ def grade_all(
     sheet = engine.sheet_of(lab, "class")
     graded: list[Graded] = []
     sources: dict[str, str] = {}
+    runs: dict[str, set[str]] = {}
+    places: list[Path | None] = []
     for student, entry in submissions(folder):
         one = Graded(student, entry.name)
         graded.append(one)
@@ -122,16 +125,18 @@ def grade_all(
             require(bool(IDENTITY.fullmatch(student)), "its name is no student's ID")
             require(student not in sources, f"{student} has handed in something else as well")
             sources[student] = read(entry)
+            places.append(entry if entry.is_dir() else None)
+            runs[student] = prints(places[-1], getattr(sheet.lab, "RUNS", ()))
         except (PillarboxError, OSError) as error:
             one.refused = f"refused: {error}"
     work = partial(_grade, lab, secret=secret, unsealed=unsealed)
     to_grade = [one for one in graded if not one.refused]
     with ProcessPoolExecutor(jobs) as pool:
-        answers = pool.map(work, (one.student for one in to_grade), sources.values())
+        answers = pool.map(work, (one.student for one in to_grade), sources.values(), places)
         for one, (marks, notes, refused) in zip(to_grade, answers, strict=True):
             one.marks, one.notes, one.refused = marks, notes, refused
             told(one)
-    pairs = alike(sources, engine.skeleton_of(sheet.lab), threshold)
+    pairs = same_runs(runs) + alike(sources, engine.skeleton_of(sheet.lab), threshold)
     like = partners(pairs)
     for one in graded:
         one.like = like.get(one.student, []) if not one.refused else []
@@ -140,11 +145,12 @@ def grade_all(
 
 
 def _grade(
-    lab: str, student: str, source: str, *, secret: str, unsealed: bool
+    lab: str, student: str, source: str, beside: Path | None, *, secret: str, unsealed: bool
 ) -> tuple[list[engine.Mark], list[str], str]:
     """Return marks and notes, or why there are none; nothing that a file does ends the others."""
     try:
-        found = engine.grade(engine.sheet_of(lab, student), source, secret, unsealed=unsealed)
+        sheet = engine.sheet_of(lab, student)
+        found = engine.grade(sheet, source, secret, unsealed=unsealed, beside=beside)
     except Exception as error:  # noqa: BLE001 - a grader's own fault is shown with its student
         return [], [], f"not graded: {type(error).__name__}: {error}"
     return found.marks, found.notes, ""

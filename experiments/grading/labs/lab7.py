@@ -1,7 +1,7 @@
 """Lab 7: all-to-all against the tree, by hand and measured, and when the emulator lies.
 
 The student's file holds numbers. What was predicted is compared with what is computed here; what
-was measured cannot be, and so is held against what is possible, and against itself.
+was measured with the folders of the two runs, which have to hold themselves (evidence.py).
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
 from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.evidence import Evidence, Wanted, number_of, read
 from experiments.traffic.flows import Flow
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
 
 TITLE = "All-to-all against the tree"
 FOLDER = "7-all-to-all"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-
+FIRST, SECOND = RUNS = ("first", "second")  # folders of runs beside the file, and what is free
+FREE = {FIRST: ["rate_mbit"], SECOND: ["rate_mbit", "volume_bytes"]}
 
 Judge = Callable[[dict[str, Any]], Judgement]
 
@@ -45,11 +49,11 @@ OWN = (
 )
 RATES_MBIT = (15, 20, 25)
 SYSTEMS = ("network", "tree")
+MTU = 1500  # of which the sheet's formula speaks
 
 EXACT = 1e-9
 CLOSE = 0.02  # of what was computed by hand: headers alone are 4 %, acknowledgements 3 %
 READ = 0.03  # of what was read from a table
-SLOWEST = 1.5  # times the ideal: more a machine that keeps up does not take
 OVERLOADED = 1.1  # times the ideal, at least
 
 # What the sheet states, by the letters there.
@@ -88,6 +92,7 @@ class Fluid(NamedTuple):
     fastest: float
     total: float
     cable_bits: float  # that the busiest cable carries for a bit of each flow, headers included
+    hops: float  # cables that all flows pass, together
 
 
 @cache
@@ -98,13 +103,14 @@ def fluid(spec: str, routing: str) -> Fluid:
     flows = [Flow(i, *pair, volume_bytes=1) for i, pair in enumerate(_pairs(servers))]
     routes = routes_of(network, static_paths(network, routing, _pairs(servers)))
     links = link_count(network)
-    rates = max_min(routes, 1.0, links)
+    rates, loads = max_min(routes, 1.0, links), link_loads(routes, None, links)
     return Fluid(
-        busiest_flows=int(link_loads(routes, None, links).max()),
+        busiest_flows=int(loads.max()),
         slowest=float(rates.min()),
         fastest=float(rates.max()),
         total=float(rates.sum()),
         cable_bits=ideal(network, routing, flows, rate_bps=1.0).completion_s / 8,
+        hops=float(loads.sum()),
     )
 
 
@@ -138,10 +144,7 @@ def number(answers: Any, *keys: str) -> float:
     """Return the number under these keys."""
     for key in keys:
         answers = answers.get(key) if isinstance(answers, dict) else None
-    known = isinstance(answers, int | float) and not isinstance(answers, bool)
-    if not known or not 0 < answers < 1e15:
-        raise Mistake(f"{answers!r:.40} is no number above 0")
-    return float(answers)
+    return number_of(answers)
 
 
 def near(got: float, right: float, tolerance: float) -> Judgement:
@@ -195,18 +198,65 @@ def completions(work: Work) -> list[Case]:
 # -- measured ------------------------------------------------------------------------------------
 
 
+def shown(work: Work, name: str) -> Evidence:
+    """Return what a run beside the file shows; raise Mistake where it does not hold."""
+    if name not in work.kept:
+        work.kept[name] = read(work.beside, name, wanted_run(work, name))
+    found: Evidence = work.kept[name]
+    return found
+
+
+def wanted_run(work: Work, name: str) -> Wanted:
+    """Return what a run has to be: the sheet's experiment.toml with the student's values."""
+    sheet = work.values
+    systems = [
+        System(
+            sheet[system],
+            routing=routing,
+            timers="paper",
+            mtu=MTU,
+            rate_mbit=sheet["rate_mbit"],
+        )
+        for system, routing in zip(SYSTEMS, (sheet["routing"], ""), strict=True)
+    ]
+    workload = Workload("all-to-all", sheet["volume_bytes"], tool="generator")
+    fluids = {system.name: of(work, key) for key, system in zip(SYSTEMS, systems, strict=True)}
+    return Wanted(
+        Experiment(name, "", tuple(systems), workload),
+        FREE[name],
+        ideals={system: one.cable_bits * 8 for system, one in fluids.items()},
+        sent={system: one.hops for system, one in fluids.items()},
+    )
+
+
+def times(work: Work, name: str, system: str, *, valid: bool) -> list[float]:
+    """Return how long the trials of a system took that are valid, or that are not."""
+    sheet, run = work.values, shown(work, name)
+    known = sheet["network"] + " " + sheet["routing"] if system == "network" else sheet["tree"]
+    return [one.completion_s for one in run.of(known, valid=valid)]
+
+
+def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) -> Judgement:
+    """Judge a time in the file: it is that of a trial, or their mean."""
+    if answers[system].get("valid") is not valid:
+        return Judgement(0.0, f"valid has to be {valid} here")
+    took = number(answers, system, "completion_s")
+    low, high = min(took_s) * (1 - READ), max(took_s) * (1 + READ)
+    return judged(low <= took <= high, f"{took:g} s is not what the run's trials took")
+
+
 def measured(work: Work) -> list[Case]:
-    """Hold a valid run against the ideal, and its two figures against one another."""
+    """Hold what was written down of a valid run against its folder, and against itself."""
     volume = work.values["volume_bytes"]
 
-    def possible(answers: Any, system: str) -> Judgement:
-        took = number(answers, system, "completion_s")
-        best = completion_s(work, system, number(answers, "rate_mbit"), volume)
-        if answers[system].get("valid") is not True:
+    def in_run(answers: Any, system: str) -> Judgement:
+        took_s = times(work, FIRST, system, valid=True)
+        if not took_s:
             return Judgement(0.0, "measure again, at a lower rate if need be, until it is valid")
-        if took < best * (1 - READ):
-            return Judgement(0.0, f"{took:g} s is sooner than these cables can carry it")
-        return judged(took <= best * SLOWEST, f"{took:g} s is too long for a valid run")
+        ran, said = shown(work, FIRST).rate_mbit, number(answers, "rate_mbit")
+        if said != ran:
+            return Judgement(0.0, f"the run's cables had {ran:g} Mbit/s, and you say {said:g}")
+        return noted(answers, system, took_s, valid=True)
 
     def fits(answers: Any, system: str) -> Judgement:
         took = number(answers, system, "completion_s")
@@ -216,7 +266,7 @@ def measured(work: Work) -> list[Case]:
     return [
         _of_system(work, "measured", system, key, judge)
         for system in SYSTEMS
-        for key, judge in (("completion_s", possible), ("of_ideal", fits))
+        for key, judge in (("completion_s", in_run), ("of_ideal", fits))
     ]
 
 
@@ -228,13 +278,17 @@ def overloaded(work: Work) -> list[Case]:
         return completion_s(work, system, rate, volume)
 
     def late(answers: Any, system: str) -> Judgement:
-        took = number(answers, system, "completion_s")
-        if answers[system].get("valid") is not False:
+        run, took_s = shown(work, SECOND), times(work, SECOND, system, valid=False)
+        if not took_s:
             return Judgement(0.0, "the run has to be one that is not valid")
-        return judged(
-            took >= OVERLOADED * best(answers, system),
-            f"{took:g} s is less than {OVERLOADED:g} times the ideal: go on to a higher rate",
-        )
+        said = number(answers, "rate_mbit"), number(answers, "volume_bytes")
+        if said != (run.rate_mbit, float(run.volume_bytes)):
+            return Judgement(0.0, f"the run had {run.rate_mbit:g} Mbit/s, {run.volume_bytes} bytes")
+        took = number(answers, system, "completion_s")
+        if took < OVERLOADED * best(answers, system):
+            wanted = f"{OVERLOADED:g} times the ideal: go on to a higher rate"
+            return Judgement(0.0, f"{took:g} s is less than {wanted}")
+        return noted(answers, system, took_s, valid=False)
 
     def ideal_s(answers: Any, system: str) -> Judgement:
         return near(number(answers, system, "ideal_s"), best(answers, system), CLOSE)
@@ -248,15 +302,24 @@ def overloaded(work: Work) -> list[Case]:
         took = {system: number(answers, system, "completion_s") for system in SYSTEMS}
         return near(number(answers, "speed_up"), took["tree"] / took["network"], CLOSE)
 
+    def whole(judge: Any) -> Any:
+        """Return a judge that first has the run hold: nothing follows from one that was made up."""
+
+        def first(*arguments: Any) -> Judgement:
+            shown(work, SECOND)
+            return Judgement(*judge(*arguments))
+
+        return first
+
     cases = [
-        _of_system(work, "overloaded", system, key, judge)
+        _of_system(work, "overloaded", system, key, whole(judge))
         for system in SYSTEMS
         for key, judge in (("ideal_s", ideal_s), ("as_if_mbit", as_if))
     ]
     return [
         _of_system(work, "overloaded", "network", "completion_s", late),
         *cases,
-        _case(work, "overloaded", ("speed_up",), speed_up),
+        _case(work, "overloaded", ("speed_up",), whole(speed_up)),
     ]
 
 

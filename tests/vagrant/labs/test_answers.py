@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments.grading import engine
+from tests.vagrant.labs.runs import model_runs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,8 +54,8 @@ def wrong(number: int, name: str) -> str:
     return source
 
 
-def marks(number: int, student: str, source: str) -> list[float]:
-    report = engine.grade(engine.sheet_of(str(number), student), source)
+def marks(number: int, student: str, source: str, beside: Path | None = None) -> list[float]:
+    report = engine.grade(engine.sheet_of(str(number), student), source, beside=beside)
     assert not report.notes
     return [mark.got for mark in report.marks]
 
@@ -82,9 +83,11 @@ FEW = [next(case for case in WRONG if case[0] == number) for number in STUDENTS]
     ("number", "name"),
     [pytest.param(*case, marks=[] if case in FEW else pytest.mark.long) for case in WRONG],
 )
-def test_wrong_answer_gets_its_part(number: int, name: str) -> None:
-    expected = WRONG[number, name]["marks"]
-    assert marks(number, STUDENTS[number], wrong(number, name)) == expected
+def test_wrong_answer_gets_its_part(number: int, name: str, tmp_path: Path) -> None:
+    expected, student = WRONG[number, name]["marks"], STUDENTS[number]
+    if number == 7:
+        model_runs(tmp_path, engine.sheet_of("7", student).values)
+    assert marks(number, student, wrong(number, name), tmp_path) == expected
     assert sum(expected) < engine.WHOLE
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import topos
 from experiments.cli import cli
 from experiments.grading import engine
+from experiments.grading.labs import lab7
 from experiments.trials.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
@@ -65,6 +66,7 @@ def test_experiment_of_lab_7_is_that_of_the_sheet_that_is_shown() -> None:
     assert [mine.network, mine.routing] == [values["network"], values["routing"]]
     assert tree.network == values["tree"]
     assert mine.rate_mbit == tree.rate_mbit == values["rate_mbit"]
+    assert mine.mtu == tree.mtu == lab7.MTU
     assert written.workload.volume_bytes == values["volume_bytes"]
 
 

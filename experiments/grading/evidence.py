@@ -1,0 +1,265 @@
+"""The folder of a run that was handed in: a stranger's text, held against what it must be.
+
+Of the folder only JSON and CSV are read, and no link is followed. A run is taken for one if its
+plan is that of the sheet, its networks have the sheet's cables, its trials are those that the plan
+draws, their figures add up from the tables of flows and cables, and the verdict is the one that
+their readings give. Whoever invents a run has to invent all of that, so that it fits.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.grading.child import Mistake
+from experiments.traffic.flows import COMPLETED
+from experiments.trials.plans.experiment import Experiment
+from experiments.trials.plans.trials import Trial, blocks
+from experiments.trials.plans.values import differences, plain
+from experiments.trials.runs.manifest import network_facts
+from experiments.trials.runs.records import MANIFEST, TRIAL_FILE
+from experiments.trials.trust.readings import Readings, Spread
+from experiments.trials.trust.verdict import judge
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+
+LONGEST_FILE = 8_000_000
+MOST_REPEATS, MOST_SEED = 50, 1 << 62
+SAME = 1e-3  # figures that are written down twice, in other roundings
+SENT_LEAST, SENT_MOST = 0.8, 2.0  # times the data: the count begins a little late; headers, losses
+FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}  # of a plan: as one likes
+SPREADS = ("round_trip", "lateness", "pacing")
+Row = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """What a run has to be: its plan, but for rate and volume where those are free."""
+
+    experiment: Experiment
+    free: Sequence[str]  # keys of the plan that the student chooses
+    ideals: dict[str, float]  # seconds by system, at 1 bit/s and a volume of 1 byte
+    sent: dict[str, float]  # bytes that all cables carry by system, of 1 byte a flow
+
+
+class Shown(NamedTuple):
+    """One trial of a run that holds."""
+
+    system: str
+    valid: bool
+    completion_s: float
+    ideal_s: float
+
+
+class Evidence(NamedTuple):
+    """A run that holds: its cables' rate, its flows' volume, its trials that came to an end."""
+
+    rate_mbit: float
+    volume_bytes: int
+    trials: Sequence[Shown]
+
+    def of(self, system: str, *, valid: bool) -> list[Shown]:
+        """Return a system's trials of that verdict."""
+        return [one for one in self.trials if one.system == system and one.valid is valid]
+
+
+def read(beside: Path | None, name: str, wanted: Wanted) -> Evidence:
+    """Return what the run in a folder beside a file shows; raise Mistake where it does not hold."""
+    place = f"the run's folder `{name}`"
+    if beside is None or not os.path.lexists(beside / name):
+        raise Mistake(f"{place} is missing beside the file: hand it in as well")
+    try:
+        return _Reader(beside, name, wanted).evidence()
+    except Mistake as mistake:
+        raise Mistake(f"{place}: {mistake}") from None
+    except PillarboxError as error:
+        raise Mistake(f"{place}: {error}") from None
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise Mistake(f"{place} is not as `pillarbox run` writes it: {error!r:.80}") from None
+    except (ValueError, ArithmeticError, RecursionError, OSError, csv.Error) as error:
+        raise Mistake(f"{place} cannot be read: {error!r:.80}") from None
+
+
+def prints(beside: Path | None, names: Sequence[str]) -> set[str]:
+    """Return what the trials of runs are known by: no two ever read the same of a machine."""
+    found: set[str] = set()
+    for name in names if beside else ():
+        try:
+            for number in range(2 * MOST_REPEATS):
+                told = json.loads(text_of(Path(str(beside)), _trial_file(name, number)))
+                seen = json.dumps([told["readings"], told["completion_s"]], sort_keys=True)
+                found.add(hashlib.sha256(seen.encode()).hexdigest())
+        except (Mistake, KeyError, TypeError, ValueError, RecursionError, OSError):
+            continue  # after the last
+    return found
+
+
+def text_of(folder: Path, place: str) -> str:
+    """Return a file's text; raise Mistake for what is none, or behind a link."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in place.split("/"):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            inner = os.open(part, flags, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Mistake(f"{place} is no file")
+        with os.fdopen(os.dup(descriptor), "rb") as stream:
+            data = stream.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise Mistake(f"{place} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    if len(data) > LONGEST_FILE:
+        raise Mistake(f"{place} is longer than {LONGEST_FILE} bytes")
+    return data.decode("utf-8")
+
+
+def _trial_file(name: str, number: int) -> str:
+    return f"{name}/trials/{number:04d}/{TRIAL_FILE}"
+
+
+class _Reader:
+    """Reads one run; each step raises Mistake with the first thing that does not hold."""
+
+    def __init__(self, folder: Path, name: str, wanted: Wanted) -> None:
+        self.folder, self.name, self.wanted = folder, name, wanted
+
+    def evidence(self) -> Evidence:
+        """Return what it shows."""
+        manifest = json.loads(text_of(self.folder, f"{self.name}/{MANIFEST}"))
+        experiment = self._experiment(manifest["plan"])
+        for system in experiment.systems:
+            if manifest["networks"][system.name] != network_facts(parse(system.network)):
+                raise Mistake(f"its {system.network} is not wired like one")
+        flows, links = (self._table(table) for table in ("flows", "links"))
+        rate_mbit = number_of(experiment.systems[0].rate_mbit)
+        volume_bytes = int(number_of(experiment.workload.volume_bytes))
+        shown = []
+        for trial in (trial for block in blocks(experiment) for trial in block):
+            told = json.loads(text_of(self.folder, _trial_file(self.name, trial.number)))
+            if told["status"] != COMPLETED:
+                continue
+            number = str(trial.number)
+            shown.append(
+                self._trial(
+                    trial,
+                    told,
+                    [row for row in flows if row["trial"] == number],
+                    [row for row in links if row["trial"] == number],
+                    (rate_mbit, volume_bytes),
+                )
+            )
+        return Evidence(rate_mbit, volume_bytes, shown)
+
+    def _experiment(self, plan: Any) -> Experiment:
+        """Return the plan, which may differ from the sheet's only where a student may choose."""
+        wanted = self.wanted.experiment
+        rate, volume = plan["systems"][0]["rate_mbit"], plan["workload"]["volume_bytes"]
+        if "rate_mbit" in self.wanted.free:
+            rate = number_of(rate)
+            systems = tuple(replace(system, rate_mbit=rate) for system in wanted.systems)
+            wanted = replace(wanted, systems=systems)
+        if "volume_bytes" in self.wanted.free:
+            workload = replace(wanted.workload, volume_bytes=int(number_of(volume)))
+            wanted = replace(wanted, workload=workload)
+        there, ours = (
+            {key: value for key, value in one.items() if key not in FREE}
+            for one in (plan, plain(wanted))
+        )
+        for key, mine, right in differences(there, ours):
+            raise Mistake(f"its plan has {key} = {mine!r:.40}, and the sheet wants {right!r:.40}")
+        repeats, seed = plan["repeats"], plan["seed"]
+        if not (isinstance(repeats, int) and 0 < repeats <= MOST_REPEATS):
+            raise Mistake(f"{repeats!r:.20} repeats are not from 1 to {MOST_REPEATS}")
+        if not (isinstance(seed, int) and abs(seed) < MOST_SEED):
+            raise Mistake(f"{seed!r:.20} is no seed")
+        return replace(wanted, repeats=repeats, seed=seed)
+
+    def _table(self, table: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(text_of(self.folder, f"{self.name}/{table}.csv"))))
+
+    def _trial(
+        self,
+        trial: Trial,
+        told: Row,
+        flows: list[dict[str, str]],
+        links: list[dict[str, str]],
+        asked: tuple[float, int],
+    ) -> Shown:
+        """Return what a trial shows: its totals are those of its flows, its verdict that of us."""
+        (rate_mbit, volume_bytes), system = asked, trial.system.name
+        if (told["system"], told["repeat"], told["seed"]) != (system, trial.repeat, trial.seed):
+            raise Mistake(f"trial {trial.number} is not the one that its plan draws")
+        took_s = number_of(told["completion_s"])
+        ideal_s = self.wanted.ideals[system] * volume_bytes / (rate_mbit * 1e6)
+        if not math.isclose(number_of(told["ideal_s"]), ideal_s, rel_tol=0.02):
+            raise Mistake(f"ideal_s of trial {trial.number} is not that of these cables")
+        if took_s < ideal_s * 0.97:
+            raise Mistake(f"{took_s:g} s is sooner than these cables can carry it")
+        self._add_up(trial, told, flows, links, volume_bytes)
+        seen = _readings(told["readings"], links)
+        if seen.rate_bps != rate_mbit * 1e6:
+            raise Mistake(f"trial {trial.number} ran at another rate")
+        valid = judge(seen, number_of(told["ideal_bps"]), told["goodput_bps"]).valid
+        if not valid is told["valid"] is told["verdict"]["valid"]:
+            raise Mistake(f"the verdict on trial {trial.number} is not that of its readings")
+        return Shown(system, valid, took_s, ideal_s)
+
+    def _add_up(
+        self,
+        trial: Trial,
+        told: Row,
+        flows: list[dict[str, str]],
+        links: list[dict[str, str]],
+        volume_bytes: int,
+    ) -> None:
+        """Hold a trial's totals against its flows, and these against what the cables carried."""
+        pairs = {(_server(row["source"]), _server(row["destination"])) for row in flows}
+        network = parse(trial.system.network)
+        names = [network.address(server) for server in range(network.servers)]
+        whole = [row for row in flows if row["status"] == COMPLETED]
+        if pairs != {(a, b) for a in names for b in names if a != b} or len(whole) != len(pairs):
+            raise Mistake(f"the flows of trial {trial.number} are not one for each pair")
+        if any(int(row["delivered_bytes"]) != volume_bytes for row in whole):
+            raise Mistake(f"a flow of trial {trial.number} delivered something else")
+        took_s, goodput_bps = told["completion_s"], number_of(told["goodput_bps"])
+        end_s = max(float(row["end_s"]) for row in whole)
+        total_bps = len(whole) * volume_bytes * 8 / took_s
+        same = (end_s, took_s), (goodput_bps, total_bps)
+        if not all(math.isclose(*pair, rel_tol=SAME) for pair in same):
+            raise Mistake(f"the totals of trial {trial.number} are not those of its flows")
+        sent = sum(int(row["sent_bytes"]) for row in links)
+        least = self.wanted.sent[trial.system.name] * volume_bytes
+        if len(links) != 2 * network.cables or not least * SENT_LEAST <= sent <= least * SENT_MOST:
+            raise Mistake(f"the cables of trial {trial.number} did not carry its flows")
+
+
+def number_of(value: Any) -> float:
+    """Return a number above 0; raise Mistake for anything else."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if not known or not 0 < value < 1e15:
+        raise Mistake(f"{value!r:.40} is no number above 0")
+    return float(value)
+
+
+def _server(name: str) -> str:
+    """Return an address without its network's kind."""
+    address, _, kind = name.rpartition(".")
+    return name if kind.isdecimal() else address
+
+
+def _readings(plain_ones: Any, links: list[dict[str, str]]) -> Readings:
+    """Return the readings as they were judged: of cables the verdict asks one thing only."""
+    spreads = {name: Spread(**plain_ones[name]) for name in SPREADS}
+    kept = [{"conserved": float(row["conserved"]) if row["conserved"] else None} for row in links]
+    return Readings(**{**plain_ones, **spreads, "links": kept})
