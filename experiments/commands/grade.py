@@ -101,7 +101,7 @@ def command(
     if live:
         from experiments.grading.live import add_live
 
-        add_live(found, source_of(file), unsealed=unsealed)
+        add_live(found, source_of(file), word, unsealed=unsealed)
     click.echo(report.as_json(found) if as_json else report.as_text(found))
 
 

@@ -5,7 +5,8 @@ decision. So a student's file has no more rights here than in the network in mem
 
 A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
 made from a `LiveWork`. Their points come on top of the lab's. Where the file has functions and no
-router, ``LIVE_ROUTER`` is the `Answering` of the lab's own that asks them.
+router, ``LIVE_ROUTER`` is the `Answering` of the lab's own that asks them. A lab with
+``LIVE_ROUTING`` has that routing on all servers, and asks the file through `LiveWork.student`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import topos
 from experiments.grading.child import Child, Keeper, Stopped
-from experiments.grading.engine import Mark, Report, Sheet, marked
+from experiments.grading.engine import Mark, Report, Sheet, Work, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
 from hosts.base.timers import timers_for
@@ -82,6 +83,7 @@ class LiveWork:
 
     sheet: Sheet
     lab: Lab
+    student: Work | None = None  # the file, where no router asks it
 
     def pings(self, source: int, destination: int) -> bool:
         """Tell whether any packet of a ping is answered, all of which are of one flow.
@@ -156,7 +158,7 @@ class LiveWork:
                 program.communicate()
 
 
-def add_live(report: Report, source: str, *, unsealed: bool = False) -> None:
+def add_live(report: Report, source: str, secret: str = "", *, unsealed: bool = False) -> None:
     """Run a lab's live checks in a sandbox and add their marks to the report."""
     sheet = report.sheet
     checks = getattr(sheet.lab, "LIVE", ())
@@ -170,28 +172,40 @@ def add_live(report: Report, source: str, *, unsealed: bool = False) -> None:
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
         folder = Path(name)
-        sandbox.run(lambda: _run(sheet, source, folder, unsealed))
+        sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed))
         marks = folder / "marks.json"
         require(marks.is_file(), "the live network ended before its checks; see above")
         report.marks += [Mark(*mark) for mark in json.loads(marks.read_text())]
 
 
-def _run(sheet: Sheet, source: str, folder: Path, unsealed: bool) -> int:
+def _run(sheet: Sheet, source: str, folder: Path, secret: str, unsealed: bool) -> int:
     """Run the live checks; their marks go to a file, since this is another process."""
+    lab: Any = sheet.lab
+    if routing := getattr(lab, "LIVE_ROUTING", ""):
+        with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
+            student = Work(sheet, keeper, secret)
+            marks = _marks(sheet, routing, folder, student)
+            student.close()
+    else:
+        router = folder / "router.py"
+        file = {"source": source, "modules": list(lab.MODULES), "unsealed": unsealed}
+        given = json.dumps(file)
+        asks = getattr(lab, "LIVE_ROUTER", Answering)
+        router.write_text(ROUTER.format(module=asks.__module__, name=asks.__name__, given=given))
+        marks = _marks(sheet, str(router), folder)
+    (folder / "marks.json").write_text(json.dumps(marks))
+    return 0
+
+
+def _marks(sheet: Sheet, routing: str, folder: Path, student: Work | None = None) -> list[Mark]:
     from experiments.emulation.lab import Lab
 
     lab: Any = sheet.lab
-    router = folder / "router.py"
-    file = {"source": source, "modules": list(lab.MODULES), "unsealed": unsealed}
-    given = json.dumps(file)
-    asks = getattr(lab, "LIVE_ROUTER", Answering)
-    router.write_text(ROUTER.format(module=asks.__module__, name=asks.__name__, given=given))
-    settings = LabSettings(routing=str(router), plane="python")
+    settings = LabSettings(routing=routing, plane="python")
     try:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
-            marks = [marked(check, LiveWork(sheet, live))[0] for check in lab.LIVE]
+            work = LiveWork(sheet, live, student)
+            return [marked(check, work)[0] for check in lab.LIVE]
     except PillarboxError as error:
         why = f"the live network did not come up: {error}"
-        marks = [Mark(check.name, check.points, 0.0, why) for check in lab.LIVE]
-    (folder / "marks.json").write_text(json.dumps(marks))
-    return 0
+        return [Mark(check.name, check.points, 0.0, why) for check in lab.LIVE]

@@ -25,10 +25,11 @@ SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 BUFFER_BYTES = 8 << 20
 BATCH = 256
+ETHERNET_BYTES = 14
 WAIT_S = 0.25
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("=II")  # frames that came, and that found no room
-_PROTOCOL_AT = 14 + 1  # behind Ethernet's header, in DCN's and BCube's
+_PROTOCOL_AT = ETHERNET_BYTES + 1  # behind Ethernet's header, in DCN's and BCube's
 
 
 class Tapped(NamedTuple):
@@ -103,6 +104,16 @@ def capture(
                     break
     file.flush()
     return Counts(written, missed)
+
+
+def senders(port: Tapped, seconds: float) -> Iterator[str]:
+    """Yield the MAC address that each frame comes from, of all that pass a port for so long."""
+    end = time.monotonic() + seconds
+    with _tap(port) as tap:
+        while (left := end - time.monotonic()) > 0:
+            select.select([tap], [], [], left)
+            for _, data, _, _ in _read(tap, ETHERNET_BYTES):
+                yield data[6:12].hex(":")
 
 
 @contextmanager

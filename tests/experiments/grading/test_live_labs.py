@@ -34,8 +34,9 @@ def live_marks(lab: str, student: str, more: str = "") -> list[float]:
         pytest.param("5", "s0", STAYS, [7.5, 0, 5], marks=pytest.mark.long),
         ("6", "s0", "", [10, 10, 10]),
         ("6", "s0", ONLY_TOR, [10, 0, 0]),
+        ("10", "s1", "", [20]),
     ],
-    ids=["5-model", "5-stays", "6-model", "6-only-tor"],
+    ids=["5-model", "5-stays", "6-model", "6-only-tor", "10-model"],
 )
 def test_live(
     lab: str, student: str, more: str, expected: list[float], monkeypatch: pytest.MonkeyPatch
@@ -49,7 +50,8 @@ def test_live(
 
 @pytest.mark.long
 @pytest.mark.root
-@pytest.mark.parametrize("lab", ["2", "5", "6"])
+@pytest.mark.parametrize("lab", ["2", "5", "6", "10"])
 @pytest.mark.parametrize("student", [f"drawn{number}" for number in range(20)])
 def test_every_students_model_answer_has_all_live_points(lab: str, student: str) -> None:
-    assert all(got == 10 for got in live_marks(lab, student))
+    points = [check.points for check in engine.sheet_of(lab, student).lab.LIVE]  # type: ignore[attr-defined]
+    assert live_marks(lab, student) == points

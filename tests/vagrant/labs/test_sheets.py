@@ -24,7 +24,7 @@ SHOWN = [
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
 ]
 # Whose the model answer of each lab is, and what it gets, check by check.
-STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 6: "s0", 7: "s0", 8: "s4"}
+STUDENTS = {1: "s0", 2: "s0", 3: "s0", 4: "s1", 5: "s0", 6: "s0", 7: "s0", 8: "s4", 10: "s1"}
 MODELS = {
     1: [20, 35, 20, 10, 15],
     2: [40, 15, 30, 15],
@@ -34,6 +34,7 @@ MODELS = {
     6: [25, 10, 6, 8, 8, 4, 4, 20, 15],
     7: [20, 30, 15, 10, 15, 10],
     8: [20, 20, 10, 15, 20, 15],
+    10: [60, 25, 15],
 }
 
 

@@ -1,0 +1,167 @@
+"""Lab 10: a network with a hidden fault, which the student's file has to name in few steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import topos
+from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work
+from experiments.grading.labs.hunting import (
+    CABLE,
+    KINDS,
+    ONE_WAY,
+    Fault,
+    Hunt,
+    MemoryScene,
+    drawn,
+    hidden,
+    hunt,
+)
+from topos.bcube import BCube
+
+if TYPE_CHECKING:
+    from experiments.grading.live import LiveWork
+
+TITLE = "The hidden fault"
+FOLDER = "10-hidden-fault"
+MODULES = ("topos.bcube",)
+OWN, HIDDEN = (
+    ("bcube,3,1", "bcube,4,1"),
+    ("bcube,3,2", "bcube,5,1"),
+)  # of two servers on a switch neither hears more than the other
+NETWORKS = (*OWN, *HIDDEN)
+LIVE_NETWORK, LIVE_ROUTING = "bcube,3,1", "bcube"
+HUNTS, OTHER_HUNTS = 12, 4
+PLACE = 0.5  # of the points, for the right place and the wrong kind of fault
+
+
+def values(draw: random.Random) -> dict[str, Any]:
+    """Draw a network, and a fault to think about."""
+    bcube = bcube_of(draw.choice(OWN))
+    fault = drawn(bcube, draw, draw.choice((CABLE, ONE_WAY)))
+    return {
+        "network": bcube.spec,
+        "a fault": fault.text(bcube),
+        "steps for all points": par(bcube),
+    }
+
+
+def bcube_of(spec: str) -> BCube:
+    """Return the network of a spec."""
+    network = topos.parse(spec)
+    assert isinstance(network, BCube)
+    return network
+
+
+def par(bcube: BCube) -> int:
+    """Return in how many steps a fault is found by who thinks: two for a switch, and a few."""
+    return 2 * bcube.switches + 2
+
+
+# -- in memory -----------------------------------------------------------------------------------
+
+
+def hunts(work: Work, bcube: BCube, name: str, many: int) -> list[tuple[Fault, Callable[[], Hunt]]]:
+    """Return faults, each with its hunt, which takes place once, in the first case that asks."""
+
+    def ask(network: BCube, seen: list[Any]) -> Any:
+        return work.call("step", seen, network=network.spec)
+
+    def once(place: int, fault: Fault) -> Hunt:
+        key = f"{name} {place}"
+        if key not in work.kept:
+            work.kept[key] = hunt(MemoryScene(bcube, fault), ask)
+        found: Hunt = work.kept[key]
+        return found
+
+    draw = work.draw(name)
+    faults = [drawn(bcube, draw, KINDS[place % len(KINDS)]) for place in range(many)]
+    return [
+        (fault, lambda place=place, fault=fault: once(place, fault))  # type: ignore[misc]
+        for place, fault in enumerate(faults)
+    ]
+
+
+def found(work: Work) -> list[Case]:
+    """Ask for the faults of the student's own network."""
+    return _named(work, bcube_of(work.values["network"]), "hunt", HUNTS)
+
+
+def other_size(work: Work) -> list[Case]:
+    """Ask for those of a network of another size."""
+    return _named(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
+
+
+def _named(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
+    return [
+        Case(
+            f"{bcube.spec}, hidden fault {place}",
+            lambda fault=fault, once=once: named(bcube, fault, once()),  # type: ignore[misc]
+        )
+        for place, (fault, once) in enumerate(hunts(work, bcube, name, many), 1)
+    ]
+
+
+def named(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
+    """Judge what was named; the report says what it was, for it is another one next time."""
+    if done.named is None:
+        return Judgement(0.0, done.wrong)
+    said = f"it names {done.named.text(bcube)}, and it was {fault.text(bcube)}"
+    if done.named.same(fault):
+        return RIGHT
+    near = {*done.named.nodes} == {*fault.nodes}
+    return Judgement(PLACE if near else 0.0, said)
+
+
+def few_steps(work: Work) -> list[Case]:
+    """Count the steps of the hunts that found the fault."""
+    bcube = bcube_of(work.values["network"])
+    return [
+        Case(
+            f"{bcube.spec}, steps to hidden fault {place}",
+            lambda fault=fault, once=once: quick(bcube, fault, once()),  # type: ignore[misc]
+        )
+        for place, (fault, once) in enumerate(hunts(work, bcube, "hunt", HUNTS), 1)
+    ]
+
+
+def quick(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
+    """Judge the number of steps; a fault that was not found took all there are."""
+    if done.named is None or not done.named.same(fault):
+        return Judgement(0.0, "it was not found")
+    if done.steps <= par(bcube):
+        return RIGHT
+    return Judgement(par(bcube) / done.steps, f"{done.steps} steps, {par(bcube)} are enough")
+
+
+# -- live ----------------------------------------------------------------------------------------
+
+
+def live(work: LiveWork) -> list[Case]:
+    """Hide one fault of each kind in a live network, one after the other."""
+    assert work.student
+    bcube, student = bcube_of(work.lab.topology.spec), work.student
+    draw = student.draw("live")
+
+    def judge(fault: Fault) -> Judgement:
+        work.lab.wait_converged()
+        with hidden(work, fault) as scene:
+            scene.wait_noticed()
+            done = hunt(scene, lambda net, seen: student.call("step", seen, network=net.spec))
+        return named(bcube, fault, done)
+
+    def case(kind: str) -> Case:
+        fault = drawn(bcube, draw, kind)
+        return Case(f"{bcube.spec}, live, a hidden fault", lambda: judge(fault))
+
+    return [case(kind) for kind in KINDS]
+
+
+CHECKS = (
+    Check("faults are found", 60, found),
+    Check("in few steps", 25, few_steps),
+    Check("a network of another size", 15, other_size),
+)
+LIVE = (Check("live: faults are found", 20, live),)
