@@ -44,9 +44,9 @@ def picture_of(topology: Topology) -> dict[str, Any]:
                 "a": cable.a,
                 "b": cable.b,
                 "level": int(cable.level),
-                "points": [[round(x, 3), round(-y, 3)] for x, y in drawn.way_of(cable)],
+                "points": [[round(x, 3), round(-y, 3)] for x, y in way],
             }
-            for cable in topology.links()
+            for cable, way in drawn.ways()
         ],
         "frames": [_frame(drawn, frame) for frame in drawn.layout.frames],
         "notes": [

@@ -17,9 +17,10 @@ from matplotlib.bezier import BezierSegment
 import topos
 from experiments.page.picture import picture_of
 from experiments.reporting.drawing import draw_topology
-from experiments.reporting.drawing.curves import CLEARANCE, Obstacles, control_points
+from experiments.reporting.drawing.curves import CLEARANCE, Obstacles, control_points, straight
 from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
 from experiments.reporting.drawing.files import rendered
+from experiments.reporting.drawing.shapes import Shapes
 from topos.base.errors import PillarboxError
 from topos.base.layout import grid_layout
 from topos.tree import Tree
@@ -43,6 +44,11 @@ def drawn(spec):
 @cache
 def figure_of(spec):
     return topology_figure(topos.parse(spec))
+
+
+def shapes_of(figure):
+    drawn = [artist for artist in figure.axes[0].artists if isinstance(artist, Shapes)]
+    return {shape.name: shape for artist in drawn for shape in artist.shapes}
 
 
 def cable_id(topology, cable):
@@ -115,14 +121,13 @@ def test_texts_do_not_overlap_and_none_is_cut_off(spec):
 def test_no_cable_passes_under_another_node(spec):
     topology = topos.parse(spec)
     cables = {cable_id(topology, cable): cable for cable in topology.links()}
-    patches = {patch.get_gid(): patch for patch in figure_of(spec).axes[0].patches}
-    shapes = {node: patches[topology.node_name(node)] for node in range(topology.nodes)}
+    shapes = shapes_of(figure_of(spec))
     boxes = {
-        node: shape.get_path().get_extents(shape.get_patch_transform())
-        for node, shape in shapes.items()
+        node: shapes[topology.node_name(node)].outline.get_extents()
+        for node in range(topology.nodes)
     }
     for name, cable in cables.items():
-        points = BezierSegment(patches[name].get_path().vertices)(np.linspace(0, 1, 150))
+        points = BezierSegment(shapes[name].outline.vertices)(np.linspace(0, 1, 150))
         for node, box in boxes.items():
             if node in (cable.a, cable.b):
                 continue
@@ -170,11 +175,11 @@ def test_report_chooses_widths_and_colours():
         width_of=lambda cable: 1.0 + cable.level,
         colour_of=lambda cable: "#ff0000" if cable.a == 0 else "#0000ff",
     )
-    patches = {patch.get_gid(): patch for patch in figure.axes[0].patches}
+    shapes = shapes_of(figure)
     for cable in topology.links():
-        patch = patches[cable_id(topology, cable)]
-        assert patch.get_linewidth() == 1.0 + cable.level
-        assert patch.get_edgecolor()[:3] == ((1, 0, 0) if cable.a == 0 else (0, 0, 1))
+        shape = shapes[cable_id(topology, cable)]
+        assert shape.width == 1.0 + cable.level
+        assert shape.edge == ("#ff0000" if cable.a == 0 else "#0000ff")
 
 
 @pytest.mark.parametrize("between", [(2.0, 0.0), (7.0, 0.0)])
@@ -188,8 +193,10 @@ def test_cable_bends_around_what_stands_between(between):
             np.array((11.0, 3.0)),
         )
 
-    assert control_points(obstacles(between), (0, 1)) is not None
-    assert control_points(obstacles((between[0], 2.0)), (0, 1)) is None
+    blocked, free = obstacles(between), obstacles((between[0], 2.0))
+    assert (straight(blocked, [(0, 1)]), straight(free, [(0, 1)])) == (False, True)
+    assert control_points(blocked, (0, 1)) is not None
+    assert control_points(free, (0, 1)) is None
 
 
 def test_what_is_near_a_curve_is_found_among_all_obstacles():

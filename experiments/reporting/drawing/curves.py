@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +60,11 @@ class Obstacles:
         inside = np.clip(points, self.low, self.high)
         return np.floor(inside - self.low).astype(np.int64)
 
-    def depths(self, curves: Floats, ends: tuple[int, int]) -> Floats:
-        """Return how much of each curve (curves, samples, 2) lies under others than its ends."""
+    def depths(self, curves: Floats, ends: tuple[Any, Any]) -> Floats:
+        """Return how much of each curve (curves, samples, 2) lies under others than its ends.
+
+        The ends are two numbers for all curves, or two of each, of shape (curves, 1, 1).
+        """
         outside = np.maximum(self.low - curves, 0.0) + np.maximum(curves - self.high, 0.0)
         depth: Floats = outside.sum(axis=(1, 2))
         squares = self._squares(curves)
@@ -76,12 +81,19 @@ class Obstacles:
         return mean
 
 
+def straight(obstacles: Obstacles, ends: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Tell of each cable, by its two ends, whether nothing stands between them."""
+    first, second = np.array(ends).T
+    start, end = obstacles.centres[first, None], obstacles.centres[second, None]
+    each = first[:, None, None], second[:, None, None]
+    free: NDArray[np.bool_] = obstacles.depths(start + _T * (end - start), each) == 0.0
+    return free
+
+
 def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:
-    """Return the two control points of a cable's curve, or None where it can be straight."""
+    """Return the two control points of a cable's best curve, or None where that is a line."""
     start, end = obstacles.centres[ends[0]], obstacles.centres[ends[1]]
     along = end - start
-    if obstacles.depths((start + _T * along)[None], ends)[0] == 0.0:
-        return None
     aside = np.array([-along[1], along[0]])
     least, best = np.inf, None
     for pairs in _PAIRS:

@@ -7,34 +7,36 @@ anything is rendered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, FancyBboxPatch, Patch, PathPatch, Rectangle
+from matplotlib.patches import Circle, FancyBboxPatch, Patch
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from experiments.reporting.drawing.curves import Obstacles, control_points
+from experiments.reporting.drawing.curves import Obstacles, control_points, straight
+from experiments.reporting.drawing.shapes import Dashes, Shape, Shapes, box, circle
 from topos.base.layout import Disc, Layout, Point
 from topos.base.topology import Cable, Topology
 
 # Okabe and Ito's colours, which the colour-blind tell apart; yellow left out, too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
 STYLES = ("solid", "dashed", "dashdot", "dotted")
-Dashes = Literal["solid"] | tuple[float, Sequence[float]]
 DASHES: dict[str, Dashes] = {
     "solid": "solid",
     "dashed": (0, (5, 2)),
     "dashdot": (0, (6, 1.5, 1.2, 1.5)),
     "dotted": (0, (1.5, 1.5)),
 }
+AGAIN = (0.0, (2.0, 1.5))  # the dashes around a node that stands in the picture a second time
 INK, PAPER, FRAME, FRAME_EDGE = "#222222", "#FFFFFF", "#F4F4F1", "#C9C9C2"
 SERVER_FILL, SWITCH_FILL = "#FFFFFF", "#FFE9B8"
 
@@ -46,6 +48,7 @@ MOST_INCHES = 42.0
 POINTS = 72.0  # to the inch
 LABEL, NOTE, CAPTION = 8.5, 9.5, 11.0  # largest sizes of text, in points
 SMALLEST = 2.2  # size below which a label is left out
+DIGIT = re.compile("[1-9]")
 
 
 class Sample(NamedTuple):
@@ -79,9 +82,10 @@ def topology_figure(
     """
     picture = Picture(topology)
     picture.draw_frames()
-    for cable in topology.links():
+    for cable, points in picture.ways():
         picture.draw_cable(
             cable,
+            points,
             width_of(cable) if width_of else 1.1,
             colour_of(cable) if colour_of else COLOURS[cable.level % len(COLOURS)],
         )
@@ -97,7 +101,7 @@ def topology_figure(
 
 def text_width(text: str, size: float) -> float:
     """Return how wide the text is, in points."""
-    return size * _width(text)
+    return size * _width(DIGIT.sub("0", text))  # digits are equally wide
 
 
 @cache
@@ -133,6 +137,9 @@ class Picture:
         self.figure = Figure()
         self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_axis_off()
+        self.cables, self.nodes = Shapes(zorder=2), Shapes(zorder=3)
+        self.axes.add_artist(self.cables)
+        self.axes.add_artist(self.nodes)
 
     def _corners(self, centres: list[Point]) -> np.ndarray:
         """Return points between which everything lies."""
@@ -217,11 +224,10 @@ class Picture:
         for point, text in self.layout.notes:
             self.axes.text(*point, text, size=NOTE, color=INK, ha="center", va="center", zorder=5)
 
-    def draw_cable(self, cable: Cable, width: float, colour: str) -> None:
+    def draw_cable(self, cable: Cable, points: Sequence[Point], width: float, colour: str) -> None:
         """Draw one cable as one path, whose identifier in an SVG names both interfaces."""
         topology, layout = self.topology, self.layout
         self.levels.add(int(cable.level))
-        points = self.way_of(cable)
         codes = [Curve.MOVETO, *[Curve.CURVE4] * 3] if len(points) == 4 else None
         curve = Curve(points, codes)
         interfaces = (
@@ -229,18 +235,18 @@ class Picture:
             topology.interface(cable.b, cable.b_port),
         )
         style = cable_style(layout, cable.level)
-        patch = PathPatch(
-            curve, fill=False, edgecolor=colour, linewidth=width, linestyle=style, zorder=2
+        self.cables.shapes.append(
+            Shape("cable-" + "-".join(interfaces), curve, colour, width, style)
         )
-        patch.set_gid("cable-" + "-".join(interfaces))
-        self.axes.add_artist(patch)
 
-    def way_of(self, cable: Cable) -> list[Point]:
-        """Return a cable's two ends; between them its curve's two control points, if it is bent."""
-        ends = (self._place(cable.a, cable.b), self._place(cable.b, cable.a))
-        start, end = (self.places[place][1] for place in ends)
-        controls = control_points(self.obstacles, ends)
-        return [start, *(controls or ()), end]
+    def ways(self) -> Iterator[tuple[Cable, list[Point]]]:
+        """Give each cable with its two ends; between them a curve's two control points, if bent."""
+        cables = list(self.topology.links())
+        ends = [(self._place(one.a, one.b), self._place(one.b, one.a)) for one in cables]
+        for cable, pair, free in zip(cables, ends, straight(self.obstacles, ends), strict=True):
+            start, end = (self.places[place][1] for place in pair)
+            bent = None if free else control_points(self.obstacles, pair)
+            yield cable, [start, *(bent or ()), end]
 
     def _place(self, node: int, far: int) -> int:
         """Return where among the places the cable from `far` meets the node."""
@@ -253,20 +259,17 @@ class Picture:
         for i, (node, (x, y)) in enumerate(self.places):
             again = "again-" if i >= len(self.layout.positions) else ""
             if self.is_server(node):
-                shape: Patch = Circle((x, y), SERVER_RADIUS, facecolor=SERVER_FILL)
+                outline, fill = circle((x, y), SERVER_RADIUS), SERVER_FILL
                 room = 2 * SERVER_RADIUS * 0.84
             else:
                 width = self.switch_widths[node]
                 corner = (x - width / 2, y - SWITCH_HEIGHT / 2)
-                shape = Rectangle(corner, width, SWITCH_HEIGHT, facecolor=SWITCH_FILL)
+                outline, fill = box(corner, width, SWITCH_HEIGHT), SWITCH_FILL
                 room = width * 0.9
             label = self.label(node)
-            shape.set(edgecolor=INK, linewidth=0.8, zorder=3)
-            if again:
-                shape.set(linestyle=(0, (2, 1.5)))
             name = again + self.topology.node_name(node)
-            shape.set_gid(name)
-            self.axes.add_artist(shape)
+            style: Dashes = AGAIN if again else "solid"
+            self.nodes.shapes.append(Shape(name, outline, INK, 0.8, style, fill))
             size = min(LABEL, LABEL * room / self.units(text_width(label, LABEL)))
             size = min(size, 0.8 * SWITCH_HEIGHT * self.inches * POINTS)
             if size >= SMALLEST:

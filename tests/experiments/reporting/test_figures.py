@@ -3,6 +3,7 @@ from matplotlib.colors import to_hex
 
 import topos
 from experiments.reporting import network, series, style
+from experiments.reporting.drawing.shapes import Shapes
 from experiments.reporting.figures import (
     completion_figure,
     faults_figure,
@@ -108,10 +109,11 @@ def test_cables_are_coloured_by_their_busier_direction(found):
     loads = loads[loads["system"] == "bcube,2,1 bsr"].assign(load=0.1)
     loads.loc[(loads["from"] == "s0") & (loads["to"] == "0.0"), "load"] = 0.95
     figure = network.network_figure(topology, loads)
-    patches = {patch.get_gid(): to_hex(patch.get_edgecolor()) for patch in figure.axes[0].patches}
-    cables = {name: colour for name, colour in patches.items() if name and "cable" in name}
-    assert cables.pop("cable-h0-eth0-s0-eth0") == style.RAMP[-1].lower()
-    assert set(cables.values()) == {style.RAMP[0].lower()}
+    drawn = [artist for artist in figure.axes[0].artists if isinstance(artist, Shapes)]
+    edges = {shape.name: shape.edge for artist in drawn for shape in artist.shapes}
+    cables = {name: colour for name, colour in edges.items() if "cable" in name}
+    assert cables.pop("cable-h0-eth0-s0-eth0") == style.RAMP[-1]
+    assert set(cables.values()) == {style.RAMP[0]}
     assert "80 to 100 %" in [text.get_text() for text in figure.axes[0].texts]
 
 
