@@ -1,7 +1,9 @@
 """The generator's connections: opened in the servers' namespaces, a few at a time.
 
 One process holds both ends of every connection. A client is known to its flow by its own address
-and port, which are set before its listener hears of it.
+and port, which are set before its listener hears of it. Where servers are on several machines, each
+has such a process: it is told the ports of others' listeners, and, when all have connected, whose
+clients have come to its own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -31,7 +33,10 @@ BACKLOG = 4096
 TCP_NOTSENT_LOWAT, SO_MAX_PACING_RATE = 25, 47
 # What the kernel may hold of all flows that it has not sent yet: as much as keeps them going.
 UNSENT_BYTES, LEAST_UNSENT, MOST_UNSENT = 1 << 26, 1 << 14, 1 << 20
+NONE: Mapping[int, int] = {}
 AT_ONCE_GONE = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait and leaves no state
+
+Client = tuple[int, tuple[str, int]]  # the server that it has called, and its own address and port
 
 
 @dataclass(slots=True)
@@ -99,19 +104,35 @@ class Connector:
         self._ready = select.epoll()
         self._listeners: dict[int, socket.socket] = {}  # by server
         self._listening: dict[int, int] = {}  # servers by descriptor
-        self._trying: dict[tuple[int, tuple[str, int]], Connection] = {}  # by server and client
-        self._clients: dict[int, tuple[int, tuple[str, int]]] = {}  # keys of those, by descriptor
+        self._ports: dict[int, int] = {}  # of listeners, by server, those on other machines too
+        self._trying: dict[Client, Connection] = {}
+        self._strangers: dict[Client, socket.socket] = {}  # of given up tries, or other machines
+        self._clients: dict[int, Client] = {}  # keys of those, by descriptor
         self._due: list[tuple[float, int, Connection]] = []  # a heap of what is to be tried
         self._until: dict[int, float] = {}  # when a flow's try is over, by its number
 
-    def connect(self, connections: list[Connection], together: int) -> None:
-        """Connect them all, so many of which send together; what cannot be connected has ended."""
+    def listen(self, connections: list[Connection]) -> dict[int, int]:
+        """Open the listeners of all destinations that are here; return their ports by server."""
+        for one in connections:
+            if not one.ended and one.flow.destination in self._namespaces:
+                self._listen(one)
+        return dict(self._ports)
+
+    def connect(
+        self, connections: list[Connection], together: int, elsewhere: Mapping[int, int] = NONE
+    ) -> None:
+        """Connect all from here, so many of which send together; what cannot be has ended.
+
+        `elsewhere` has the ports of listeners on other machines.
+        """
         unsent = min(MOST_UNSENT, max(LEAST_UNSENT, UNSENT_BYTES // max(1, together)))
         limit_s = time.monotonic() + ALL_S
-        for one in connections:
-            if not one.ended:
-                self._listen(one)
-        self._due = [(0.0, one.flow.number, one) for one in connections if not one.ended]
+        self._ports.update(elsewhere)
+        own = [one for one in connections if one.flow.source in self._namespaces and not one.ended]
+        for one in own:
+            if one.flow.destination not in self._ports:
+                one.fail("its destination could not listen")
+        self._due = [(0.0, one.flow.number, one) for one in own if not one.ended]
         while self._due or self._trying:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now and len(self._trying) < AT_ONCE:
@@ -122,7 +143,21 @@ class Connector:
                 elif descriptor in self._clients:
                     self._answered(descriptor)
             self._give_up(time.monotonic(), limit_s)
-        self._close()
+
+    def take(self, awaited: dict[Client, Connection]) -> None:
+        """Take the connections that came from other machines."""
+        limit_s = time.monotonic() + TRY_S
+        self._trying = awaited
+        while True:
+            for client in self._trying.keys() & self._strangers.keys():
+                self._trying.pop(client).receiver = self._strangers.pop(client)
+            if not self._trying or time.monotonic() > limit_s:
+                break
+            for descriptor, _ in self._ready.poll(0.05):
+                if descriptor in self._listening:
+                    self._accept(self._listening[descriptor])
+        for one in self._trying.values():
+            one.fail("its connection never came")
 
     def _listen(self, one: Connection) -> None:
         """Open a flow's destination's listener, unless it has one."""
@@ -138,6 +173,7 @@ class Connector:
             one.fail(f"its destination could not listen: {error.strerror}")
             return
         listener.listen(BACKLOG)
+        self._ports[server] = listener.getsockname()[1]
         self._listeners[server] = listener
         self._listening[listener.fileno()] = server
         self._ready.register(listener, select.EPOLLIN)
@@ -152,7 +188,7 @@ class Connector:
         if self._most_bytes_s:
             client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, self._most_bytes_s)
         server = one.flow.destination
-        code = client.connect_ex(self._listeners[server].getsockname())
+        code = client.connect_ex((self._addresses[server], self._ports[server]))
         if code not in (0, errno.EINPROGRESS):
             self._failed(one, os.strerror(code))
             return
@@ -186,17 +222,18 @@ class Connector:
                 continue
             accepted.setblocking(False)
             one = self._trying.get((server, client))
-            if one is None:  # a try that was given up
-                accepted.close()
+            if one is None or one.sender is None:
+                self._strangers[server, client] = accepted
             else:
                 one.receiver = accepted
                 self._finish((server, client))
 
-    def _finish(self, key: tuple[int, tuple[str, int]]) -> None:
-        """Be done with a connection that both ends know of."""
+    def _finish(self, key: Client) -> None:
+        """Be done with a connection that both ends know of, as far as they are here."""
         one = self._trying[key]
         assert one.sender is not None
-        if one.receiver is not None and one.sender.fileno() not in self._clients:
+        there = one.receiver is not None or key[0] not in self._listeners
+        if there and one.sender.fileno() not in self._clients:
             del self._trying[key]
 
     def _give_up(self, now: float, limit_s: float) -> None:
@@ -215,7 +252,7 @@ class Connector:
             one.fail(f"not connected within {ALL_S:g} s")
         self._due.clear()
 
-    def _forget(self, key: tuple[int, tuple[str, int]]) -> None:
+    def _forget(self, key: Client) -> None:
         one = self._trying.pop(key)
         assert one.sender is not None
         self._clients.pop(one.sender.fileno(), None)
@@ -229,9 +266,10 @@ class Connector:
         else:
             one.fail(f"could not connect: {why}")
 
-    def _close(self) -> None:
-        for listener in self._listeners.values():
-            listener.close()
+    def close(self) -> None:
+        """Listen no more."""
+        for end in (*self._listeners.values(), *self._strangers.values()):
+            end.close()
         self._ready.close()
         os.close(self._home)
 

@@ -42,6 +42,7 @@ MOST_EVENTS = 64  # between two looks at what is due: a send goes all the way th
 DATA = memoryview(bytes(1 << 18))
 SINK = bytearray(1 << 20)
 MSG_TRUNC = 0x20
+UNKNOWN = dict.fromkeys(("total_retrans", "rtt", "snd_cwnd", "snd_mss"), 0)
 
 
 class Task(TypedDict):
@@ -90,9 +91,10 @@ class Loop:
         self.connections, self._deaths = connections, deaths
         self._interval_s, self._timeout_s = task["interval_s"], task["timeout_s"]
         self._names = {server: name for name, server in task["names"].items()}
-        board = memoryview(mmap(task["board"], BOARD_BYTES * len(connections)))
-        self._delivered = board[: 8 * len(connections)].cast("Q")
-        self._ended = board[8 * len(connections) :]
+        size = os.fstat(task["board"]).st_size
+        board = memoryview(mmap(task["board"], size))
+        self._delivered = board[: size // BOARD_BYTES * 8].cast("Q")
+        self._ended = board[size // BOARD_BYTES * 8 :]
         self._ready = select.epoll()
         self._deeds: dict[int, tuple[Callable[[Connection], None], Connection]] = {}
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -164,13 +166,13 @@ class Loop:
     def _begin(self, one: Connection) -> None:
         if one.ended:
             return
-        assert one.sender is not None and one.receiver is not None
         for end, deed, event in (
             (one.sender, self._send, select.EPOLLOUT),
             (one.receiver, self._receive, select.EPOLLIN),
         ):
-            self._deeds[end.fileno()] = deed, one
-            self._ready.register(end, event)
+            if end is not None:  # else it is on another machine
+                self._deeds[end.fileno()] = deed, one
+                self._ready.register(end, event)
         one.row_s = self._now
         self._running[one.flow.number] = one
         if one.flow.duration_s is not None:
@@ -239,8 +241,7 @@ class Loop:
         self._at(next_s, self._tick, next_s)
 
     def _write_row(self, one: Connection) -> None:
-        assert one.sender is not None
-        info = tcp_info(one.sender)
+        info = tcp_info(one.sender) if one.sender else UNKNOWN
         one.retransmits = info["total_retrans"]
         if one.end_s is None or one.end_s > one.row_s:
             self.rows += ROW.pack(
@@ -287,6 +288,15 @@ class Loop:
 
 def connected(task: Task) -> list[Connection]:
     """Return the flows' connections, made as far as they can be."""
+    connections, connector = planned(task)
+    connector.listen(connections)
+    connector.connect(connections, task["together"])
+    connector.close()
+    return connections
+
+
+def planned(task: Task) -> tuple[list[Connection], Connector]:
+    """Return the flows' connections, not made yet, and what makes them."""
     allow_open_files(2 * len(task["flows"]) + 2 * len(task["namespaces"]) + 64)
     connections = [Connection(Flow(*fields)) for fields in task["flows"]]
     names = {server: name for name, server in task["names"].items()}
@@ -296,8 +306,7 @@ def connected(task: Task) -> list[Connection]:
     namespaces = {int(server): opened for server, opened in task["namespaces"].items()}
     addresses = {int(server): address for server, address in task["addresses"].items()}
     connector = Connector(namespaces, addresses, task["congestion"], task["most_bps"])
-    connector.connect(connections, task["together"])
-    return connections
+    return connections, connector
 
 
 def allow_open_files(count: int) -> None:

@@ -56,19 +56,23 @@ class Arriving(Loop):
 
     def _begin(self, one: Connection) -> None:
         super()._begin(one)
-        if not one.ended:
+        if one.sender is not None:
             self._do(self._send, one)
 
 
 def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arriving:
-    """Return the loop for a task.
+    """Return the loop for a task."""
+    be_on_time()
+    return Arriving(connections, task, deaths)
 
-    A trial's programs let the kernel's threads go first. This one sends a schedule, needs little,
-    and is as nice as they are.
+
+def be_on_time() -> None:
+    """Be as nice as the kernel's threads are.
+
+    A trial's programs let those go first. This one sends a schedule, and needs little.
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-    return Arriving(connections, task, deaths)
 
 
 if __name__ == "__main__":

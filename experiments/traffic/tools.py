@@ -90,7 +90,7 @@ def pinned_sysctls(lab: Lab) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     asks = "1" if lab.settings.queue in MARKING else PINNED[ECN]
-    for server in range(lab.topology.servers):
+    for server in lab.here():
         with lab.host(server).live_namespace():
             for name, value in {**PINNED, ECN: asks}.items():
                 write_sysctl(name, value)
