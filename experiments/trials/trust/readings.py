@@ -34,6 +34,50 @@ def spread(durations_s: Sequence[float]) -> Spread:
 
 
 @dataclass(frozen=True)
+class MachineReadings:
+    """What was seen of one machine of several.
+
+    Attributes
+    ----------
+    machine
+        Its number.
+    away
+        What became of it meanwhile: nothing, that it was lost, or that it was away.
+    clock_s
+        By how much its clock was ahead of the lab's: before, at the most, at the least, after;
+        empty where it could not be seen.
+    clock_moved_s
+        By how much it has moved at least: round trips leave some doubt.
+    card_sent_bytes, card_received_bytes
+        Of its card.
+    card_dropped
+        Packets that its card's queues, or the card itself, dropped.
+    card_full
+        Share of looks at which its card's queue held more than one super-packet.
+    crossed_out, crossed_in
+        Packets that went into tunnels to other machines, and that came out of them.
+    idle
+        Share of the time in which its processors had nothing to do.
+    canary_p99_s, pacing_p99_s
+        Of its own canary: see `Readings`.
+    """
+
+    machine: int
+    away: str = ""
+    clock_s: tuple[float, ...] = ()
+    clock_moved_s: float = 0.0
+    card_sent_bytes: int = 0
+    card_received_bytes: int = 0
+    card_dropped: int = 0
+    card_full: float = 0.0
+    crossed_out: int = 0
+    crossed_in: int = 0
+    idle: float = 1.0
+    canary_p99_s: float = 0.0
+    pacing_p99_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Readings:
     """All that `Watch` saw between the barrier and the end.
 
@@ -71,6 +115,9 @@ class Readings:
         How many times a server took the link to a neighbour for down.
     watching
         Processor time of the watching itself, as a share of the time.
+    machines
+        What was seen of each machine, where there are several; all else is then of the worst of
+        them, or of all together.
     """
 
     duration_s: float
@@ -95,6 +142,7 @@ class Readings:
     faults: int = 0
     link_losses: int = 0
     watching: float = 0.0
+    machines: tuple[MachineReadings, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return them as JSON takes them; the rows of links, which have a table, are left out."""

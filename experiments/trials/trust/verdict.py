@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.linux.queueing import LATE_S
-from experiments.trials.trust.readings import Readings, Spread
+from experiments.trials.trust.readings import MachineReadings, Readings, Spread
 
 # What a backlogged cable sent of what its rate allows: burst and super-packets blur it by 1 or 2 %.
 LEAST_CONSERVED = 0.95  # the median cable
@@ -23,6 +23,8 @@ MOST_LOST = 0.01  # of their packets
 MOST_FOREIGN = 0.10  # of all processors' time
 MOST_STRAYS = 1e-3  # of all packets: as TCP feels it, a loss of 0.1 %
 LEAST_CANARIES, LEAST_SAMPLES = 60, 5
+MOST_CLOCK_MOVED_S = 1e-3  # beside other machines': faults and flows begin by it
+MOST_CARD_FULL = 0.10  # of the looks at a machine's card
 MOST_LATE_START_S = 2e-3  # of flows that arrive, at the 99th percentile
 LEAST_IDLE = 0.05  # of all processors' time; below, programs would have sent more if they could
 MOST_PRESSURE, MOST_LATENESS_S, MOST_STEAL, GOOD_IDLE = 0.25, 2e-3, 0.02, 0.10
@@ -73,6 +75,9 @@ def judge(
     bench.strays()
     bench.machine()
     bench.open_loop(starts)
+    for one in readings.machines:
+        bench.one_of_several(one)
+    bench.between_machines()
     return Verdict(not bench.reasons, tuple(bench.reasons), tuple(bench.warnings), bench.figures)
 
 
@@ -233,6 +238,62 @@ class _Bench:
                 "lower rate or load, or larger sizes"
             )
 
+    def one_of_several(self, one: MachineReadings) -> None:
+        """Judge what only a network over several machines can suffer from."""
+        name = f"machine {one.machine}"
+        if one.away:
+            self.reasons.append(f"{name} {one.away}: what it carried meanwhile is not known")
+            return
+        moved_ms = one.clock_moved_s * 1e3
+        self._most("clock_moved_ms", moved_ms)
+        self._most("card_full", one.card_full)
+        self._most("card_dropped", one.card_dropped)
+        if moved_ms > MOST_CLOCK_MOVED_S * 1e3:
+            self.reasons.append(
+                f"the clock of {name} moved by {moved_ms:.2g} ms, and "
+                f"{MOST_CLOCK_MOVED_S * 1e3:.0f} ms is the most: flows and faults did not begin "
+                "when they were to; let nothing set the machines' clocks meanwhile"
+            )
+        elif not one.clock_s:
+            self.warnings.append(f"{name} did not tell its time, so whether it moved is not known")
+        if one.card_full > MOST_CARD_FULL:
+            self.reasons.append(
+                f"the queue of {name}'s card was full at {one.card_full:.0%} of the looks, and "
+                f"{MOST_CARD_FULL:.0%} is the most: the network between the machines is too slow "
+                "for the cables that cross; choose a lower rate"
+            )
+        if one.card_dropped > MOST_STRAYS * max(1, one.crossed_out + one.crossed_in):
+            self.reasons.append(
+                f"{name}'s card dropped {one.card_dropped} packets, of "
+                f"{one.crossed_out + one.crossed_in} that crossed, and {MOST_STRAYS:.1%} is the "
+                "most: the network between the machines is too slow; choose a lower rate"
+            )
+
+    def between_machines(self) -> None:
+        """Judge whether what went into tunnels between machines came out of them."""
+        machines = self.seen.machines
+        if not machines or any(one.away for one in machines):
+            return
+        out = sum(one.crossed_out for one in machines)
+        lost = max(0, out - sum(one.crossed_in for one in machines))
+        self.figures |= {"crossed_packets": out, "crossed_lost": lost}
+        if lost > MOST_STRAYS * max(1, out):
+            self.reasons.append(
+                f"{lost} of {out} packets between machines never came out of their tunnels, and "
+                f"{MOST_STRAYS:.1%} is the most: the network between the machines lost them; "
+                "choose a lower rate"
+            )
+
+    def _most(self, name: str, value: float) -> None:
+        self.figures[name] = max(self.figures.get(name, 0.0), value)
+
+    def _whose(self) -> str:
+        """Return whose processors had the least to spare."""
+        machines = [one for one in self.seen.machines if not one.away]
+        if not machines:
+            return "processors"
+        return f"processors of machine {min(machines, key=lambda one: one.idle).machine}"
+
     def machine(self) -> None:
         seen = self.seen
         self.figures |= {"timer_p99_ms": seen.lateness.p99_s * 1e3, "steal": seen.steal}
@@ -254,7 +315,7 @@ class _Bench:
                 f"the owner of this virtual machine took {seen.steal:.1%} of its processors away, "
                 f"more than {MOST_STEAL:.0%}"
             )
-        idle = f"processors were idle {seen.idle:.1%} of the time, less than"
+        idle = f"{self._whose()} were idle {seen.idle:.1%} of the time, less than"
         if seen.idle < LEAST_IDLE:
             self.reasons.append(
                 f"{idle} {LEAST_IDLE:.0%}: programs waited for them, and might have sent more; "

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.files import CHECKOUT
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 PROGRAM = "import sys; from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
 ANSWER_S, END_S = 20.0, 5.0
-QUIET_EVENTS = {"up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"}
+QUIET_EVENTS = {
+    *("up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"),
+    *("late", "machine lost", "machine came back"),
+}  # the machines' own are told by their readings
 
 
 class _Direction(NamedTuple):
@@ -117,7 +121,7 @@ class Watch:
             programs_forward=self._lab.plane == "python",
             packets=sum(port.sent_packets for port in seen.ports if port),
             strays=seen.strays | since(before.drops, after.drops),
-            faults=self._faults(),
+            faults=faults_since(self._lab.folder, self._begin_s),
             link_losses=after.link_losses - before.link_losses,
             watching=seen.watching,
         )
@@ -164,15 +168,6 @@ class Watch:
         status = self._lab.status()
         return _Forwarders(of_packets(status["drops"]), status["link_losses"])
 
-    def _faults(self) -> int:
-        """Return how many faults and repairs the lab wrote down meanwhile."""
-        with (self._lab.folder / "events.jsonl").open() as lines:
-            events = [json.loads(line) for line in lines]
-        return sum(
-            event["at_s"] >= self._begin_s and event["event"] not in QUIET_EVENTS
-            for event in events
-        )
-
     def _send(self, what: object) -> None:
         with suppress(ConnectionError):  # its answer will be missing
             self._channel.send(what)
@@ -187,6 +182,13 @@ class Watch:
             "the process that watches the trial does not answer: this trial cannot be judged; look "
             "at the messages above, or try a smaller network"
         )
+
+
+def faults_since(folder: Path, begin_s: float) -> int:
+    """Return how many faults and repairs a lab has written down since."""
+    with (folder / "events.jsonl").open() as lines:
+        events = [json.loads(line) for line in lines]
+    return sum(event["at_s"] >= begin_s and event["event"] not in QUIET_EVENTS for event in events)
 
 
 def enough_bytes(lab: Lab) -> int:
@@ -218,7 +220,7 @@ def packet_s(lab: Lab) -> float:
 
 def _directions(lab: Lab) -> Iterator[_Direction]:
     topology = lab.topology
-    for node in range(topology.nodes):
+    for node in lab.nodes_here():
         made = lab.net[topology.node_name(node)]
         namespace = made.live_namespace().descriptor
         owner = made.name if made.inNamespace else ""

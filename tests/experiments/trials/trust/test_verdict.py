@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.trials.trust import Readings, judge
-from experiments.trials.trust.readings import Spread
+from experiments.trials.trust.readings import MachineReadings, Spread
 
 BUSY = {"sent_bytes": 1, "dropped_packets": 0, "busy_share": 1.0, "rate_bps": 1e7}
 
@@ -49,7 +49,34 @@ def test_good_readings_are_valid_without_a_word() -> None:
     assert json.loads(json.dumps(GOOD.as_json()))["round_trip"]["p99_s"] == 0.0004
 
 
+def test_good_machines_are_valid_and_one_whose_time_is_not_known_warns() -> None:
+    over = replace(GOOD, **machines())
+    assert (judge(over).valid, judge(over).warnings) == (True, ())
+    assert json.loads(json.dumps(over.as_json()))["machines"][1]["crossed_out"] == 5000
+    [warning] = judge(replace(GOOD, **machines(clock_s=()))).warnings
+    assert "machine 1 did not tell its time" in warning
+
+
+MACHINE = MachineReadings(
+    machine=0, clock_s=(0.1, 0.1, 0.1, 0.1), crossed_out=5000, crossed_in=5000, idle=0.6
+)
+
+
+def machines(**changes: Any) -> dict[str, Any]:
+    """Return readings of two machines, of which the second has these."""
+    return {"machines": (MACHINE, replace(MACHINE, machine=1, **changes))}
+
+
 BAD = {
+    "a clock was pushed": (machines(clock_moved_s=0.0049), "clock of machine 1 moved by 4.9 ms"),
+    "a card was full": (machines(card_full=0.3), "machine 1's card was full at 30% of the looks"),
+    "a card dropped": (machines(card_dropped=40), "machine 1's card dropped 40 packets"),
+    "tunnels lost": (machines(crossed_in=4900), "100 of 10000 packets between machines never"),
+    "a machine was lost": (machines(away="was lost"), "machine 1 was lost: what it carried"),
+    "a machine was over its share": (
+        {"idle": 0.03, **machines(idle=0.03)},
+        "processors of machine 1 were idle 3.0% of the time",
+    ),
     "the median sent too little": ({"links": links(*[0.94] * 9, 1.0)}, "sent only 0.940"),
     "one cable in ten sent too little": ({"links": links(0.85, *[1.0] * 9)}, "10% of the cables"),
     "the canary was slow": ({"round_trip": Spread(400, 1e-4, 0.0012, 0.02)}, "took 1.2 ms"),
