@@ -35,6 +35,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option("--plane", help="auto, python or ebpf; ovs where servers do not relay.")
 @click.option("--duration", metavar="SECONDS", help="Of every flow.")
 @click.option("--load", metavar="LOAD", help="Of flows that arrive: 0.6; several: 0.3,0.6.")
+@click.option("--machines", type=int, metavar="N", help="Of every system: see `up --machines`.")
 @click.option("--out", type=FOLDER, help="A new folder.")
 @click.option(
     "--resume",
@@ -69,6 +70,7 @@ def command(
     sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
     sudo ./pillarbox run fct --load 0.3,0.6
+    sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
     """
     if listed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,10 +169,6 @@ def _over_machines(
     topology: Topology, settings: LabSettings, folder: Path, machines: int, seed: int
 ) -> Lab:
     """Return a lab over machines; only it needs Dask."""
-    require(
-        bool(find_spec("distributed") and find_spec("cryptography")),
-        "--machines needs Dask, and TLS for it: pip install 'dask[distributed]' cryptography",
-    )
     from experiments.machines.lab import LabOverMachines
 
     return LabOverMachines(topology, settings, folder, machines, seed)

@@ -25,7 +25,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     They are those of an experiment's trial: what its trial.json says, and the rows of its flows.
     """
     workload = _workload(words)
-    system = System(network=lab.topology.spec, **lab.settings.plain())
+    system = System(network=lab.topology.spec, machines=lab.machines, **lab.settings.plain())
     experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
     order = order_of(experiment, Trial(0, system, 0, lab.seed))
     found = outcome(order, measured_in(lab, order, lambda _: None))

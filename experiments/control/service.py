@@ -39,10 +39,18 @@ class Service:
         The lab.
     further : mapping of str to callable, optional
         What can be asked beside, each given the whole request.
+    longest : int
+        Of a request, in bytes.
     """
 
-    def __init__(self, lab: Lab, further: Mapping[str, Further] | None = None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        further: Mapping[str, Further] | None = None,
+        longest: int = LONGEST_REQUEST,
+    ) -> None:
         self._lab, self._sampler, self._further = lab, Sampler(lab), further or {}
+        self._longest = longest
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = lab.folder / NAME
@@ -81,7 +89,7 @@ class Service:
 
     def _answer(self, client: socket.socket) -> None:
         with client.makefile("rb") as lines:
-            line = lines.readline(LONGEST_REQUEST)
+            line = lines.readline(self._longest)
         files: list[int] = []
         try:
             answer = self._reply(_request(line), files)

@@ -95,7 +95,7 @@ class Faults:
         before = self._held(silent)
         del self._cables[fault]
         mended = before - self._held(silent)
-        at_s = time.monotonic()
+        at_s = self._moment()
         if silent:
             self._pass(mended)
         else:
@@ -107,7 +107,7 @@ class Faults:
     def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> Fault:
         silent = kind == "silent cut"
         before = self._held(silent)
-        at_s = time.monotonic()
+        at_s = self._moment()
         fault = Fault(kind, what, at_s)
         self._cables[fault] = cables
         broken = self._held(silent) - before
@@ -116,6 +116,10 @@ class Faults:
         else:
             self._switch(broken, up=False)
         return fault
+
+    def _moment(self) -> float:
+        """Return when what is asked for now comes to be, by CLOCK_MONOTONIC."""
+        return time.monotonic()
 
     def _held(self, silent: bool) -> set[Any]:
         """Return what all faults of one sort hold: taps that drop, or interfaces that are down."""

@@ -63,6 +63,9 @@ class Lab:
     """
 
     whole = True  # whether all of it is in this process's fabric
+    machines = 1
+    means: Any = None  # of trials, where they are others than on one machine (`trials.runs.means`)
+    ahead_s = 0.0  # so long before its moment a fault has to be asked for
 
     def __init__(
         self,
@@ -178,6 +181,10 @@ class Lab:
             self.switches.stop()
         self.net.stop()
         self._events.close()
+
+    def nodes_here(self) -> list[int]:
+        """Return the servers and switches that this process has."""
+        return list(range(self.topology.nodes))
 
     def wait_converged(self) -> None:
         """Wait until no server takes anything for down that works."""
@@ -435,7 +442,7 @@ class Lab:
         """Return how the lab is: what it is made of, what has failed, what servers dropped."""
         drops: Counter[str] = Counter()
         links_down = link_losses = 0
-        for server in range(self.topology.servers) if self.forwarders else ():
+        for server in self.here() if self.forwarders else ():
             state = self.state(server)
             drops.update(all_drops(state))
             links_down += sum(not link["up"] for link in state.get("links", []))

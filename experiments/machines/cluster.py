@@ -33,7 +33,7 @@ JOIN_S, START_S, ANSWER_S, END_S = 60.0, 120.0, 120.0, 10.0
 LOOK_S = 0.1  # between two looks at whether who is asked is still there
 TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # one, from Python 3.11 on
 GONE = (OSError, RuntimeError, *TOO_LATE)  # what Dask raises of a worker that is
-REMOVED = "remove-worker"  # as Dask calls a worker's loss
+REMOVED, ADDED = "remove-worker", "add-worker"  # as Dask calls a worker's loss, and its coming
 CONFIG = {
     "distributed.scheduler.worker-ttl": f"{SILENCE_S}s",
     "distributed.worker.profile.enabled": False,
@@ -101,17 +101,25 @@ class Cluster:
         """Return the answer of a machine's part."""
         return self.ask_all({machine: request})[machine]
 
-    def ask_all(self, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """Ask several machines at the same time; return their answers."""
-        asked = {}
+    def ask_all(
+        self, requests: Mapping[int, dict[str, Any]], least: int | None = None
+    ) -> dict[int, Any]:
+        """Ask several machines at the same time; return their answers.
+
+        Where one does not answer this raises its error, unless at least so many others do.
+        """
+        asked: dict[int, Any] = {}
+        found: dict[int, Any] = {}
+        failed: list[PillarboxError] = []
         for machine, request in requests.items():
-            require(machine in self._agents, f"machine {machine} is lost")
-            with _no_answer_from(machine):
+            with _collected(failed), _no_answer_from(machine):
+                require(machine in self._agents, f"machine {machine} is lost")
                 asked[machine] = self._agents[machine].ask(request)
-        found = {}
         for machine, answer in asked.items():
-            with _no_answer_from(machine):
+            with _collected(failed), _no_answer_from(machine):
                 found[machine] = self._answer(machine, answer)
+        if failed and (least is None or len(found) < least):
+            raise failed[0]
         return found
 
     def _answer(self, machine: int, asked: Any) -> Any:
@@ -244,6 +252,8 @@ class Cluster:
         if said.get("action") == REMOVED and machine is not None and not self._closing:
             self._agents.pop(machine, None)
             self._news.put((machine, {"event": "lost"}))
+        elif said.get("action") == ADDED and machine is not None:
+            self._news.put((machine, {"event": "back"}))
 
     def _hear_of_parts(self, event: tuple[float, dict[str, Any]]) -> None:
         said = dict(event[1])
@@ -252,6 +262,14 @@ class Cluster:
     def _read_news(self) -> None:
         while (one := self._news.get()) is not None:
             self._on_news(*one)
+
+
+@contextmanager
+def _collected(errors: list[PillarboxError]) -> Iterator[None]:
+    try:
+        yield
+    except PillarboxError as error:
+        errors.append(error)
 
 
 @contextmanager

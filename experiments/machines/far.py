@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,13 @@ from typing import Any, NamedTuple
 
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
+from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
+
+AHEAD_S = 0.02  # a call to a machine takes a fraction of it: so all do what is agreed on in time
 
 
 class Half(NamedTuple):
@@ -168,8 +172,8 @@ class FarNet(dict[str, FarNode]):
 class FarForwarders:
     """The forwarders of all machines."""
 
-    def __init__(self, cluster: Cluster, machine_of: Sequence[int]) -> None:
-        self._cluster, self._machine_of = cluster, machine_of
+    def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
+        self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks
         self.words: dict[int, str] = {}  # the last ones, of those that have ended by themselves
 
     def ask(self, server: int, what: str, **details: str) -> Any:
@@ -182,15 +186,20 @@ class FarForwarders:
     def start(self, servers: Sequence[int]) -> None:
         """Start dead servers anew."""
         for server in servers:
-            self._call(server, "revive")
+            self._do(server, "revive")
 
     def kill(self, server: int) -> None:
         """End a server as a power failure would."""
-        self._call(server, "kill")
+        self._do(server, "kill")
 
     def last_words(self, server: int) -> str:
         """Return the last line that an ended forwarder wrote."""
         return self.words.get(server, "it left no message")
+
+    def _do(self, server: int, deed: str) -> None:
+        """Let something be done at a moment that is agreed on."""
+        at_s = self._clocks.there(self._machine_of[server], time.monotonic() + AHEAD_S)
+        self._call(server, deed, at_s=at_s)
 
     def _call(self, server: int, request: str, **details: Any) -> Any:
         machine = self._machine_of[server]
@@ -198,15 +207,35 @@ class FarForwarders:
 
 
 class FarFaults(Faults):
-    """Faults of cables whose ends may be on two machines: both halves at the same time."""
+    """Faults of cables whose ends may be on two machines: both halves at a moment agreed on.
 
-    def __init__(self, net: Any, cluster: Cluster) -> None:
+    Parameters
+    ----------
+    net : FarNet
+        All nodes and cables.
+    cluster : Cluster
+        The machines.
+    clocks : Clocks
+        Theirs.
+    on_late : callable
+        Takes by how much a machine was late, if it was.
+    """
+
+    def __init__(
+        self, net: Any, cluster: Cluster, clocks: Clocks, on_late: Callable[[int, float], None]
+    ) -> None:
         super().__init__(net)
-        self._cluster = cluster
+        self._cluster, self._clocks, self._on_late = cluster, clocks, on_late
         self._lost: set[int] = set()
+        self._agreed_s = 0.0
+
+    def _moment(self) -> float:
+        self._agreed_s = super()._moment() + AHEAD_S
+        return self._agreed_s
 
     def lose(self, machine: int) -> None:
         """Take the carrier from what other machines have of a lost one's cables, for good."""
+        self._moment()
         before = self._held(silent=False)
         self._lost.add(machine)
         dark = self._held(silent=False) - before
@@ -239,6 +268,14 @@ class FarFaults(Faults):
         for half in sorted(held):
             if half.machine not in self._lost:
                 cables.setdefault(half.machine, []).append(half.cable)
-        self._cluster.ask_all(
-            {machine: {**request, "cables": numbers} for machine, numbers in cables.items()}
-        )
+        asked = {
+            machine: {
+                **request,
+                "cables": numbers,
+                "at_s": self._clocks.there(machine, self._agreed_s),
+            }
+            for machine, numbers in cables.items()
+        }
+        for machine, late_s in self._cluster.ask_all(asked).items():
+            if late_s:
+                self._on_late(machine, late_s)

@@ -10,6 +10,9 @@ When this process ends, however it does, the machines of one computer go with it
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,9 +21,11 @@ from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
+from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
-from experiments.machines.computer import Computer
-from experiments.machines.far import Entrances, FarFaults, FarForwarders, FarNet
+from experiments.machines.computer import LAB, Computer
+from experiments.machines.far import AHEAD_S, Entrances, FarFaults, FarForwarders, FarNet
+from experiments.machines.means import MeansOverMachines
 from experiments.machines.placement import place
 from hosts.base.failures import Failures
 from hosts.live.settings import LabSettings
@@ -45,6 +50,7 @@ class LabOverMachines(Lab):
     """
 
     whole = False
+    ahead_s = AHEAD_S
 
     def __init__(
         self,
@@ -55,34 +61,43 @@ class LabOverMachines(Lab):
         seed: int = 0,
     ) -> None:
         require(
+            bool(find_spec("distributed") and find_spec("cryptography")),
+            "--machines needs Dask, and TLS for it: pip install 'dask[distributed]' cryptography",
+        )
+        require(
             topology.ports > 1,
             f"the servers of {topology.spec} do not relay, and only networks whose servers do run "
             "over several machines: dpillar, dcell, bcube, ficonn",
         )
         self._placed = place(topology, machines)
         self._machine_of: list[int] = self._placed.machine_of.tolist()
+        self.machines = machines
         self.lost: set[int] = set()
+        self.came_back: set[int] = set()  # whose worker was away for a while
         self._cluster = Cluster(folder, self._on_news)
         self._folders = [folder / f"machine{machine}" for machine in range(machines)]
         self._entrances = Entrances(topology, self._folders, self._machine_of)
         self._computer: Computer | None = None
+        self.clocks = Clocks(machines)
+        self.means = MeansOverMachines(self)
         super().__init__(topology, settings, folder, seed)
 
     def _forwarders(self) -> Forwarders:
-        return cast(Forwarders, FarForwarders(self._cluster, self._machine_of))
+        return cast(Forwarders, FarForwarders(self._cluster, self._machine_of, self.clocks))
 
     def _net(self) -> LabNet:
         return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances))
 
     def _faults(self) -> Faults:
-        return FarFaults(self.net, self._cluster)
+        return FarFaults(self.net, self._cluster, self.clocks, self._on_late)
 
     # -- up and down -----------------------------------------------------------------------------
 
     def start(self) -> None:
         """Make the machines, start their parts, and wait until every forwarder is ready."""
         allow_open_files()
-        self._computer = Computer(self._placed.machines, self.settings.mtu)
+        self._computer = Computer(self.machines, self.settings.mtu)
+        self.clocks.open(LAB)
         whole = self._computer.cut_tunnels()
         settings = self.settings.plain() | {"routing": self.routing, "plane": self.plane}
         orders = [
@@ -94,10 +109,15 @@ class LabOverMachines(Lab):
                 "seed": self.seed,
                 "folder": str(folder),
                 "whole": whole,
+                "clock": self.clocks.clocks[machine].place,
             }
             for machine, folder in enumerate(self._folders)
         ]
         self._cluster.start(self._computer, orders)
+        ports = self.ask_machines(self.to_living({"ask": "clock"}))
+        for machine, port in ports.items():
+            self.clocks.clocks[machine].connect(self._computer.addresses[machine], port)
+        self.clocks.measure()
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=len(orders))
         if not whole:
@@ -107,6 +127,7 @@ class LabOverMachines(Lab):
         """End everything."""
         self.log("down")
         self._cluster.close()
+        self.clocks.close()
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
         if self._computer:
@@ -124,7 +145,7 @@ class LabOverMachines(Lab):
         with self._lock:
             require(server not in self.dead, f"server {self.name(server)} is dead already")
             self.dead.add(server)
-            self.log("kill", server=self.name(server))
+            self.log("kill", time.monotonic() + AHEAD_S, server=self.name(server))
             assert self.forwarders
             self.forwarders.kill(server)
             end_programs_in(self._entrances.opened([server]))
@@ -146,13 +167,45 @@ class LabOverMachines(Lab):
 
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each port of each server has sent."""
-        living = [m for m in range(self._placed.machines) if m not in self.lost]
-        found = self._cluster.ask_all({machine: {"ask": "sent"} for machine in living})
+        found = self.ask_machines(self.to_living({"ask": "sent"}))
         return {port: sent for ports in found.values() for port, sent in ports.items()}
 
     def machine_of(self, node: int) -> int:
         """Return the machine of a server or switch."""
         return self._machine_of[node]
+
+    def living(self) -> list[int]:
+        """Return the machines that are not lost."""
+        return [machine for machine in range(self.machines) if machine not in self.lost]
+
+    def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Return the same request for each machine that is not lost."""
+        return dict.fromkeys(self.living(), request)
+
+    def ask_machines(
+        self, requests: Mapping[int, dict[str, Any]], least: int | None = None
+    ) -> dict[int, Any]:
+        """Ask the parts of several machines at the same time; return their answers.
+
+        One that does not answer is left out as long as at least so many do; usually all have to.
+        """
+        return self._cluster.ask_all(requests, least)
+
+    def state(self, server: int) -> dict[str, Any]:
+        """Return what a server knows and did, and when by the lab's clock."""
+        state = super().state(server)
+        for news in state.get("news", ()):
+            news["at_s"] = self.clocks.here(self._machine_of[server], news["at_s"])
+        return state
+
+    def about(self) -> dict[str, Any]:
+        """Return what a manifest has to say of the machines."""
+        return {
+            "machines": self.machines,
+            "servers": [len(self._servers_of(machine)) for machine in range(self.machines)],
+            "cables": self.topology.cables,
+            "crossing_cables": self._crossing(),
+        }
 
     def worker(self, machine: int) -> int:
         """Return the process that is a machine, as far as the lab is concerned."""
@@ -168,16 +221,19 @@ class LabOverMachines(Lab):
     def status(self) -> dict[str, Any]:
         """Return how the lab is, and how its machines are."""
         machines = []
-        for machine in range(self._placed.machines):
-            servers = [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
+        for machine in range(self.machines):
+            servers = self._servers_of(machine)
             state = "lost" if machine in self.lost else "up"
             machines.append({"machine": machine, "servers": len(servers), "state": state})
         return {**super().status(), "machines": machines, "crossing_cables": self._crossing()}
 
+    def _servers_of(self, machine: int) -> list[int]:
+        return [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
+
     def about_machines(self) -> str:
         """Return over how many machines it is, in a few words."""
         cables = f"{self._crossing()} of {self.topology.cables} cables cross"
-        return f"; {self._placed.machines} machines, {cables}"
+        return f"; {self.machines} machines, {cables}"
 
     def _crossing(self) -> int:
         return int(self._placed.crossing.sum())
@@ -187,12 +243,18 @@ class LabOverMachines(Lab):
         event, server = said.pop("event"), said.pop("server", None)
         if event == "lost":
             self._lose(machine)
+        elif event == "back":
+            self.came_back.add(machine)
+            self.log("machine came back", machine=machine)
         elif server is not None and machine not in self.lost:
             cast(FarForwarders, self.forwarders).words[server] = said.pop("why")
             self._on_forwarder_event(server, event, said)
 
+    def _on_late(self, machine: int, late_s: float) -> None:
+        self.log("late", machine=machine, late_s=round(late_s, 6))
+
     def _lose(self, machine: int) -> None:
-        servers = [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
+        servers = self._servers_of(machine)
         with self._lock:
             self.lost.add(machine)
             self.dead.update(servers)

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,15 @@ from experiments.emulation.crossing import PartNet, Underlay
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet
 from experiments.linux import sandbox
+from experiments.machines.clock import Answering
+from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
+
+LONGEST_REQUEST = 1 << 26  # the flows of a trial
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -47,6 +52,8 @@ class Part(Lab):
         Whether all machines' cards take super-packets whole through tunnels.
     tell : callable
         Takes what happens by itself.
+    answering : Answering
+        Tells this machine's time.
     """
 
     def __init__(
@@ -60,8 +67,10 @@ class Part(Lab):
         *,
         whole: bool,
         tell: Tell,
+        answering: Answering,
     ) -> None:
         self._machine_of, self._underlay = machine_of, underlay
+        self._answering, self._trial = answering, PartTrial(self, underlay)
         self._whole, self._tell = whole, tell
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
@@ -78,6 +87,11 @@ class Part(Lab):
         mine = self._underlay.machine
         return [s for s in range(self.topology.servers) if self._machine_of[s] == mine]
 
+    def nodes_here(self) -> list[int]:
+        """Return the servers and switches of this machine."""
+        mine = self._underlay.machine
+        return [node for node, machine in enumerate(self._machine_of) if machine == mine]
+
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
         if server is None:
             os._exit(1)  # without forwarders there is no machine
@@ -85,7 +99,8 @@ class Part(Lab):
             if details.get("was_ready"):
                 self.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
-            self._tell({"event": event, "server": server, "why": why, **details})
+            told = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
+            self._tell({**told, **details})
 
     # -- what is asked of it ---------------------------------------------------------------------
 
@@ -94,12 +109,20 @@ class Part(Lab):
         assert self.forwarders
         return {
             "forwarder": lambda asked: self._ask(**asked),
-            "switch": lambda asked: self._switch(asked["cables"], up=asked["up"]),
-            "silence": lambda asked: self._silence(asked["cables"], silent=asked["silent"]),
-            "kill": lambda asked: self.kill(asked["server"]),
-            "revive": lambda asked: self.revive(asked["server"]),
+            "switch": at_its_moment(lambda asked: self._switch(asked["cables"], up=asked["up"])),
+            "silence": at_its_moment(
+                lambda asked: self._silence(asked["cables"], silent=asked["silent"])
+            ),
+            "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
+            "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "sent": lambda _: self.bytes_sent(),
+            "clock": lambda _: self._answering.port,
+            **self._trial.requests(),
         }
+
+    def end_trial(self) -> None:
+        """End what sends and watches."""
+        self._trial.close()
 
     def _ask(self, ask: str, server: int, what: str, **details: str) -> Any:
         assert self.forwarders
@@ -113,17 +136,30 @@ class Part(Lab):
         change([tap for each in cables for tap in self.cables[each].taps])
 
 
+def at_its_moment(deed: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], float]:
+    """Return a deed that is done at ``at_s`` of this machine's clock, and says how late it was."""
+
+    def done(asked: dict[str, Any]) -> float:
+        wait_s = asked["at_s"] - time.monotonic()
+        time.sleep(max(0.0, wait_s))
+        deed(asked)
+        return max(0.0, -wait_s)
+
+    return done
+
+
 def main() -> None:
     """Be a part until standard input ends."""
     with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
         order = json.loads(orders.readline())
     # Before the sandbox, which has another network.
     underlay = Underlay(order["underlay"], order["machine"])
+    answering = Answering(order["underlay"][order["machine"]], tuple(order["clock"]))
     sandbox.enter(nested=True)
-    sys.exit(_run(order, underlay))
+    sys.exit(_run(order, underlay, answering))
 
 
-def _run(order: dict[str, Any], underlay: Underlay) -> int:
+def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     topology = parse(order["network"])
     placed = place(topology, len(order["underlay"]))
@@ -139,9 +175,11 @@ def _run(order: dict[str, Any], underlay: Underlay) -> int:
             underlay,
             whole=order["whole"],
             tell=_tell,
+            answering=answering,
         )
         lab.start()
-        service = Service(lab, lab.requests())
+        answering.begin()
+        service = Service(lab, lab.requests(), longest=LONGEST_REQUEST)
     except PillarboxError as error:
         _tell({"event": "failed", "why": str(error)})
         return 1
@@ -151,6 +189,7 @@ def _run(order: dict[str, Any], underlay: Underlay) -> int:
             continue
         service.close()
     finally:
+        lab.end_trial()
         lab.stop()
     return 0
 

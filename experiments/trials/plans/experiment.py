@@ -31,8 +31,10 @@ class System(LabSettings):
     mtu: int = field(default=9000, kw_only=True)
     # Of arrivals, instead of the workload's: one network under several loads is several systems.
     at_load: float | None = field(default=None, kw_only=True)
+    machines: int = field(default=1, kw_only=True)  # see docs/machines.md
 
     def __post_init__(self) -> None:
+        require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
         if self.at_load is not None:
             check_load(self.at_load)
 

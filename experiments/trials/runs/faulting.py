@@ -115,7 +115,7 @@ class Faulting:
 
     def _run(self) -> None:
         for number, due in enumerate(self._due):
-            wait_s = self._barrier_s + due.at_s - time.monotonic()
+            wait_s = self._barrier_s + due.at_s - self._lab.ahead_s - time.monotonic()
             if self._ended.wait(max(0.0, wait_s)):
                 never = (left for left in self._due[number:] if left.begins)
                 self._events += [_Event(left, left.at_s, NEVER) for left in never]
@@ -127,7 +127,7 @@ class Faulting:
             return  # it never began
         if due.begins:
             self._remember(failures_of(self._lab.topology, due.fault).nodes)
-        event = _Event(due, time.monotonic() - self._barrier_s)
+        event = _Event(due, time.monotonic() + self._lab.ahead_s - self._barrier_s)
         deed = partial(self._begin, due.fault) if due.begins else self._undo.pop(due.fault)
         event.reason = self._attempt(deed)
         if not due.begins:

@@ -107,10 +107,10 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 def lab_facts(lab: Any) -> dict[str, Any]:
     """Return what only a running lab has; its first server stands for all."""
-    host = lab.host(0)
-    with host.live_namespace():
+    first = lab.here()[0]
+    with lab.host(first).live_namespace():
         found = sysctls(NETWORK_SYSCTLS)
-        queues = _queues(lab.topology.interface(0, 0))
+        queues = _queues(lab.topology.interface(first, 0))
     return {
         "routing": lab.routing,
         "plane": lab.plane,

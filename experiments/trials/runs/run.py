@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from experiments.files import only_writer, output_folder
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
-from experiments.trials.plans.experiment import Experiment
+from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.trials import Trial, blocks
 from experiments.trials.plans.values import differences, plain
 from experiments.trials.runs import records, store
@@ -99,9 +99,35 @@ def order_of(experiment: Experiment, trial: Trial) -> Order:
         router_for(topology, routing)  # refuses what there is not
     name = trial.system.name
     wanted = [one for one in experiment.faults if not one.systems or name in one.systems]
+    if trial.system.machines > 1:
+        check_machines(topology, trial.system, workload)
     faults = schedule(topology, wanted, workload, trial.seed)
     flows = _flows_of(topology, workload, trial)
     return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
+
+
+def check_machines(topology: Topology, system: System, workload: Workload) -> None:
+    """Refuse what does not run over several machines."""
+    from experiments.traffic.collectives.plan import is_collective
+
+    require(
+        topology.ports > 1,
+        f"the servers of {topology.spec} do not relay, and only networks whose servers do run over "
+        "several machines: leave it out, or --machines",
+    )
+    require(
+        system.machines <= topology.servers,
+        f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",
+    )
+    require(
+        workload.tool in ("auto", "generator"),
+        f"{workload.tool} sends on one machine only: over several it is the generator",
+    )
+    require(
+        not workload.options.get("distribute") and not is_collective(workload),
+        "files that are passed on and collective operations run on one machine only: leave "
+        "--machines out",
+    )
 
 
 def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow]:
@@ -181,6 +207,8 @@ def _run_trial(
             found = measure(order, live, log)
             ended = outcome(order, found)
             told["systems"].setdefault(trial.system.name, found.lab)
+            if clocks := [one.clock_s for one in found.readings.machines]:
+                told.setdefault("clocks", {})[str(trial.number)] = clocks
         except TrialError as error:
             ended = failed(trial, str(error))
         printed = log.read_text(errors="replace")

@@ -17,6 +17,8 @@ from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.order import Measured, Order
 
 END_S = 10.0  # for a lab to end
+# Of a trial on one machine, and over several: the latter knows what this floor does not.
+WORKERS = "experiments.trials.runs.worker", "experiments.machines.trial"
 
 
 class Shown:
@@ -54,13 +56,13 @@ def measure(order: Order, live: Shown, log: Path) -> Measured:
 
     Raises TrialError where it comes to no end, and KeyboardInterrupt where it is stopped.
     """
-    with _worker(log) as (process, connection):
+    with _worker(log, WORKERS[order.trial.system.machines > 1]) as (process, connection):
         connection.send(order)
         return _heard(connection, process, live, time.monotonic() + order.limit_s, order.limit_s)
 
 
 @contextmanager
-def _worker(log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+def _worker(log: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
     """Start a trial's process; afterwards nothing of it is left."""
     ours, theirs = Pipe()
     with log.open("wb") as printed, theirs:
@@ -68,7 +70,7 @@ def _worker(log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
             [
                 sys.executable,
                 "-m",
-                "experiments.trials.runs.worker",
+                module,
                 str(theirs.fileno()),
                 str(os.getpid()),
             ],

@@ -17,10 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from experiments.traffic.collectives.plan import collective_of
 from experiments.traffic.collectives.tool import Collective
-from experiments.traffic.flows import Sending, Tool
-from experiments.trials.runs.manifest import lab_facts, moment
+from experiments.traffic.flows import Tool
+from experiments.trials.runs.manifest import moment
 from experiments.trials.runs.order import Measured, Order
 from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError, require
@@ -29,7 +28,6 @@ from topos.base.spec import parse
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-LEAD_S = 0.3  # from the order to begin to the barrier
 LOOK_S = 0.05
 TELL_S = 0.25
 # The kernel moves packets in a thread of its own when there are many, and programs must not keep it
@@ -38,7 +36,10 @@ NICENESS = 10
 GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by itself
 
 
-def main(descriptor: int, parent: int) -> None:
+Run = Callable[[Order, Any, Path], Measured]
+
+
+def main(descriptor: int, parent: int, run: Run | None = None) -> None:
     """Take the order from a connection, carry it out, and send what came of it."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel was asked to watch
@@ -54,7 +55,10 @@ def main(descriptor: int, parent: int) -> None:
         os.nice(NICENESS)
         with ExitStack() as stack:
             stack.callback(registry.leave, place)
-            told: tuple[str, Any] = ("measured", run_trial(order, connection, place.folder))
+            told: tuple[str, Any] = (
+                "measured",
+                (run or run_trial)(order, connection, place.folder),
+            )
     except PillarboxError as error:
         told = ("failed", str(error))
     except KeyboardInterrupt:
@@ -81,23 +85,22 @@ def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
 
 def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object]) -> Measured:
     """Send the flows of a trial in a lab that runs, make its faults, and return what was seen."""
-    from experiments.traffic.tools import pinned_sysctls
     from experiments.trials.runs.faulting import Faulting
+    from experiments.trials.runs.means import means_of
     from experiments.trials.runs.paths import live_paths
-    from experiments.trials.trust.watch import Watch
 
+    means = means_of(lab)
     with ExitStack() as stack:
         tell(("phase", "connecting"))
-        pinned_sysctls(lab)
-        facts = lab_facts(lab)
-        tool = stack.enter_context(closing(tool_of(lab, order)))
+        facts = means.prepare()
+        tool = stack.enter_context(closing(means.tool(order)))
         tool.prepare()
         come_and_go = order.workload.arrivals is not None
-        watch = stack.enter_context(Watch(lab, come_and_go=come_and_go))
+        watch = stack.enter_context(means.watch(come_and_go=come_and_go))
         told: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
         faulting = Faulting(lab, order.faults, told.put)
         began = moment()
-        at_s = began["monotonic_s"] = began["monotonic_s"] + LEAD_S
+        at_s = began["monotonic_s"] = began["monotonic_s"] + means.lead_s
         watch.begin(at_s)
         faulting.begin(at_s)
         tool.start(at_s)
@@ -124,27 +127,6 @@ def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object
             steps=tuple(tool.steps()) if isinstance(tool, Collective) else (),
             log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )
-
-
-def tool_of(lab: Lab, order: Order) -> Tool:
-    """Return what sends the flows."""
-    workload = order.workload
-    trial = order.trial
-    sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
-    if workload.options.get("distribute"):
-        from experiments.traffic.distribution import tool
-
-        return tool(lab, workload, trial.seed, sending)
-    collective = collective_of(lab.topology, workload, trial.system.algorithm, trial.seed)
-    if collective:
-        return Collective(lab, collective, sending, trial.seed)
-    if workload.arrivals is not None:
-        from experiments.traffic.open_loop import OpenLoop
-
-        return OpenLoop(lab, list(order.flows), sending)
-    from experiments.traffic.tools import tool_for
-
-    return tool_for(workload.tool, lab, list(order.flows), sending)
 
 
 def _follow(

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise, permutations
 from pathlib import Path
 from socket import inet_ntoa
@@ -15,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
 from experiments.control.echoes import echoes
 from experiments.linux import sandbox
+from experiments.traffic.flows import COMPLETED
+from experiments.trials.trust import judge
 from hosts.base.algorithms import route
-from hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S, wait_until
+from tests.experiments.machines.over import SOON_S, lab_over, trial_in
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
 PART, WORKER = "experiments.machines.part", "distributed.cli.dask_worker"
 NURSERY = "hosts.live.nursery"
 FIRST_ANSWERED = "mp"  # of DPillar's paths of one length, the one whose probe is answered first
-SOON_S = 0.3
+VOLUME = 300_000
 LISTENING = "0A"  # in /proc/net/tcp
 LONG = pytest.mark.long
 CASES = [
@@ -44,17 +43,6 @@ CASES = [
     pytest.param("dpillar,4,2", 2, marks=LONG),
     pytest.param("ficonn,4,1", 2, marks=LONG),
 ]
-
-
-@contextmanager
-def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
-    from experiments.emulation import tracing
-    from experiments.machines.lab import LabOverMachines
-
-    tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
-    with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
-        lab.wait_converged()
-        yield lab
 
 
 def running(what: str) -> list[int]:
@@ -84,6 +72,7 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
         check_listeners(lab, machines)
         check_pings(lab)
         check_paths(lab)
+        check_trial(lab)
         check_cut(lab)
         check_kill(lab)
         check_end(lab)
@@ -131,6 +120,31 @@ def check_paths(lab: LabOverMachines) -> None:
             lambda a=source, b=destination, ways=known: lab.trace(a, b)["path"] in ways,
             f"packets from {source} to {destination} take none of {known}",
         )
+
+
+def check_trial(lab: LabOverMachines) -> None:
+    """See that flows within and between machines deliver all, and that all machines are watched."""
+    cable = next(one for one in lab.topology.links() if apart(lab, (one.a, one.b)))
+    ends = "-".join(lab.name(node) for node in (cable.a, cable.b))
+    found = trial_in(lab, f"cut {ends} at 0 until 0.05", volume_bytes=VOLUME)
+    within = [
+        lab.machine_of(one.flow.source) == lab.machine_of(one.flow.destination)
+        for one in found.results
+    ]
+    assert any(within) and not all(within)
+    assert {(one.status, one.reason) for one in found.results} == {(COMPLETED, "")}
+    for one in found.results:
+        assert one.delivered_bytes == sum(row.delivered_bytes for row in one.intervals) == VOLUME
+        assert one.begin_s is not None and one.end_s is not None
+        assert any(row.rtt_us and row.cwnd_bytes for row in one.intervals)
+    assert [event["event"] for event in found.events] == ["cut", "healed"]
+    seen = found.readings
+    assert len(seen.links) == 2 * lab.topology.cables and seen.faults == 2
+    assert [one.machine for one in seen.machines] == list(range(lab.machines))
+    assert all(one.clock_s and one.crossed_out and not one.away for one in seen.machines)
+    assert sum(one.card_sent_bytes for one in seen.machines) > VOLUME
+    assert "clock_moved_ms" in judge(seen).figures
+    assert found.lab["machines"]["servers"] and found.tool_versions["processes"] == lab.machines
 
 
 def check_cut(lab: LabOverMachines) -> None:
@@ -214,8 +228,8 @@ def check_verbs(lab: LabOverMachines) -> None:
     assert [one["state"] for one in status["machines"]] == ["up"] * len(status["machines"])
     cabled = [list(lab.topology.neighbours(server)) for server in range(lab.topology.servers)]
     assert len(lab.bytes_sent()) == sum(map(len, cabled))
-    with pytest.raises(PillarboxError, match="`run` is for labs on one"):
-        answer(lab, "run", ["one-to-one"])
+    with pytest.raises(PillarboxError, match="run on one machine only"):
+        answer(lab, "run", ["all-reduce", "volume_bytes=1000"])
     with pytest.raises(PillarboxError, match="neither grows nor shrinks"):
         lab.resize(lab.topology.servers)
 

@@ -1,0 +1,93 @@
+"""What a trial has a machine's part do: send and receive flows, and watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from experiments.emulation.crossing import Underlay
+from experiments.linux.namespaces import fabric
+from experiments.machines.cards import CardWatch
+from experiments.machines.sender import Sender
+from experiments.machines.watching import PartWatch
+from experiments.trials.trust.watch import Watch
+from topos.base.errors import PillarboxError
+
+if TYPE_CHECKING:
+    from experiments.machines.part import Part
+
+
+class PartTrial:
+    """Does what is asked of a part for a trial, one at a time.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    underlay : Underlay
+        Its machine's card.
+    """
+
+    def __init__(self, part: Part, underlay: Underlay) -> None:
+        self._part, self._underlay = part, underlay
+        self._sender: Sender | None = None
+        self._watch: PartWatch | None = None
+
+    def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """Return what can be asked."""
+        return {
+            "prepare": lambda _: self._prepare(),
+            "send": self._send,
+            "send step": lambda asked: self._sending().step(asked["told"]),
+            "send start": lambda asked: self._sending().start(asked["at_s"]),
+            "send look": lambda asked: self._sending().look(asked["over"]),
+            "send results": lambda _: self._sending().results(),
+            "send close": lambda _: self._close_sender(),
+            "watch": lambda asked: self._start_watch(come_and_go=asked["come_and_go"]),
+            "watch begin": lambda asked: self._watching().begin(asked["at_s"]),
+            "watch end": lambda _: self._watching().end(),
+            "watch close": lambda _: self._close_watch(),
+        }
+
+    def close(self) -> None:
+        """End what sends and watches."""
+        self._close_sender()
+        self._close_watch()
+
+    def _prepare(self) -> dict[str, Any]:
+        from experiments.traffic.tools import pinned_sysctls
+        from experiments.trials.runs.manifest import lab_facts
+
+        pinned_sysctls(self._part)
+        return lab_facts(self._part)
+
+    def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._close_sender()
+        self._sender = Sender(self._part, asked["flows"], asked["how"])
+        return self._sender.listen()
+
+    def _sending(self) -> Sender:
+        if self._sender is None:
+            raise PillarboxError("no flows were told of before")
+        return self._sender
+
+    def _close_sender(self) -> None:
+        if self._sender:
+            self._sender.close()
+            self._sender = None
+
+    def _start_watch(self, *, come_and_go: bool) -> None:
+        self._close_watch()
+        watch = Watch(self._part, come_and_go=come_and_go)
+        card, kernel = self._underlay.card.name, self._underlay.netlink
+        self._watch = PartWatch(watch, lambda: CardWatch(kernel, card, fabric().netlink))
+
+    def _watching(self) -> PartWatch:
+        if self._watch is None:
+            raise PillarboxError("nothing was to be watched before")
+        return self._watch
+
+    def _close_watch(self) -> None:
+        if self._watch:
+            self._watch.close()
+            self._watch = None

@@ -1,0 +1,148 @@
+"""A part's process that sends and receives flows (`ends`), as the part holds it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import astuple
+from mmap import mmap
+from typing import TYPE_CHECKING, Any
+
+from experiments.files import CHECKOUT
+from experiments.traffic.flows import Flow
+from experiments.traffic.generator import ANSWER_S
+from experiments.traffic.generator_sockets import ALL_S
+from experiments.traffic.generator_worker import BOARD_BYTES, Task
+from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+
+class Sender:
+    """Does with flows what it is told: one call for each step of `ends`.
+
+    Parameters
+    ----------
+    lab : Lab
+        This machine's part.
+    flows : list
+        The fields of all flows with an end here.
+    how : dict
+        What is the same on all machines: the rest of a `Task`, how many flows there are on all
+        machines, and whether they arrive.
+    """
+
+    def __init__(self, lab: Lab, flows: list[list[Any]], how: dict[str, Any]) -> None:
+        self._count = how.pop("flows")
+        self._board_file = os.memfd_create("flows")
+        os.ftruncate(self._board_file, BOARD_BYTES * self._count)
+        board = memoryview(mmap(self._board_file, BOARD_BYTES * self._count))
+        self._delivered = board[: 8 * self._count].cast("Q")
+        self._ended = board[8 * self._count :]
+        self._known: dict[int, tuple[int, int]] = {}
+        self._numbers = [fields[0] for fields in flows]
+        self._log = lab.folder / "generator.log"
+        arrive = how.pop("arrive")
+        task = self._task(lab, [Flow(*fields) for fields in flows], how)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "experiments.machines.ends"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                pass_fds=[*task["namespaces"].values(), self._board_file],
+                cwd=CHECKOUT,
+            )
+        self._order = {"task": task, "arrive": arrive}
+
+    def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> Task:
+        ends = sorted({end for flow in flows for end in (flow.source, flow.destination)})
+        here = set(lab.here())
+        log = lab.folder / "events.jsonl"
+        known_bytes = log.stat().st_size  # read first: no death falls between the two reads
+        task: Task = {
+            "flows": [list(astuple(flow)) for flow in flows],
+            "namespaces": {str(one): lab.namespace_of(one) for one in ends if one in here},
+            "addresses": {str(one): lab.topology.ip(one) for one in ends},
+            "names": {lab.topology.address(one): one for one in ends},
+            "events": [str(log.resolve()), known_bytes],
+            "board": self._board_file,
+            **how,  # type: ignore[typeddict-item]
+        }
+        return task
+
+    def listen(self) -> dict[str, Any]:
+        """Open all listeners; return their ports."""
+        return self._asked(self._order)
+
+    def step(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Take the next step."""
+        return self._asked(told)
+
+    def start(self, at_s: float) -> None:
+        """Begin at that instant of this machine's CLOCK_MONOTONIC."""
+        self._tell({"at_s": at_s})
+
+    def look(self, over: list[int]) -> dict[str, Any]:
+        """Return how far flows are that moved since the last look; end what is over elsewhere."""
+        if over and self._process.poll() is None:
+            with suppress(PillarboxError):  # it is ending: all has ended here as well
+                self._tell({"over": over})
+        moved = []
+        for number in self._numbers:
+            now = self._delivered[number], self._ended[number]
+            if self._known.get(number) != now:
+                self._known[number] = now
+                moved.append([number, *now])
+        return {"moved": moved, "gone": self._gone() and self._last_words()}
+
+    def _gone(self) -> bool:
+        return bool(self._process.poll())  # with a code that is not 0
+
+    def results(self) -> dict[str, Any]:
+        """Return what became of each flow's ends here."""
+        try:
+            printed = self._process.communicate(timeout=ANSWER_S)[0]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            printed = b""
+        line, _, rows = printed.partition(b"\n")
+        require(bool(line), f"a generator was stopped before its end: {self._last_words()}")
+        return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
+
+    def close(self) -> None:
+        """End the process, however far it came."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+        if self._board_file >= 0:
+            os.close(self._board_file)
+            self._board_file = -1
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(what).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise PillarboxError(f"a generator has ended: {self._last_words()}") from None
+
+    def _asked(self, what: dict[str, Any]) -> dict[str, Any]:
+        self._tell(what)
+        assert self._process.stdout is not None
+        answered = select.select([self._process.stdout], [], [], ALL_S + ANSWER_S)[0]
+        line = self._process.stdout.readline() if answered else b""
+        require(bool(line), f"a generator could not connect its flows: {self._last_words()}")
+        return dict(json.loads(line))
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"

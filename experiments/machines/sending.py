@@ -1,0 +1,251 @@
+"""Sends flows over all machines of a lab: leads the processes that have their ends (`ends`)."""
+
+from __future__ import annotations
+
+import base64
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+from experiments.machines.ends import ELSEWHERE
+from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
+from experiments.traffic.generator import ANSWER_S, check_congestion_control, interval_of
+from experiments.traffic.generator_worker import ROW
+from experiments.traffic.open_loop import TOGETHER
+from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.machines.lab import LabOverMachines
+
+LOOK_S = 0.2  # between two looks at how far flows are: each asks all machines
+
+
+class Generators:
+    """Sends flows whose ends are on several machines.
+
+    Parameters
+    ----------
+    lab : LabOverMachines
+        The running lab.
+    flows : sequence of Flow
+        What is sent; numbered from 0.
+    sending : Sending
+        How.
+    arrive : bool
+        Whether each flow has a moment of its own, as those that arrive have.
+    """
+
+    name = "generator"
+
+    def __init__(
+        self, lab: LabOverMachines, flows: Sequence[Flow], sending: Sending, *, arrive: bool = False
+    ) -> None:
+        require(bool(flows), "there is no flow to send")
+        self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
+        self.interval_s = interval_of(len(flows), sending.interval_s)
+        self._of: dict[int, list[Flow]] = defaultdict(list)  # by machine, those with an end there
+        for flow in flows:
+            for machine in self._machines_of(flow):
+                self._of[machine].append(flow)
+        self._progress = {flow.number: Progress(flow.number, 0, False) for flow in flows}
+        self._open = {(m, flow.number) for m, some in self._of.items() for flow in some}
+        self._over: dict[int, set[int]] = defaultdict(set)
+        self._reasons: dict[int, str] = {}  # of flows whose machine was lost
+        self._looked_s, self._give_up_s = 0.0, float("inf")
+        self._costs: list[dict[str, Any]] = []
+        self._results: list[FlowResult] | None = None
+
+    def _machines_of(self, flow: Flow) -> set[int]:
+        return {self._lab.machine_of(flow.source), self._lab.machine_of(flow.destination)}
+
+    def prepare(self) -> None:
+        """Connect every flow; one that cannot be connected has failed, and the others go on."""
+        check_congestion_control(self._sending.congestion)
+        how = {
+            "flows": len(self._flows),
+            "arrive": self._arrive,
+            "dead": sorted(self._lab.dead),
+            "congestion": self._sending.congestion,
+            "most_bps": self._sending.most_bps,
+            "interval_s": self.interval_s,
+            "timeout_s": self._sending.timeout_s,
+            "together": min(TOGETHER, len(self._flows)) if self._arrive else len(self._flows),
+        }
+        for machine in self._lab.lost & self._of.keys():
+            self._lose(machine)
+        listening = self._lab.ask_machines(
+            {
+                machine: {"ask": "send", "flows": [astuple(flow) for flow in flows], "how": how}
+                for machine, flows in self._of.items()
+            }
+        )
+        ports = {
+            server: port for one in listening.values() for server, port in one["ports"].items()
+        }
+        connected = self._step({"ports": ports})
+        clients = {flow: at for one in connected.values() for flow, at in one["clients"].items()}
+        self._step({"clients": clients})
+
+    def _step(self, told: dict[str, Any]) -> dict[int, Any]:
+        return self._lab.ask_machines(self._all({"ask": "send step", "told": told}))
+
+    def _all(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        return dict.fromkeys(self._of, request)
+
+    def start(self, at_s: float) -> None:
+        """Begin at that instant of CLOCK_MONOTONIC, each machine by its own clock."""
+        self._lab.ask_machines(
+            {
+                machine: {"ask": "send start", "at_s": self._lab.clocks.there(machine, at_s)}
+                for machine in self._of
+            }
+        )
+        self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
+
+    def progress(self) -> Sequence[Progress]:
+        """Return how far the flows are."""
+        return list(self._progress.values())
+
+    def ended(self) -> bool:
+        """Tell whether every flow has ended, or failed, at both its ends."""
+        now = time.monotonic()
+        if self._open and now > self._looked_s + LOOK_S:
+            self._look()
+            self._looked_s = now
+        return not self._open or now > self._give_up_s
+
+    def _look(self) -> None:
+        for machine in self._lab.lost & self._of.keys():
+            self._lose(machine)
+        found = self._lab.ask_machines(
+            {
+                machine: {"ask": "send look", "over": sorted(self._over.pop(machine, ()))}
+                for machine in self._of
+            }
+        )
+        for machine, seen in found.items():
+            require(not seen["gone"], f"the generator of machine {machine} ended: {seen['gone']}")
+            for number, delivered, ended in seen["moved"]:
+                self._take(machine, number, delivered, bool(ended))
+
+    def _take(self, machine: int, number: int, delivered: int, ended: bool) -> None:
+        flow = self._flows[number]
+        if ended:
+            self._open.discard((machine, number))
+            for other in self._machines_of(flow):
+                if (other, number) in self._open:
+                    self._over[other].add(number)
+        if machine == self._lab.machine_of(flow.destination):
+            self._progress[number] = Progress(number, delivered, ended)
+
+    def _lose(self, machine: int) -> None:
+        """Give up the flows of a lost machine."""
+        for flow in self._of.pop(machine):
+            self._reasons[flow.number] = f"machine {machine} was lost"
+            self._take(machine, flow.number, self._progress[flow.number].delivered_bytes, True)
+            self._progress[flow.number] = self._progress[flow.number]._replace(ended=True)
+
+    def results(self) -> list[FlowResult]:
+        """Return what became of each flow; whatever has not ended by now has failed."""
+        if self._results is None:
+            self._results = self._collected()
+        return self._results
+
+    def _collected(self) -> list[FlowResult]:
+        found = self._lab.ask_machines(self._all({"ask": "send results"}))
+        self._costs = [one["cost"] for one in found.values()]
+        ends: dict[tuple[int, int], list[Any]] = {}
+        rows: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+        for machine, one in found.items():
+            for number, *fields in one["flows"]:
+                ends[machine, number] = fields
+            for number, *fields in ROW.iter_unpack(base64.b64decode(one["rows"])):
+                rows[machine, number].append(Interval(*fields))
+        return [self._result(flow, ends, rows) for flow in self._flows]
+
+    def _result(
+        self,
+        flow: Flow,
+        ends: dict[tuple[int, int], list[Any]],
+        rows: dict[tuple[int, int], list[Interval]],
+    ) -> FlowResult:
+        sender, receiver = (
+            (self._lab.machine_of(end), flow.number) for end in (flow.source, flow.destination)
+        )
+        if flow.number in self._reasons or sender not in ends or receiver not in ends:
+            reason = self._reasons.get(flow.number, "a generator was stopped before its end")
+            return FlowResult(flow, self.name, reason=reason)
+        if sender == receiver:
+            fields, intervals = ends[sender], rows[sender]
+        else:
+            fields = joined(ends[sender], ends[receiver])
+            intervals = joined_rows(rows[sender], rows[receiver], self.interval_s)
+        result = FlowResult(flow, self.name, *fields)
+        result.intervals = intervals
+        return result
+
+    def versions(self) -> dict[str, Any]:
+        """Return what sends, how, and, after the end, what it has cost."""
+        cost: dict[str, Any] = {}
+        if self._costs:
+            sums, most = ("own_s", "cpu_s", "cpu_share"), ("peak_mb", "late_s")
+            cost = {key: round(sum(one[key] for one in self._costs), 3) for key in sums}
+            cost |= {key: max(one[key] for one in self._costs) for key in most}
+        return {
+            "tool": self.name,
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "congestion": self._sending.congestion,
+            "most_bps": self._sending.most_bps,
+            "interval_s": self.interval_s,
+            "processes": len(self._of),
+            **cost,
+        }
+
+    def close(self) -> None:
+        """End all processes, however far they came."""
+        for machine in self._of.keys() - self._lab.lost:
+            try:
+                self._lab.ask_machines({machine: {"ask": "send close"}})
+            except PillarboxError:  # it is being lost, and its part with it
+                continue
+
+
+def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
+    """Return what became of a flow, of what its two ends say (see `Loop.outcome`).
+
+    The receiving end knows what was delivered, and whether that was all. Where it was not, the
+    sending end may know why.
+
+    >>> sent = ["completed", "", 0.1, None, 0, 7, 2]
+    >>> joined(sent, ["completed", "", None, 1.5, 900, 0, 0])
+    ['completed', '', 0.1, 1.5, 900, 7, 2]
+    >>> broke = ["failed", "its connection broke: Connection reset by peer", None, None, 5, 0, 0]
+    >>> joined(["failed", "server 0.0 died", 0.1, None, 0, 1, 1], broke)
+    ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1]
+    """
+    status, why, _, end_s, delivered, _, _ = received
+    _, why_sender, begin_s, _, _, retransmits, tries = sent
+    own = why if why != ELSEWHERE else ""
+    reason = "" if status == COMPLETED else why_sender or own or why
+    return [status, reason, begin_s, end_s, delivered, retransmits, tries]
+
+
+def joined_rows(
+    sent: Iterable[Interval], received: Iterable[Interval], interval_s: float
+) -> list[Interval]:
+    """Return a flow's intervals: what arrived in each, and what TCP did at the sending end."""
+    of_sender = {round(row.begin_s / interval_s): row for row in sent}
+    unknown = Interval(0.0, 0.0, 0)
+    rows = []
+    for row in received:
+        known = of_sender.get(round(row.begin_s / interval_s), unknown)
+        rows.append(
+            row._replace(
+                retransmits=known.retransmits, rtt_us=known.rtt_us, cwnd_bytes=known.cwnd_bytes
+            )
+        )
+    return rows

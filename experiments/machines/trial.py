@@ -1,0 +1,29 @@
+"""The process of one trial over several machines: see `experiments.trials.runs.worker`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.worker import main, measured_in
+from topos.base.spec import parse
+
+
+def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
+    """Run one trial over several machines; return what was seen."""
+    from experiments.machines.lab import LabOverMachines
+
+    trial = order.trial
+    connection.send(("phase", "starting machines"))
+    topology = parse(trial.system.network)
+    machines = trial.system.machines
+    with LabOverMachines(topology, trial.system, folder, machines, trial.seed) as lab:
+        connection.send(("phase", "servers find their neighbours"))
+        lab.wait_converged()
+        return measured_in(lab, order, connection.send)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), run_trial)

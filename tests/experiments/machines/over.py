@@ -1,0 +1,42 @@
+"""Labs over machines for tests, and trials in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import topos
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, FaultAt, System
+from experiments.trials.plans.trials import Trial
+from experiments.trials.runs.order import Measured
+from experiments.trials.runs.run import order_of
+from experiments.trials.runs.worker import measured_in
+from hosts.live.settings import LabSettings
+from tests.experiments.labs import WAIT_S
+
+if TYPE_CHECKING:
+    from experiments.machines.lab import LabOverMachines
+
+SOON_S = 0.3
+
+
+@contextmanager
+def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
+    from experiments.emulation import tracing
+    from experiments.machines.lab import LabOverMachines
+
+    tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
+    with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def trial_in(lab: LabOverMachines, *faults: str, **workload: Any) -> Measured:
+    """Send every server's flow to one other, with these faults; return what was seen."""
+    system = System(lab.topology.spec, machines=lab.machines, **lab.settings.plain())
+    what = Workload(pattern="permutation", timeout_s=WAIT_S, **workload)
+    experiment = Experiment("test", "", (system,), what, tuple(map(FaultAt, faults)))
+    return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), lambda _: None)
