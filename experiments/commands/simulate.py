@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.analysis.arrivals.simulated import Simulated
+    from experiments.analysis.packets.simulated import Tcp
     from experiments.traffic.arrivals import Arrivals, Window
 
 MOST_FLOWS = 10_000_000
+FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 FULL = 1.0
 FRAME_BYTES = 1514
 DEFAULT_QUEUE = "100 packets"
@@ -72,9 +75,8 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--count",
     type=click.IntRange(100, MOST_FLOWS),
-    default=100_000,
-    show_default=True,
-    help="How many flows, about; the first fifth and the last tenth do not count.",
+    help="How many flows, about; the first fifth and the last tenth do not count.  "
+    f"[default: {FLOWS}; with --tcp {FLOWS_BY_TCP}]",
 )
 @click.option(
     "--rate-mbit",
@@ -86,8 +88,9 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--queue",
     metavar="LENGTH",
-    help="Let flows wait in ports' queues, to a first order: '100 packets', '150 kB', '10ms'. With "
-    "--tcp: of every port.  [there: 100 packets]",
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    help="Of every port, for --tcp: '100 packets', '150 kB', '10ms'.",
 )
 @click.option(
     "--bytes",
@@ -95,7 +98,7 @@ QUANTILES = ("median", "p95", "p99")
     type=click.IntRange(min=1),
     help="Let all flows of the pattern begin at once instead, with so many bytes each.",
 )
-@click.option("--tcp", is_flag=True, help="With --bytes: by TCP as well, packet by packet.")
+@click.option("--tcp", is_flag=True, help="By TCP as well, packet by packet.")
 @click.option(
     "--mtu",
     type=click.IntRange(min=576, max=65535),
@@ -138,9 +141,9 @@ def command(
     load_of: str,
     sizes: str,
     pattern: str,
-    count: int,
+    count: int | None,
     rate_mbit: float,
-    queue: str | None,
+    queue: str,
     volume_bytes: int | None,
     tcp: bool,
     mtu: int,
@@ -155,11 +158,12 @@ def command(
     """Simulate flows that arrive under load: how much longer each takes than alone.
 
     Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
-    what it would take alone; there are no packets and no slow start here (docs/simulator.md).
-    With --bytes all begin at once, and with --tcp they have packets.
+    what it would take alone; there are no packets and no slow start here (docs/simulator.md), but
+    with --tcp. With --bytes all flows begin at once.
 
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
+    pillarbox simulate bcube,4,1 --load 0.3 --sizes cache --rate-mbit 100 --tcp
     pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
     pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
@@ -170,30 +174,28 @@ def command(
     """
     if beside:
         require(topology is None, "a run knows its networks: leave SPEC away, or --beside")
-        given = loads or trace or queue
-        require(not given, "a run has flows and queues of its own: leave --load, --trace, --queue")
+        require(not (loads or trace), "a run has flows of its own: leave --load and --trace")
         _beside(beside, figure, as_json)
         return
     require(figure is None, "a figure sets a run beside its simulation: give --beside RUN as well")
     require(topology is not None, "name a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
+    how = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
+    wire = _tcp(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:
         require(
             not (loads or trace), "flows that begin at once have no load: leave --load, --trace"
         )
-        asked_tcp = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
-        asked_flows = (pattern, volume_bytes, rate_mbit, queue or DEFAULT_QUEUE, asked_tcp, seed)
-        _bulk(topology, routing, asked_flows, tcp, as_json)
+        asked_flows = (pattern, volume_bytes, rate_mbit, queue, seed)
+        _bulk(topology, routing, asked_flows, wire, tcp, as_json)
         return
-    require(not tcp, "TCP is simulated for flows that begin at once: give --bytes as well")
     from experiments.analysis.arrivals.asked import Asked
     from experiments.analysis.arrivals.simulated import goodput_bps
     from experiments.analysis.simulator.paths import choose
 
     require(trace is None or not loads, "a trace has a load of its own: leave --load away")
     choose(topology, routing)
-    cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6)
-    wait_s = _wait_s(queue, rate_mbit * 1e6)
+    cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6, mtu)
     found = []
     for load in loads or (None if trace else 0.5,):
         began = time.perf_counter()
@@ -202,11 +204,11 @@ def command(
         else:
             assert load is not None
             asked = Asked(topology, routing, pattern, sizes, seed, cable_bps)
-            flows = asked.drawn(load, load_of, count)
-        drawn_s = time.perf_counter() - began
-        how = {"choice": choice, "seed": seed, "wait_s": wait_s}
-        done = _one(topology, routing, flows, cable_bps, how)
-        found.append({"load": load, **done, "drawn_s": round(drawn_s, 3)})
+            flows = asked.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
+        drawn_s = round(time.perf_counter() - began, 3)
+        paths = (routing, choice, seed)
+        told = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
+        found += [{"load": load, **done, "drawn_s": drawn_s} for done in told]
     about = {
         "topology": topology.spec,
         "routing": routing or None,
@@ -223,14 +225,18 @@ def command(
 # -- flows ---------------------------------------------------------------------------------------
 
 
-def _wait_s(queue: str | None, rate_bps: float) -> float:
-    """Return what a flow waits in a queue of that length."""
-    from experiments.analysis.arrivals.simulated import queue_wait_s
+def _tcp(
+    topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
+) -> Tcp:
+    """Return cables, queues and servers as TCP finds them."""
+    from experiments.analysis.arrivals.simulated import header_of
+    from experiments.analysis.packets.simulated import Tcp
     from experiments.linux.queueing import length_bytes
 
-    if queue is None:
-        return 0.0
-    return queue_wait_s(length_bytes(queue, rate_bps / 8, FRAME_BYTES), rate_bps)
+    header = header_of(topology, routing)
+    frame_bytes = how["mtu"] + FRAME_BYTES - 1500 + header
+    queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
+    return Tcp(rate_mbit * 1e6, queue_bytes, header=header, **how)
 
 
 def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
@@ -247,22 +253,35 @@ def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
 # -- what is said --------------------------------------------------------------------------------
 
 
-def _one(
+def _simulated(
     topology: Topology,
-    routing: str,
     flows: tuple[Arrivals, Window],
+    paths: tuple[str, str, int],
     cable_bps: float,
-    how: dict[str, Any],
-) -> dict[str, Any]:
-    """Simulate one load; return what there is to say of it."""
-    from experiments.analysis.arrivals.simulated import by_size, simulate
+    tcp: Tcp | None,
+) -> Iterator[dict[str, Any]]:
+    """Simulate one load, as fluids and by TCP; yield what there is to say of each."""
+    from experiments.analysis.arrivals.simulated import simulate
+
+    routing, choice, seed = paths
+    began = time.perf_counter()
+    found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
+    yield _told("fluid", found, began)
+    if tcp:
+        from experiments.analysis.packets.arriving import by_tcp
+
+        began = time.perf_counter()
+        yield _told("TCP", by_tcp(topology, found, routing, tcp, seed), began)
+
+
+def _told(kind: str, found: Simulated, began: float) -> dict[str, Any]:
+    from experiments.analysis.arrivals.simulated import by_size
     from experiments.linux.processes import peak_mib
 
-    began = time.perf_counter()
-    found: Simulated = simulate(topology, routing, *flows, cable_bps, **how)
     took_s = time.perf_counter() - began
     counted = found.counts
     return {
+        "of": kind,
         "flows": len(counted),
         "counted": int(counted.sum()),
         "slowdown": by_size(found.arrivals.volume_bytes[counted], found.slowdown[counted]),
@@ -279,9 +298,13 @@ def _text(found: list[dict[str, Any]]) -> str:
     from experiments.text import paragraphs, records
 
     rows, notes = [], []
+    by_tcp = any(one["of"] == "TCP" for one in found)
     for one in found:
-        rows += [{"load": one["load"], **row} for row in one["slowdown"]]
-        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}: "
+        kind = {"of": one["of"]} if by_tcp else {}
+        rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
+        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
+        named = ", ".join(filter(None, (named, *kind.values())))
+        named = f"{named}: " if named else ""
         notes.append(
             f"{named}offered {loads['offered']:.3f} of all cables, carried {loads['carried']:.3f}; "
             f"the busiest link is offered {loads['busiest']:.2f}, the servers' ports "
@@ -301,24 +324,20 @@ def _text(found: list[dict[str, Any]]) -> str:
 
 
 def _bulk(
-    topology: Topology, routing: str, how: tuple[Any, ...], with_packets: bool, as_json: bool
+    topology: Topology,
+    routing: str,
+    how: tuple[Any, ...],
+    tcp: Tcp,
+    with_packets: bool,
+    as_json: bool,
 ) -> None:
     """Simulate flows of one volume, and tell when they end."""
-    from experiments.analysis.fluid.ideal import header_bytes
     from experiments.analysis.packets.bulk import bulk, most_dropped
-    from experiments.analysis.packets.simulated import Tcp
     from experiments.linux.processes import peak_mib
-    from experiments.linux.queueing import length_bytes
     from experiments.traffic.patterns import pairs_of
     from experiments.traffic.workload import Workload
-    from hosts.base.algorithms import algorithms
 
-    pattern, volume_bytes, rate_mbit, queue, asked, seed = how
-    # A set of paths that is no routing by itself has the header of the usual one.
-    header = header_bytes(topology, routing if routing in algorithms(topology) else "")
-    frame_bytes = asked["mtu"] + FRAME_BYTES - 1500 + header
-    queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
-    tcp = Tcp(rate_mbit * 1e6, queue_bytes, header=header, **asked)
+    pattern, volume_bytes, rate_mbit, queue, seed = how
     pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
     flows = bulk(topology, routing, pairs, volume_bytes, tcp, seed)
     rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid().end_s)}]
@@ -367,8 +386,8 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
         for row in rows
     ]
     notes = [
-        "Slowdown of the same flows: live; as fluids; and as fluids that wait behind half a full "
-        "queue wherever others queue when they begin."
+        "Slowdown of the same flows: live; as fluids; and by TCP, packet by packet, at drop-tail "
+        "queues as long as the lab's."
     ]
     doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
     if doubtful:

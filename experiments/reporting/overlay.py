@@ -1,9 +1,10 @@
 """Live and simulated flows of one run, laid over one another.
 
 Each trial's flows are simulated again: the same sizes at the same moments, on the paths that their
-servers chose, over cables of the same rate. Both times are told in the same unit, what the flow
-would take alone. So where the two differ, it is by what fluids do not have: queues, slow start,
-acknowledgements, and a machine that falls behind.
+servers chose, over cables of the same rate: as fluids, and by TCP, packet by packet, at ports with
+the same queues and bursts. All times are told in the same unit, what the flow would take alone. So
+where live and fluid differ, it is by queues, slow start and acknowledgements; where live and TCP
+do, by what `experiments.analysis.packets` leaves out, and by a machine that falls behind.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import numpy
 import pandas
 
 from experiments.analysis.arrivals.engine import course
-from experiments.analysis.arrivals.simulated import by_size, goodput_bps, queue_wait_s, took_s
+from experiments.analysis.arrivals.simulated import by_size, goodput_bps
+from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes
 from experiments.analysis.fluid.links import Routes, link_count, routes_of
+from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packets
 from experiments.analysis.simulator.paths import choose, routes
-from experiments.linux.queueing import DEFAULT_LENGTH, DROPTAIL, ETHERNET_BYTES, length_bytes
+from experiments.linux.queueing import DEFAULT_LENGTH, length_bytes
+from experiments.linux.shaping import burst_bytes, catch_up_s, checked_delay
 from experiments.reporting import style
 from experiments.reporting.drawing.files import FORMATS, rendered
 from experiments.traffic.arrivals import Arrivals
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COMPLETED = "completed"
-KINDS = ("live", "fluid", "queues")
+KINDS = ("live", "fluid", "tcp")
 LINES = ("-", style.IDEAL, "--")
 PANEL = 1.9  # inches
 
@@ -44,9 +48,9 @@ PANEL = 1.9  # inches
 def overlaid(run: Run) -> pandas.DataFrame:
     """Return a row for each flow that counts and that both ended: its slowdown, live and simulated.
 
-    Twice: as a fluid, and with what it waits in queues, to a first order.
+    Twice: as a fluid, and by TCP.
 
-    Raises PillarboxError for a run whose flows are not ones that fluids can repeat.
+    Raises PillarboxError for a run whose flows are not ones that a simulation can repeat.
     """
     experiment = experiment_of(run.manifest["plan"])
     systems = {system.name: system for system in experiment.systems}
@@ -58,13 +62,16 @@ def overlaid(run: Run) -> pandas.DataFrame:
     for record in run.records:
         flows = run.flows[run.flows["trial"] == record["trial"]]
         if record["status"] == COMPLETED and len(flows):
-            parts.append(_trial(systems[record["system"]], record, flows))
+            system = systems[record["system"]]
+            parts.append(_trial(system, record, flows, experiment.workload.congestion))
     found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
     require(len(found) > 0, f"{run.folder} has no flow that counts and came to its end")
     return found
 
 
-def _trial(system: System, record: Mapping[str, Any], flows: pandas.DataFrame) -> pandas.DataFrame:
+def _trial(
+    system: System, record: Mapping[str, Any], flows: pandas.DataFrame, congestion: str
+) -> pandas.DataFrame:
     require(
         bool(flows["volume_bytes"].notna().all()),
         f"flows of {system.name} have a duration and no volume: choose a run whose flows end",
@@ -86,14 +93,13 @@ def _trial(system: System, record: Mapping[str, Any], flows: pandas.DataFrame) -
     bits = flows["volume_bytes"].to_numpy(numpy.float64) * 8
     paths = _paths(topology, routing, arrivals, flows)
     capacity = numpy.full(link_count(topology), bps)
-    done = course(paths, arrivals.start_s, bits, capacity, queues=True)
+    done = course(paths, arrivals.start_s, bits, capacity)
+    back = routes(topology, routing, arrivals.destination, arrivals.source)
+    volumes = arrivals.start_s, arrivals.volume_bytes
+    tcp = _tcp(system, header_bytes(topology, routing), congestion)
+    sent = packets(topology, paths, back, *volumes, tcp, seed=int(record["seed"]))
     # Records of flows that arrive say what each takes alone, frames, bursts and delays included.
     alone_s = flows["alone_s"].to_numpy(numpy.float64) if "alone_s" in flows else bits / bps
-    # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
-    fluid, queued = (
-        numpy.maximum(took_s(arrivals, done, wait_s) / alone_s, 1.0)
-        for wait_s in (0.0, _wait_s(system, rate_bps))
-    )
     found = pandas.DataFrame(
         {
             "system": system.name,
@@ -101,8 +107,9 @@ def _trial(system: System, record: Mapping[str, Any], flows: pandas.DataFrame) -
             "valid": flows["valid"],
             "volume_bytes": arrivals.volume_bytes,
             "live": (flows["end_s"] - flows["start_s"]) / alone_s,
-            "fluid": fluid,
-            "queues": queued,
+            # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
+            "fluid": numpy.maximum((done.end_s - arrivals.start_s) / alone_s, 1.0),
+            "tcp": (sent.end_s - arrivals.start_s) / alone_s,
         }
     )
     counts = flows["measured"].fillna(value=False) if "measured" in flows else True
@@ -121,12 +128,20 @@ def _paths(topology: Topology, routing: str, arrivals: Arrivals, flows: pandas.D
     return routes_of(topology, known)
 
 
-def _wait_s(system: System, rate_bps: float) -> float:
-    """Return what a flow waits in a port's queue; in one that is kept short, nothing."""
-    if system.queue != DROPTAIL:
-        return 0.0
-    length = system.queue_length or DEFAULT_LENGTH
-    return queue_wait_s(length_bytes(length, rate_bps / 8, system.mtu + ETHERNET_BYTES), rate_bps)
+def _tcp(system: System, header: int, congestion: str) -> Tcp:
+    """Return the TCP and the ports of a lab; every queue as a drop-tail one."""
+    assert system.rate_mbit is not None
+    delay = checked_delay(system.delay, None)
+    length, frame_bytes = system.queue_length or DEFAULT_LENGTH, system.mtu + ETHERNET_BYTES
+    return Tcp(
+        system.rate_mbit * 1e6,
+        length_bytes(length, system.rate_mbit * 125_000, frame_bytes),
+        system.mtu,
+        header,
+        delay.delay_s if delay else 0.0,
+        burst_bytes(system.rate_mbit, system.mtu, catch_up_s(system.catch_up)),
+        congestion=congestion if congestion in CONGESTION else CUBIC,
+    )
 
 
 def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:

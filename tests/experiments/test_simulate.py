@@ -44,14 +44,16 @@ def test_a_lone_flow_of_a_trace_is_not_slowed_down(tmp_path: Path) -> None:
     assert "2 flows, of which 2 count" in said
 
 
-def test_small_flows_wait_in_queues() -> None:
-    asked = ["bcube,4,1", "--count", "2000", "--json"]
-    fluid, queued = (
-        json.loads(run(*asked, *more).stdout)["simulations"][0]["slowdown"]
-        for more in ([], ["--queue", "100 packets"])
-    )
-    assert queued[0]["p95"] > 2 * fluid[0]["p95"]  # below 10 kB
-    assert fluid[3]["p95"] <= queued[3]["p95"] < 1.2 * fluid[3]["p95"]  # from 1 MB on
+def test_small_flows_wait_in_tcps_queues(tmp_path: Path) -> None:
+    sizes = tmp_path / "two.cdf"
+    sizes.write_text("5000 0\n5001 0.8\n300000 0.801\n300001 1\n")
+    asked = ["tree,4,2", "--count", "600", "--sizes", str(sizes), "--rate-mbit", "100", "--tcp"]
+    found = json.loads(run(*asked, "--json").stdout)["simulations"]
+    fluid, tcp = (one["slowdown"] for one in found)
+    assert [one["of"] for one in found] == ["fluid", "TCP"]
+    assert [row["flows"] for row in tcp] == [row["flows"] for row in fluid]
+    assert tcp[0]["p99"] > 2 * fluid[0]["p99"]  # below 10 kB
+    assert "Load 0.5, TCP: offered" in run(*asked).stdout
 
 
 def test_an_overload_is_named() -> None:
@@ -68,7 +70,6 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "ask for at least --count"),
         (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load away"),
         (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
-        (["bcube,4,1", "--tcp"], "give --bytes as well"),
         (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
     ],

@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.arrivals.due import moved, put, take_first
-from experiments.analysis.arrivals.sharing import join, leave, queues_on, settle, shared
+from experiments.analysis.arrivals.sharing import join, leave, settle, shared
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.compiled import native
 from topos.base.errors import require
@@ -34,7 +34,6 @@ class Course(NamedTuple):
     begin_s: Floats  # when each began; later than asked for where it waited for others
     end_s: Floats  # missing (NaN) for a flow that has no path, or waits for one that never ends
     path: Ints  # which of its paths it took
-    queues: Ints  # where asked for: at how many links of it others queued when the flow began
     delivered_bits: Floats  # by all flows together, up to each moment that was asked for
     active: Ints  # how many flows were under way at each of these moments
     events: int  # moments at which flows began or ended
@@ -53,14 +52,12 @@ class _Flows(NamedTuple):
     waits: Ints  # for how many others each waits
     next_starts: Ints  # which ones wait for each
     nexts: Ints
-    queues: bool
 
 
 class _Found(NamedTuple):
     begin_s: Floats
     end_s: Floats
     path: Ints
-    queues: Ints
     delivered_bits: Floats
     active: Ints
     counts: Ints  # events; most active
@@ -75,7 +72,6 @@ def course(
     choices: int = 1,
     after: Routes | None = None,
     moments_s: Floats | None = None,
-    queues: bool = False,
 ) -> Course:
     """Return when flows begin and end that share links max-min fairly at every moment.
 
@@ -97,9 +93,6 @@ def course(
         In the place of links, the flows that each flow waits for.
     moments_s : array, optional
         Ascending: when to note what was delivered, and how many flows are under way.
-    queues : bool
-        Whether to count, when a flow begins, the links of its path where others would queue, were
-        they not fluids.
 
     Examples
     --------
@@ -130,12 +123,10 @@ def course(
         first[numpy.argsort(start_s[first], kind="stable")],
         waits,
         *nexts,
-        queues,
     )
     found = _Found(
         numpy.full(flows, numpy.nan),
         numpy.full(flows, numpy.nan),
-        numpy.zeros(flows, numpy.int32),
         numpy.zeros(flows, numpy.int32),
         numpy.zeros(len(moments_s)),
         numpy.zeros(len(moments_s), numpy.int64),
@@ -226,8 +217,6 @@ def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
             if len(path) == 0:
                 continue
             found.begin_s[flow] = now
-            if given.queues:
-                found.queues[flow] = queues_on(shared, path)
             slot = unused[flows - active - 1]
             flow_of[slot], left[slot] = flow, given.volume_bits[flow]
             rate[slot], since_s[slot], due_s[slot] = 0.0, now, numpy.inf

@@ -149,28 +149,6 @@ def leave(shared: Any, slot: int) -> None:
             shared.spare[link] = shared.capacity[link]
 
 
-def queues_on(shared: Any, path: Any) -> int:
-    """Return at how many links of a path packets of some flow would queue: its first full one."""
-    found = 0
-    for link in path:
-        begin = shared.begin[link]
-        for entry in shared.entries[begin : begin + shared.flows[link]]:
-            slot = entry >> shared.bits
-            links = shared.links[slot, : shared.length[slot]]
-            if _first_full(links, shared.level, shared.spare, shared.near) == link:
-                found += 1
-                break
-    return found
-
-
-def _first_full(links: Any, level: Any, spare: Any, near: float) -> int:
-    for link in links:
-        if level[link] < numpy.inf or spare[link] <= near:
-            found: int = link
-            return found
-    return NONE
-
-
 def settle(shared: Any) -> None:
     """Look at links until all levels are right; flows that have other rates then are `changed`."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
 SAMPLE = 100_000  # pairs, of which the mean length of paths is taken
-# Of a full queue: what a packet finds before it on average, where TCP fills queues until they drop.
-USUALLY_FULL = 0.5
 
 
 class Loads(NamedTuple):
@@ -64,10 +62,16 @@ def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 15
     >>> round(goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) / 1e6, 1)
     934.2
     """
-    # A set of paths that is no routing by itself counts as the one with the largest header.
+    return rate_bps * header_efficiency(header_of(topology, routing), mtu)
+
+
+def header_of(topology: Topology, routing: str) -> int:
+    """Return how many bytes a routing puts before each packet.
+
+    A set of paths that is no routing by itself counts as the one with the largest header.
+    """
     names = [routing] if routing in algorithms(topology) else algorithms(topology)
-    header = max(header_bytes(topology, name) for name in names)
-    return rate_bps * header_efficiency(header, mtu)
+    return max(header_bytes(topology, name) for name in names)
 
 
 def cable_capacity_bps(
@@ -79,7 +83,9 @@ def cable_capacity_bps(
     of a path. The busiest link may be full long before.
     """
     sources, destinations = (ends[:SAMPLE] for ends in pairs)
-    found = routes(topology, routing, sources, destinations, _drawn(topology, routing, sources, 0))
+    found = routes(
+        topology, routing, sources, destinations, drawn_paths(topology, routing, sources, 0)
+    )
     mean = len(found.links) / max(1, int((numpy.diff(found.starts) > 0).sum()))
     return len(cabled_links(topology)) * cable_bps / max(mean, 1.0)
 
@@ -93,7 +99,6 @@ def simulate(
     *,
     choice: str = RANDOM,
     seed: int = 1,
-    wait_s: float = 0.0,
 ) -> Simulated:
     """Return what becomes of flows, each on a path of its routing.
 
@@ -114,8 +119,6 @@ def simulate(
         fullest link has the fewest flows when the flow begins, as probing does at its best.
     seed : int
         Of the random ones.
-    wait_s : float
-        What a flow waits at each link where others queue when it begins: see `queue_wait_s`.
 
     Examples
     --------
@@ -133,26 +136,9 @@ def simulate(
     if several > 1:
         numbers = numpy.tile(numpy.arange(several), flows)
     else:
-        numbers = _drawn(topology, routing, arrivals.source, seed)
+        numbers = drawn_paths(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
-    return over_routes(topology, arrivals, window, found, cable_bps, choices=several, wait_s=wait_s)
-
-
-def queue_wait_s(queue_bytes: float, rate_bps: float) -> float:
-    """Return what a packet waits in a port's queue, to a first order, where flows share the port.
-
-    In fluids nothing waits. TCP's flows fill a queue until it drops a packet, and then give way; so
-    whoever comes finds some half of it before him. He waits for it once, at each link where others
-    queue when he begins, which is the first full one of their paths; what comes after the first
-    packet is already behind it.
-    """
-    return USUALLY_FULL * queue_bytes * 8 / rate_bps
-
-
-def took_s(arrivals: Arrivals, done: Course, wait_s: float = 0.0) -> Floats:
-    """Return how long each flow takes, and waits in queues; missing where it never ends."""
-    found: Floats = done.end_s - arrivals.start_s + done.queues * wait_s
-    return found
+    return over_routes(topology, arrivals, window, found, cable_bps, choices=several)
 
 
 def over_routes(
@@ -163,7 +149,6 @@ def over_routes(
     cable_bps: float,
     *,
     choices: int = 1,
-    wait_s: float = 0.0,
 ) -> Simulated:
     """Return the same for flows on paths that are given: see `course`."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
@@ -176,18 +161,18 @@ def over_routes(
         capacity,
         choices=choices,
         moments_s=moments,
-        queues=wait_s > 0,
     )
     taken = _taken(paths, done.path, choices)
-    slowdown = took_s(arrivals, done, wait_s) * cable_bps / volume_bits
+    slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
     found = Simulated(arrivals, window, taken, done, slowdown, _NO_LOADS)
-    return found._replace(loads=_loads(topology, found, cable_bps))
+    return found._replace(loads=loads_of(topology, found, cable_bps))
 
 
 _NO_LOADS = Loads(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
-def _drawn(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
+def drawn_paths(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
+    """Return the number of a random path for each flow, as hashing chooses."""
     count = choose(topology, routing).choices(topology)
     return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
 
@@ -203,8 +188,8 @@ def _taken(paths: Routes, path: Any, choices: int) -> Routes:
     return Routes(starts, paths.links[numpy.arange(starts[-1]) + offset])
 
 
-def _loads(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
-    """Return the loads within the window."""
+def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
+    """Return the loads within the window, of cables that deliver so much."""
     lengths = numpy.diff(found.routes.starts)
     asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
     on_links = numpy.bincount(

@@ -23,6 +23,7 @@ from experiments.analysis.arrivals.due import moved, put, take_first
 from experiments.analysis.packets.sender import (
     acknowledged,
     is_probe,
+    most_own,
     next_lost,
     timed_out,
     timer_s,
@@ -127,6 +128,8 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     link = given.links[at]
     number = link.first
     packet = packets[number]
+    one = packet.flow
+    leaves_home = packet.at == given.flows[one].path
     link.first = packet.behind
     if link.first == NONE:
         take_first(given.heap, given.at, given.due_s, given.counts[SIZE])
@@ -137,15 +140,19 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     packet.at += 1
     if packet.at < packet.end:
         _forward(given, frames, packets, unused, number, now)
+        if leaves_home:
+            given.flows[one].own -= 1
+            _send(given, frames, packets, unused, one, now)
         return
     # Given back before others are taken: it is read, but not written any more.
     unused[given.counts[FREE]] = number
     given.counts[FREE] += 1
-    one = packet.flow
     if packet.is_ack:
         acknowledged(given.flows[one], packet, now, frames.cubic, frames.most)
+        _set_timer(given, one, SENDERS, timer_s(given.flows[one], now))
         _send(given, frames, packets, unused, one, now)
     else:
+        given.flows[one].own -= leaves_home
         _receive(given, frames, packets, unused, packet, now)
 
 
@@ -155,7 +162,7 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     at = given.paths[packet.at]
     link = given.links[at]
     flow = given.flows[packet.flow]
-    wait_s = max(link.free_s - now, 0.0)
+    wait_s = max(link.free_s - link.burst_s - now, 0.0)
     if wait_s > link.limit_s * (1 + ROUNDING):
         link.dropped += 1
         flow.drops += 1
@@ -166,9 +173,11 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     if not packet.is_ack:
         size += flow.last_bytes if packet.number == flow.segments - 1 else frames.segment
     link.passed += 1
-    link.free_s = now + wait_s + size * link.byte_s + link.packet_s
+    flow.own += packet.at == flow.path
+    link.free_s = max(link.free_s, now) + size * link.byte_s + link.packet_s
+    leaves_s = max(link.free_s - link.burst_s, now)
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
-    packet.due_s = max(link.last_s, link.free_s + link.delay_s + chance * link.jitter_s)
+    packet.due_s = max(link.last_s, leaves_s + link.delay_s + chance * link.jitter_s)
     link.last_s = packet.due_s
     packet.behind = NONE
     if link.first == NONE:
@@ -184,12 +193,17 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
 def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
     """Send what a flow's window allows, and what is lost first."""
     flow = given.flows[one]
-    while flow.sent - flow.newest + 1 <= flow.window:
+    own, sent = most_own(flow), flow.sent
+    while flow.own < own:
+        if flow.sent - flow.newest + 1 > flow.window:
+            flow.full = True
+            break
         segment = next_lost(flow, given.arrived, given.sent_as)
         if segment >= flow.segments:
             break
         _transmit(given, frames, packets, unused, one, segment, now)
-    _set_timer(given, one, SENDERS, timer_s(flow, now))
+    if flow.sent > sent:
+        _set_timer(given, one, SENDERS, timer_s(flow, now))
 
 
 def _transmit(
@@ -293,7 +307,7 @@ def _timer(given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: 
         _transmit(given, frames, packets, unused, one, segment, now)
         _set_timer(given, one, SENDERS, timer_s(flow, now))
     else:
-        timed_out(flow, frames.cubic)
+        timed_out(flow, now, frames.cubic)
         # It may have arrived, and its ACK be lost: the sender cannot know.
         _transmit(given, frames, packets, unused, one, flow.acked, now)
         _set_timer(given, one, SENDERS, timer_s(flow, now))

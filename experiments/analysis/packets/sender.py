@@ -1,10 +1,12 @@
 """A sender of TCP: its window, what it learns from ACKs, and its timer. As Linux does, by default.
 
 The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 10 segments on
-(RFC 6928), in slow start without HyStart. A loss that an ACK tells of is repaired at once, with no
-more under way than the window (RFC 6675). The time-out is the smoothed round trip and four times
-its deviation, of which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is missing,
-a probe goes before it, after two round trips (TLP, RFC 8985, section 7).
+(RFC 6928), where it was full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
+elephants: New TCP slow start"). No more than a few packets of a flow wait at its server's own port
+(Linux' "small queues"). A loss that an ACK tells of is repaired at once, with no more under way
+than the window (RFC 6675). The time-out is the smoothed round trip and four times its deviation, of
+which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is missing, a probe goes before
+it, after two round trips (TLP, RFC 8985, section 7).
 """
 
 from __future__ import annotations
@@ -15,26 +17,39 @@ from typing import Any
 from experiments.analysis.packets.state import LOSS, NEVER, OPEN, RECOVERY
 
 FIRST_WINDOW = 10.0
-FIRST_TIMEOUT_S, LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 1.0, 0.2, 120.0
+LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 0.2, 120.0
 LEAST_PROBE_S = 0.002  # beside two round trips
 RENO_LEFT, CUBIC_LEFT = 0.5, 0.7  # of the window, after a loss
 CUBIC_SCALE = 0.4  # segments a second^3 (RFC 9438, section 5)
 CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)  # what makes CUBIC as fast as Reno (4.3)
 CUBIC_MOST = 1.5  # of the window, within a round trip (4.4)
 LEAST_WINDOW = 2.0
+OWN_PACKETS, OWN_S = 6.0, 1e-3  # at the own port: three super-packets of two; or of so much time
+PACED, PACED_LATER = 2.0, 1.2  # of a window in a round trip: how fast that is, in slow start or not
+HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
+TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3  # between ACKs of one train; and what they may lie together
+LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8  # of a round trip, for a queue to have grown
 
 
 def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
     """Take what an ACK tells."""
     progress = packet.number - flow.acked
-    if packet.newest > flow.newest:
-        flow.newest = packet.newest
-        _timed(flow, now - packet.stamp_s)
+    if progress > 0 or packet.newest > flow.newest:
+        round_trip_s = now - packet.stamp_s  # by time stamps, also of what was sent again
+        _timed(flow, round_trip_s)
+        flow.ever_s = min(flow.ever_s, round_trip_s)
+        if cubic and HYSTART_WINDOW <= flow.window < flow.threshold:
+            _look_for_queue(flow, round_trip_s, packet.number, now)
+    flow.newest = max(flow.newest, packet.newest)
     if progress > 0:
         flow.acked = packet.number
         flow.doublings = 0
         flow.probed = False
     flow.repairs = flow.acked
+    if flow.doing == LOSS and progress > 0 and packet.stamp_s < flow.undo_s:
+        # It was sent before the time-out: nothing was lost (the Eifel algorithm, RFC 3522).
+        flow.window, flow.threshold = flow.undo_window, flow.undo_threshold
+        flow.doing = OPEN
     if flow.doing != OPEN and flow.acked >= flow.until:
         flow.doing = OPEN
     if flow.doing == OPEN and packet.has_holes:
@@ -42,31 +57,40 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.window = flow.threshold
         flow.doing, flow.until = RECOVERY, flow.next
     elif flow.doing != RECOVERY and progress > 0:
-        _grow(flow, progress, now, cubic, most)
+        # In slow start it grows also where half of it was under way.
+        under_way = flow.sent - flow.newest + progress
+        if flow.full or (flow.window < flow.threshold and flow.window < 2 * under_way):
+            _grow(flow, progress, now, cubic, most)
+        flow.full = False
+
+
+def most_own(flow: Any) -> float:
+    """Return how many packets of a flow may wait at its server's own port."""
+    pace = PACED if flow.window < flow.threshold else PACED_LATER
+    return float(max(OWN_PACKETS, OWN_S * pace * flow.window / flow.round_trip_s))
 
 
 def timer_s(flow: Any, now: float) -> float:
     """Return when its timer is due, from now on."""
     if flow.acked == flow.next:
         return NEVER
-    timeout_s = FIRST_TIMEOUT_S
-    if flow.round_trip_s > 0:
-        timeout_s = flow.round_trip_s + max(LEAST_TIMEOUT_S, 4 * flow.deviation_s)
-        if flow.doing == OPEN and not flow.probed:
-            late_s = LEAST_TIMEOUT_S if flow.sent - flow.newest == 1 else LEAST_PROBE_S
-            timeout_s = min(timeout_s, 2 * flow.round_trip_s + late_s)
+    timeout_s = flow.round_trip_s + max(LEAST_TIMEOUT_S, 4 * flow.deviation_s)
+    if flow.doing == OPEN and not flow.probed:
+        late_s = LEAST_TIMEOUT_S if flow.sent - flow.newest == 1 else LEAST_PROBE_S
+        timeout_s = min(timeout_s, 2 * flow.round_trip_s + late_s)
     return float(now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S))
 
 
 def is_probe(flow: Any) -> bool:
     """Tell whether the timer is not the time-out yet."""
-    return bool(flow.doing == OPEN and not flow.probed and flow.round_trip_s > 0)
+    return bool(flow.doing == OPEN and not flow.probed)
 
 
-def timed_out(flow: Any, cubic: bool) -> None:
+def timed_out(flow: Any, now: float, cubic: bool) -> None:
     """Take all that is under way for lost."""
     flow.timeouts += 1
     if flow.doing == OPEN:
+        flow.undo_s, flow.undo_window, flow.undo_threshold = now, flow.window, flow.threshold
         _lost(flow, cubic)
     flow.window = 1.0
     flow.doublings = min(flow.doublings + 1, 10)
@@ -92,11 +116,24 @@ def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
     return segment
 
 
+def _look_for_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> None:
+    """End slow start where ACKs come in a long train, or later than before."""
+    if acked > flow.round_end:
+        flow.round_end, flow.round_s, flow.train_s = flow.next, now, now
+        flow.samples, flow.least_s = 0, NEVER
+    if now - flow.train_s <= TRAIN_S:
+        flow.train_s = now
+        if now - flow.round_s > (flow.ever_s + ACK_DELAY_S) / 2:
+            flow.threshold = flow.window
+    flow.least_s = min(flow.least_s, round_trip_s)
+    flow.samples += 1
+    rise_s = min(max(RISE * flow.ever_s, LEAST_RISE_S), MOST_RISE_S)
+    if flow.samples > HYSTART_SAMPLES and flow.least_s > flow.ever_s + rise_s:
+        flow.threshold = flow.window
+
+
 def _timed(flow: Any, round_trip_s: float) -> None:
     """Take a measured round trip (RFC 6298, section 2)."""
-    if flow.round_trip_s == 0:
-        flow.round_trip_s, flow.deviation_s = round_trip_s, round_trip_s / 2
-        return
     off_s = abs(round_trip_s - flow.round_trip_s)
     flow.deviation_s += (off_s - flow.deviation_s) / 4
     flow.round_trip_s += (round_trip_s - flow.round_trip_s) / 8

@@ -26,6 +26,7 @@ BACKLOG_PACKETS = 1000  # that wait for a relay's processor: Linux' net.core.net
 RECEIVER_BYTES = 3_000_000  # under way at most: half of Linux' net.ipv4.tcp_rmem, 6 MB
 DRAWN = 1 << 16  # random numbers, which are used again and again
 MOST_SEGMENTS = 1 << 31
+AT_REST_S = 1e-4  # that programs take to send and to answer
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Tcp:
     mtu: int = 1500
     header: int = 0  # what the routing puts between the Ethernet header and the packet
     delay_s: float = 0.0  # of each cable
+    burst_bytes: float = 0.0  # that a port at rest lets pass at once, as a lab's does
     relay_s: float = 0.0  # what a server takes to forward a packet
     congestion: str = CUBIC
 
@@ -165,7 +167,14 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["back_end"] = back.starts[1:] + len(forth.links)
     flows["window"] = FIRST_WINDOW
-    flows["threshold"] = flows["epoch_s"] = NEVER
+    flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
+    flows["round_end"] = NONE
+    # The connection was opened before: its handshake has measured the network at rest.
+    ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
+    on_cable_s = numpy.where(tcp.burst_bytes, 0.0, ack_s) + tcp.delay_s + tcp.relay_s
+    lengths = sum(numpy.diff(one.starts) for one in ways)
+    flows["round_trip_s"] = numpy.maximum(lengths * on_cable_s, AT_REST_S)
+    flows["deviation_s"] = flows["round_trip_s"] / 2
     return flows, int(segments.sum())
 
 
@@ -177,6 +186,7 @@ def _links(topology: Topology, tcp: Tcp) -> Any:
     links["byte_s"][:cables] = 8 / tcp.rate_bps
     links["delay_s"][:cables] = tcp.delay_s
     links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps
+    links["burst_s"][:cables] = tcp.burst_bytes * 8 / tcp.rate_bps
     frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / tcp.rate_bps
     links["jitter_s"][: topology.servers * topology.ports] = frame_s
     links["packet_s"][cables:] = tcp.relay_s

@@ -24,7 +24,8 @@ LINK = numpy.dtype(
         ("delay_s", "f8"),  # until it is at the other end
         ("jitter_s", "f8"),  # what is drawn and comes to it, at most
         ("limit_s", "f8"),  # the longest wait: that of a full queue
-        ("free_s", "f8"),  # when all will have left that it was given
+        ("burst_s", "f8"),  # by how much it may be ahead of its rate: a lab's port, at rest
+        ("free_s", "f8"),  # when all will have left that it was given, by its rate
         ("last_s", "f8"),  # when the last packet is due: nothing overtakes it
         ("first", "i4"),  # of the packets that it has, and the last
         ("last", "i4"),
@@ -71,12 +72,24 @@ FLOW = numpy.dtype(
         ("doing", "i4"),
         ("doublings", "i4"),  # of the time-out
         ("probed", "b1"),  # the tail: see `sender.py`
+        ("undo_s", "f8"),  # when it was timed out, and what the window and threshold were
+        ("undo_window", "f8"),
+        ("undo_threshold", "f8"),
+        ("own", "i4"),  # packets that wait at the server's own port
+        ("full", "b1"),  # since the last ACK the window was
         ("round_trip_s", "f8"),
         ("deviation_s", "f8"),
         ("most", "f8"),  # CUBIC's: the window at which packets were lost,
         ("reno", "f8"),  # what Reno's would be by now,
         ("epoch_s", "f8"),  # since when it grows,
         ("rise_s", "f8"),  # and how long it takes to be there again
+        # HyStart's: a round lasts until all has arrived that was sent before it.
+        ("round_end", "i4"),
+        ("round_s", "f8"),
+        ("train_s", "f8"),  # the last ACK of those that come one upon the other
+        ("samples", "i4"),  # of its round trips,
+        ("least_s", "f8"),  # and the shortest,
+        ("ever_s", "f8"),  # also of all
         # The receiver's.
         ("expected", "i4"),  # the first segment that is missing
         ("highest", "i4"),  # one above the highest that has arrived

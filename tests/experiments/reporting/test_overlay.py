@@ -53,19 +53,10 @@ def test_each_flow_is_simulated_at_its_moment_on_its_path(tmp_path):
     assert found["fluid"].tolist() == pytest.approx([1.5, 1.6, 1.1], rel=1e-3)
 
 
-def test_who_comes_where_others_queue_waits_behind_half_a_queue(tmp_path):
-    found = overlaid(records.load(written(tmp_path / "run", start_s=0.0)))
-    assert found["queues"].tolist() == found["fluid"].tolist()  # all at once, before any queue
-    found = overlaid(records.load(written(tmp_path / "later", third_s=1.0)))
-    half_s = 0.5 * 100 * 1514 * 8 / (RATE * 1e6)
-    waits = (found["queues"] - found["fluid"]).tolist()
-    assert waits == pytest.approx([0.0, 0.0, half_s])
-
-
-def test_queues_that_are_kept_short_are_none(tmp_path):
-    codel = replace(EXPERIMENT, systems=(replace(EXPERIMENT.systems[0], queue="codel"),))
-    found = overlaid(records.load(written(tmp_path / "run", codel)))
-    assert found["queues"].tolist() == found["fluid"].tolist()
+def test_by_tcp_it_takes_the_packets_and_queues_of_the_lab(tmp_path):
+    found = overlaid(records.load(written(tmp_path / "run")))
+    assert found["tcp"].tolist() == pytest.approx(found["fluid"].tolist(), rel=0.15)
+    assert found["tcp"].sum() != pytest.approx(found["fluid"].sum(), rel=1e-3)
 
 
 def test_what_does_not_count_is_left_out(tmp_path):
@@ -90,7 +81,7 @@ def test_the_figure_has_a_curve_of_each_kind(tmp_path):
     figure = overlay_figure(overlaid(records.load(written(tmp_path / "run"))))
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        *("live", "fluid", "queues")
+        *("live", "fluid", "tcp")
     ]
     assert axes.lines[0].get_xdata().tolist() == pytest.approx([1.2, 2.1, 2.5])
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([1 / 3, 2 / 3, 1])
@@ -112,7 +103,7 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
     ("arguments", "sentence"),
     [
         (["bcube,4,1", "--beside", "."], "leave SPEC away"),
-        (["--beside", ".", "--load", "0.5"], "flows and queues of its own"),
+        (["--beside", ".", "--load", "0.5"], "has flows of its own"),
         (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
         (["--load", "0.5"], "name a network"),
         (["--beside", ".", "--figure", "x.pdf"], "an .svg or a .png file"),

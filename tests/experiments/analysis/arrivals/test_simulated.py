@@ -11,7 +11,6 @@ from experiments.analysis.arrivals.simulated import (
     cable_capacity_bps,
     goodput_bps,
     last_of_groups,
-    queue_wait_s,
     simulate,
 )
 from experiments.analysis.fluid.ideal import header_efficiency
@@ -94,20 +93,6 @@ def test_headers_take_their_part() -> None:
     assert goodput_bps(topos.parse("tree,4,4"), "", 1e9) == 1e9 * header_efficiency(0)
     assert goodput_bps(topos.parse("bcube,4,1"), "bcube", 1e9) == 1e9 * header_efficiency(20)
     assert goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) == 1e9 * header_efficiency(36)
-
-
-def test_a_queue_is_waited_for_where_others_wait() -> None:
-    assert queue_wait_s(2e6 / 8, 1e6) == 1.0
-    # A second each, alone. The first queues at its own port until the second one comes, then both
-    # do at the rack's port: the third meets that, and the fourth shares cables without a queue.
-    columns = ([0.0, 0.5, 0.6, 9.0], [0, 1, 0, 0], [3, 3, 2, 3], [125_000] * 4)
-    arrivals = Arrivals(*(numpy.array(column) for column in columns))
-    tree, window = topos.parse("tree,2,2"), Window(0.0, 10.0)
-    fluid, queued = (
-        simulate(tree, "", arrivals, window, BPS, wait_s=wait_s) for wait_s in (0.0, 0.25)
-    )
-    assert queued.course.queues.tolist() == [0, 0, 1, 0]
-    assert (queued.slowdown - fluid.slowdown).tolist() == pytest.approx([0, 0, 0.25, 0])
 
 
 def test_classes_of_sizes() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as some
 
 import topos
 from experiments.analysis.packets.bulk import Bulk, bulk, most_dropped
-from experiments.analysis.packets.simulated import Tcp
+from experiments.analysis.packets.simulated import Tcp, packets
+from experiments.analysis.simulator.paths import routes
 from topos.base.errors import PillarboxError
 
 RATE_BPS, FRAME = 100e6, 9014
@@ -97,6 +98,36 @@ def test_a_delay_is_one_of_every_cable() -> None:
         for s in (0.0, 0.01)
     )
     assert far.end_s[0] - near.end_s[0] == pytest.approx(4 * 0.01)
+
+
+def test_slow_start_ends_before_a_queue_overflows() -> None:
+    alone = bulk(topos.parse("tree,4,2"), "", [(0, 7)], 5_000_000, TCP, 1).packets()
+    assert alone.drops.sum() == 0
+    # Without HyStart the window doubles until packets are lost.
+    slow = replace(TCP, congestion="reno", queue_bytes=20 * FRAME)
+    assert two_to_one(slow, 5_000_000).packets().drops.sum() > 0
+
+
+def test_a_time_out_that_was_none_is_undone() -> None:
+    network, ends = topos.parse("tree,4,2"), numpy.array([[0, 1, 2, 3], [7, 7, 7, 7]])
+    paths = routes(network, "", *ends), routes(network, "", *ends[::-1])
+    # A connection that knows the network at rest meets a queue that is longer than its time-out.
+    starts, volumes = numpy.array([0, 0, 0, 5.0]), numpy.array([2_000_000] * 3 + [60_000])
+    found = packets(network, *paths, starts, volumes, Tcp(1e6, 100 * 1514))
+    assert found.timeouts[3] > 0
+    # Once a time-out: not all that was under way.
+    assert found.repeats[3] <= found.drops[3] + found.timeouts[3] + 1
+
+
+def test_a_port_at_rest_lets_a_burst_pass_at_once() -> None:
+    tcp = replace(TCP, burst_bytes=3 * FRAME)
+    two, six = (
+        bulk(topos.parse("bcube,4,1"), "", [(0, 1)], count * 8948, tcp, 1).packets()
+        for count in (2, 6)
+    )
+    jitter_s = 2 * FRAME * 8 / RATE_BPS
+    assert two.end_s[0] - two.begin_s[0] < jitter_s
+    assert six.end_s[0] - six.begin_s[0] > 3 * FRAME * 8 / RATE_BPS
 
 
 def test_a_relay_that_takes_its_time_bounds_what_passes_it() -> None:
