@@ -1,7 +1,7 @@
 """A file that really goes from one server to several or all others, from hand to hand.
 
 What the flows of an ordinary workload carry is thrown away. Here every byte that a server receives
-is hashed, kept, and passed on while more comes in: over the trees of a network that has some
+is checked, kept, and passed on while more comes in: over the trees of a network that has some
 (`distribution_plan`), else down a pipeline. The flows are the hops, each a TCP connection between
 two servers; a file is complete when the last receiver has every part.
 
@@ -36,7 +36,7 @@ class Receipt(NamedTuple):
     """What a receiver has at the end."""
 
     moment_s: float | None  # when the last byte came; None if it did not
-    right: bool  # every byte that the source sent, by its hash
+    right: bool  # every byte that the source sent
 
 
 class Distribution(Generator):

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.traffic.distribution_worker import (
     PIECE_BYTES,
+    Comparison,
     Content,
     DistributionTask,
     Relaying,
@@ -156,6 +157,22 @@ def test_a_relay_keeps_no_more_than_others_still_need(tmp_path: Path) -> None:
     assert all(not hop.waiting for hop in kept[0]._hops)
 
 
+@pytest.mark.parametrize("step", [1000, PIECE_BYTES, 3 * PIECE_BYTES])
+def test_what_arrives_is_compared_in_portions_of_any_size(step: int) -> None:
+    file = b"".join(Content(1).pieces(0, SIZE))
+
+    def right(arrived: bytes) -> bool:
+        held = Comparison(Content(1).pieces(0, SIZE))
+        for begin in range(0, len(arrived), step):
+            held.take(arrived[begin : begin + step])
+        return held.right
+
+    assert right(file)
+    for place in (0, PIECE_BYTES - 1, PIECE_BYTES, SIZE - 1):
+        assert not right(file[:place] + bytes([file[place] ^ 1]) + file[place + 1 :])
+    assert not right(file + b"\0")
+
+
 @pytest.mark.parametrize("size", [1, 8, PIECE_BYTES, PIECE_BYTES + 1, SIZE])
 def test_a_file_is_as_long_as_it_should_be_and_no_piece_is_like_another(size: int) -> None:
     content = Content(1)
@@ -166,8 +183,8 @@ def test_a_file_is_as_long_as_it_should_be_and_no_piece_is_like_another(size: in
 
 
 def test_files_differ_by_tree_by_seed_and_beyond_the_period() -> None:
-    digests = {Content(seed).digest(tree, SIZE) for seed in (1, 2) for tree in (0, 1)}
-    assert len(digests) == 4
+    files = {b"".join(Content(seed).pieces(tree, SIZE)) for seed in (1, 2) for tree in (0, 1)}
+    assert len(files) == 4
     long = [bytes(piece) for piece in Content(1).pieces(0, 1100 * PIECE_BYTES)]
     assert len({piece[8:] for piece in long}) > 250  # not the period's sixteen
     assert len(set(long)) == len(long)
