@@ -77,7 +77,7 @@ class LabOverMachines(Lab):
         self._cluster = Cluster(folder, self._on_news)
         self._folders = [folder / f"machine{machine}" for machine in range(machines)]
         self._entrances = Entrances(topology, self._folders, self._machine_of)
-        self._computer: Computer | None = None
+        self.computer: Computer | None = None
         self.clocks = Clocks(machines)
         self.means = MeansOverMachines(self)
         super().__init__(topology, settings, folder, seed)
@@ -96,14 +96,14 @@ class LabOverMachines(Lab):
     def start(self) -> None:
         """Make the machines, start their parts, and wait until every forwarder is ready."""
         allow_open_files()
-        self._computer = Computer(self.machines, self.settings.mtu)
+        self.computer = Computer(self.machines, self.settings.mtu)
         self.clocks.open(LAB)
-        whole = self._computer.cut_tunnels()
+        whole = self.computer.cut_tunnels()
         settings = self.settings.plain() | {"routing": self.routing, "plane": self.plane}
         orders = [
             {
                 "network": self.topology.spec,
-                "underlay": self._computer.addresses,
+                "underlay": self.computer.addresses,
                 "machine": machine,
                 "settings": settings,
                 "seed": self.seed,
@@ -113,10 +113,10 @@ class LabOverMachines(Lab):
             }
             for machine, folder in enumerate(self._folders)
         ]
-        self._cluster.start(self._computer, orders)
+        self._cluster.start(self.computer, orders)
         ports = self.ask_machines(self.to_living({"ask": "clock"}))
         for machine, port in ports.items():
-            self.clocks.clocks[machine].connect(self._computer.addresses[machine], port)
+            self.clocks.clocks[machine].connect(self.computer.addresses[machine], port)
         self.clocks.measure()
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=len(orders))
@@ -130,8 +130,8 @@ class LabOverMachines(Lab):
         self.clocks.close()
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
-        if self._computer:
-            self._computer.close()
+        if self.computer:
+            self.computer.close()
         self._events.close()
 
     # -- servers and machines --------------------------------------------------------------------

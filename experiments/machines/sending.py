@@ -124,7 +124,8 @@ class Generators:
             {
                 machine: {"ask": "send look", "over": sorted(self._over.pop(machine, ()))}
                 for machine in self._of
-            }
+            },
+            least=0,  # the lab hears of a lost one soon
         )
         for machine, seen in found.items():
             require(not seen["gone"], f"the generator of machine {machine} ended: {seen['gone']}")
@@ -155,7 +156,7 @@ class Generators:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        found = self._lab.ask_machines(self._all({"ask": "send results"}))
+        found = self._lab.ask_machines(self._all({"ask": "send results"}), least=0)
         self._costs = [one["cost"] for one in found.values()]
         ends: dict[tuple[int, int], list[Any]] = {}
         rows: dict[tuple[int, int], list[Interval]] = defaultdict(list)

@@ -336,6 +336,7 @@ class Judged:
     told: str  # its figures in a line
     sentences: list[str]  # why not, and what makes one careful
     figures: Table
+    machines: Table  # empty where there was one
 
 
 def trials(found: Found) -> list[Judged]:
@@ -365,7 +366,35 @@ def _judged(row: dict[str, Any], told: dict[str, Any]) -> Judged:
     rows = [Row([str(name).replace("_", " "), units.plain(one)]) for name, one in figures.items()]
     table = Table(["figure", "value"], rows, frozenset({1}))
     number, repeat = int(row["trial"]) + 1, int(row["repeat"]) + 1
-    return Judged(number, str(row["system"]), repeat, state, line, sentences, table)
+    own = machines(told.get("readings") or {})
+    return Judged(number, str(row["system"]), repeat, state, line, sentences, table, own)
+
+
+def machines(readings: dict[str, Any]) -> Table:
+    """Return what was seen of each machine in a trial over several."""
+    rows = []
+    for one in readings.get("machines", ()):
+        lasted_s = max(readings["duration_s"], 1e-9)
+        card = [units.rate(one[f"card_{way}_bytes"] * 8 / lasted_s) for way in ("sent", "received")]
+        late = [units.time(one[name]) for name in ("pacing_p99_s", "canary_p99_s")]
+        rows.append(
+            Row(
+                [
+                    f"{one['machine']}" + (f": {one['away']}" if one["away"] else ""),
+                    *card,
+                    units.share(one["card_full"]),
+                    units.plain(one["card_dropped"]),
+                    units.plain(one["crossed_out"]),
+                    units.time(one["clock_moved_s"]),
+                    *late,
+                    units.share(one["idle"]),
+                ],
+                doubtful=bool(one["away"]),
+            )
+        )
+    columns = ["machine", "card sent", "received", "full", "dropped", "packets out to others"]
+    columns += ["clock moved", "kernel late", "programs late", "idle"]
+    return Table(columns, rows, frozenset(range(1, len(columns))))
 
 
 def _true(value: object) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import topos
+from experiments.machines.computer import CARD
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.plans.trials import Trial
@@ -34,9 +35,26 @@ def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[Lab
         yield lab
 
 
-def trial_in(lab: LabOverMachines, *faults: str, **workload: Any) -> Measured:
+def trial_in(
+    lab: LabOverMachines, *faults: str, tell: Callable[[Any], object] = str, **workload: Any
+) -> Measured:
     """Send every server's flow to one other, with these faults; return what was seen."""
     system = System(lab.topology.spec, machines=lab.machines, **lab.settings.plain())
     what = Workload(pattern="permutation", timeout_s=WAIT_S, **workload)
     experiment = Experiment("test", "", (system,), what, tuple(map(FaultAt, faults)))
-    return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), lambda _: None)
+    return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), tell)
+
+
+@contextmanager
+def saturate(lab: LabOverMachines, machine: int, rate_mbit: float) -> Iterator[None]:
+    """Let a machine's card send no faster than that."""
+    from experiments.linux import shaping
+
+    assert lab.computer
+    kernel = lab.computer.namespaces[machine].netlink
+    [card] = (link for link in kernel.links() if link.name == CARD)
+    kernel.send(shaping.limited(card.ifindex, rate_mbit, None))
+    try:
+        yield
+    finally:
+        kernel.send(shaping.unlimited(card.ifindex))

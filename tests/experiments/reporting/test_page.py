@@ -1,7 +1,7 @@
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from experiments.reporting.page import write_report
 from experiments.reporting.reading import read
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, System
+from experiments.trials.trust.readings import MachineReadings
 from topos.base.errors import PillarboxError
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -185,6 +186,17 @@ def test_what_is_broken_is_named_and_the_rest_is_shown(broken):
     assert "0002/trial.json does not say trial, system" in missing[2]
     assert "2 of 4 planned trials are there" in missing[3]
     assert missing[3] in text and "bcube,2,1 bsr" in text
+
+
+def test_a_trial_over_machines_tells_of_each(broken):
+    file = broken / "trials" / "0000" / "trial.json"
+    told = json.loads(file.read_text())
+    machines = [asdict(MachineReadings(0, card_sent_bytes=10**6)), asdict(MachineReadings(1, "x"))]
+    told["readings"] = {"duration_s": 4.0, "machines": machines}
+    file.write_text(json.dumps(told))
+    outline = Outline(write_report(broken)[0].read_text())
+    [table] = (table for table in outline.tables if table[0][0] == "machine")
+    assert table[1][:2] == ["0", "2.00 Mbit/s"] and table[2][0] == "1: x"
 
 
 def test_run_without_manifest_still_shows_its_trials(broken):
