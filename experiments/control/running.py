@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from experiments.control.under_way import UnderWay
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.trials import Trial
@@ -11,12 +12,14 @@ from experiments.trials.plans.values import fields_of, guessed, made
 from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.run import order_of
 from experiments.trials.runs.worker import measured_in
-from topos.base.errors import require
+from experiments.units import with_prefix
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NAME = "run"
+GRACE_S = 20.0  # for flows that last to say that they have ended
 
 
 def run(lab: Lab, words: list[str]) -> dict[str, Any]:
@@ -28,8 +31,27 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     system = System(network=lab.topology.spec, machines=lab.machines, **lab.settings.plain())
     experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
     order = order_of(experiment, Trial(0, system, 0, lab.seed))
-    found = outcome(order, measured_in(lab, order, lambda _: None))
+    traffic = UnderWay(lab, order, " ".join(words))
+    said = "it was broken off"
+    try:
+        found = outcome(order, measured_in(lab, order, lambda _: None, traffic.begun))
+        said = said_of(found.record)
+    except (PillarboxError, OSError) as error:
+        said = str(error)
+        raise
+    finally:
+        traffic.end(said)
     return {**found.record, "rows": list(found.tables["flows"])}
+
+
+def said_of(record: dict[str, Any]) -> str:
+    """Return what came of a workload, in a line."""
+    goodput, ideal = (
+        with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
+    )
+    verdict = "valid" if record["valid"] else "not valid"
+    flows = f"{record['flows']} flows, {record['failed_flows']} failed"
+    return f"{flows}: {goodput} of {ideal} ideal; {verdict}"
 
 
 def _workload(words: list[str]) -> Workload:
@@ -40,5 +62,7 @@ def _workload(words: list[str]) -> Workload:
         require(bool(equals), f"{word!r} says nothing: write NAME=VALUE, as duration_s=5")
         at = values if name in fields_of(Workload) else values["options"]
         at[name] = guessed(name, text)
+    if "timeout_s" not in values and isinstance(values.get("duration_s"), int | float):
+        values["timeout_s"] = max(Workload.timeout_s, values["duration_s"] + GRACE_S)
     workload: Workload = made(Workload, values, NAME)
     return workload

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -123,7 +124,13 @@ class Service:
             require(
                 isinstance(log_from, int) and log_from >= 0, f"no place in the log: {log_from!r}"
             )
-            return self._sampler.sample(log_from)
+            since_s = asked.get("traffic_from", 0)
+            require(isinstance(since_s, int | float), f"no moment: {since_s!r}")
+            from experiments.control.under_way import told
+
+            now_s = time.monotonic()
+            sample = self._sampler.sample(log_from)
+            return {**sample, "traffic": told(lab, since_s), "traffic_to": now_s}
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "about":

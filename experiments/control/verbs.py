@@ -15,7 +15,6 @@ from experiments.arguments import MORE
 from experiments.control import looks
 from experiments.control.noticing import noticed
 from experiments.trials.plans.faults import nodes_of
-from experiments.units import with_prefix
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, read
 from topos.base.errors import PillarboxError, meant, require
@@ -202,16 +201,19 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
 
 
 def _run(lab: Lab, words: list[str]) -> Answer:
-    from experiments.control.running import run
+    from experiments.control.running import run, said_of
 
     require(bool(words), f"write: {VERBS['run'].form}")
     found = run(lab, words)
-    goodput, ideal = (
-        with_prefix(found[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
-    )
-    verdict = "valid" if found["valid"] else "not valid"
-    flows = f"{found['flows']} flows, {found['failed_flows']} failed"
-    return Answer(found, f"{flows}: {goodput} of {ideal} ideal; {verdict}")
+    return Answer(found, said_of(found))
+
+
+def _finish(lab: Lab, words: list[str]) -> Answer:
+    from experiments.control.under_way import finish
+
+    require(not words, f"write: {VERBS['finish'].form}")
+    what = finish(lab)
+    return Answer({"finished": what}, f"{what} ends now")
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -297,6 +299,9 @@ VERBS = {
         "send a pattern's flows; tell their ideal and the verdict",
         _run,
         ("rows", MORE),
+    ),
+    "finish": Verb(
+        "finish", "end what `run` sends now, and have its result", _finish, ("finished",)
     ),
     "iperf": Verb(
         "iperf A B [SECONDS]",

@@ -14,11 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from experiments.traffic.patterns import PATTERNS
 from topos.base.errors import PillarboxError, require
 
 LOOKS = frozenset(["sample", "state", "status", "path", "why"])
-DEEDS = frozenset(["cut", "heal", "kill", "revive", "stop", "rack"])
+DEEDS = frozenset(["cut", "heal", "kill", "revive", "stop", "rack", "ping", "run", "finish"])
+KEYS = frozenset(["ask", "words", "server", "log_from", "traffic_from"])
+# Of a workload; arrivals and sizes may be names of files, which root would read.
+RUN_KEYS = {
+    *("duration_s", "volume_bytes", "tool", "congestion"),
+    *("source", "destination", "senders", "receivers", "flows"),
+}
 AT_ONCE = 4  # requests under way, so that a trace that waits holds no sample up
+RUNS_AT_ONCE = 2  # beside them, for as long as flows last; the lab refuses the second
 MOST_WAITING = 64
 LONGEST_REQUEST = 4096
 
@@ -33,6 +41,7 @@ class Gate:
         self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, "page")
+        self._runs = threading.BoundedSemaphore(RUNS_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -51,44 +60,83 @@ class Gate:
     def _serve(self) -> None:
         with suppress(OSError), self._socket.makefile("rb") as lines:
             while line := lines.readline(LONGEST_REQUEST):
-                self._waiting.acquire()
+                number, asked = read(line)
                 try:
-                    self._pool.submit(self._pass, line)
+                    self._submit(number, checked(asked))
+                except PillarboxError as error:
+                    self._tell({"id": number, "error": str(error)})
                 except RuntimeError:  # closed
                     return
 
-    def _pass(self, line: bytes) -> None:
-        reply: dict[str, Any] = {"id": None}
+    def _submit(self, number: int | None, request: dict[str, Any]) -> None:
+        if request["ask"] != "run":
+            self._waiting.acquire()
+            self._pool.submit(self._pass, number, request, self._waiting)
+            return
+        require(self._runs.acquire(blocking=False), "a workload is under way: finish ends it")
+        what = [number, request, self._runs]  # in a daemon: the lab's end waits for no flow
+        threading.Thread(target=self._pass, args=what, daemon=True).start()
+
+    def _pass(
+        self, number: int | None, request: dict[str, Any], place: threading.Semaphore
+    ) -> None:
+        reply: dict[str, Any] = {"id": number}
         try:
-            number, request = checked(line)
-            reply = {"id": number}
             reply["answer"] = self._ask(**request)
         except (PillarboxError, OSError) as error:
             reply["error"] = str(error)
         finally:
-            self._waiting.release()
+            place.release()
+        self._tell(reply)
+
+    def _tell(self, reply: dict[str, Any]) -> None:
         with suppress(OSError), self._writing:
             self._socket.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def checked(line: bytes) -> tuple[int, dict[str, Any]]:
-    """Return a request's number and what to ask of the lab, or raise PillarboxError.
+def read(line: bytes) -> tuple[int | None, dict[str, Any]]:
+    """Return a request's number, and the rest of it; None where it is none.
 
-    >>> checked(b'{"id": 7, "ask": "cut", "words": ["0.3-4.0"]}')
+    >>> read(b'{"id": 7, "ask": "cut", "words": ["0.3-4.0"]}')
     (7, {'ask': 'cut', 'words': ['0.3-4.0']})
-    >>> checked(b'{"id": 8, "ask": "enter", "server": "0.0"}')
-    Traceback (most recent call last):
-    topos.base.errors.PillarboxError: a page may not ask for 'enter'
+    >>> read(b'[7]')
+    (None, {})
     """
     try:
         asked = json.loads(line)
     except (ValueError, RecursionError):
         asked = None
-    require(isinstance(asked, dict) and isinstance(asked.get("id"), int), "ask with a line of JSON")
-    number, what = asked.pop("id"), asked.get("ask")
+    if not isinstance(asked, dict) or not isinstance(asked.get("id"), int):
+        return None, {}
+    return asked.pop("id"), asked
+
+
+def checked(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what to ask of the lab, or raise PillarboxError.
+
+    >>> checked({"ask": "run", "words": ["all-to-all", "duration_s=5"]})
+    {'ask': 'run', 'words': ['all-to-all', 'duration_s=5']}
+    >>> checked({"ask": "run", "words": ["all-to-all", "sizes=/etc/shadow"]})
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: a page may not set 'sizes' of a workload
+    >>> checked({"ask": "enter", "server": "0.0"})
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: a page may not ask for 'enter'
+    """
+    require(bool(asked), "ask with a line of JSON")
+    what = asked.get("ask")
     require(isinstance(what, str) and what in LOOKS | DEEDS, f"a page may not ask for {what!r}")
-    require(
-        asked.keys() <= {"ask", "words", "server", "log_from"},
-        f"a page may not say {' '.join(sorted(asked.keys()))}",
-    )
-    return number, asked
+    require(asked.keys() <= KEYS, f"a page may not say {' '.join(sorted(asked.keys()))}")
+    if what == "run":
+        _check_run(asked.get("words"))
+    return asked
+
+
+def _check_run(words: Any) -> None:
+    """Refuse a workload that is more than a pattern between servers."""
+    require(isinstance(words, list) and all(isinstance(word, str) for word in words), "say words")
+    pattern, *values = words or [""]
+    require(pattern in PATTERNS, f"a page sends no {pattern!r}: {', '.join(PATTERNS)}")
+    for value in values:
+        name = value.partition("=")[0]
+        require(name in RUN_KEYS, f"a page may not set {name!r} of a workload")

@@ -11,6 +11,7 @@ from typing import Any
 from experiments.page.link import LabLink
 from experiments.page.picture import picture_of
 from experiments.page.recording import Recording
+from experiments.page.traffic import Traffic
 from experiments.trials.runs.faulting import KILL, REVIVE, hops_through
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Step
@@ -46,6 +47,7 @@ class Recorder:
         self.tell: Tell = lambda _kind, _text: None
         self._last: dict[str, Any] | None = None
         self._state: dict[str, Any] = {}
+        self._traffic: Traffic | None = None  # the last
         self._failures = NONE
         self._killed: set[str] = set()  # whose forwarders end because of it
         self._noticing: set[asyncio.Task[None]] = set()
@@ -67,10 +69,11 @@ class Recorder:
     async def run(self) -> None:
         """Take samples as long as the lab answers."""
         period_s = PERIOD_S if self.topology.servers <= FEW_SERVERS else LONG_PERIOD_S
-        log_from, due_s = 0, time.monotonic()
+        log_from, traffic_from, due_s = 0, 0.0, time.monotonic()
         while True:
-            sample = await self._link.ask(ask="sample", log_from=log_from)
-            log_from = sample["log_to"]
+            asked = {"log_from": log_from, "traffic_from": traffic_from}
+            sample = await self._link.ask(ask="sample", **asked)
+            log_from, traffic_from = sample["log_to"], sample.get("traffic_to", traffic_from)
             self._take(sample)
             due_s = max(due_s + period_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
@@ -80,16 +83,40 @@ class Recorder:
     def _take(self, sample: dict[str, Any]) -> None:
         if sample["network"] != self.topology.spec:  # servers have joined or left
             self.topology, self._last = parse(sample["network"]), None
-            self._state, self._failures = {}, NONE
+            self._state, self._failures, self._traffic = {}, NONE, None
             self.recording = self._new_recording(sample["at_s"])
             self.tell("recording", self.recording.text())
         for line in sample["log"]:
             self._take_event(json.loads(line))
         self._take_state(sample)
+        sent = self._take_traffic(sample.get("traffic"))
         if self._last:
-            new = self.rates(self._last, sample)
+            new = self.rates(self._last, sample) | sent
             self.tell("sample", self.recording.add_sample(new))
         self._last = sample
+
+    def _take_traffic(self, told: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what the workload that is under way adds to a sample."""
+        if told and "count" in told and self._is_new(told):
+            self._traffic = Traffic(self.topology, told)
+            at_s = max(0.0, self._since(told["began_s"]))
+            begun = self.recording.add_traffic({"at_s": at_s, **self._traffic.about})
+            self.tell("traffic", begun)
+        if not told or not self._traffic:
+            return {}
+        found, events = self._traffic.take(told)
+        if self._traffic.ideals:
+            changed = {"at_s": self._since(time.monotonic()), "ideals": self._traffic.ideals}
+            self.tell("traffic", self.recording.add_traffic(changed))
+        for event in events:
+            at_s = event.pop("at_s", time.monotonic())
+            self.add_event(event.pop("kind"), at_s, event.pop("what"), **event)
+        return found
+
+    def _is_new(self, told: dict[str, Any]) -> bool:
+        """Tell whether a workload is not known yet, and not over since long ago."""
+        known = self._traffic is not None and self._traffic.began_s == told["began_s"]
+        return not known and (told["phase"] != "ended" or told["began_s"] >= self._begun_s)
 
     def rates(self, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         """Return what was carried between two samples, in kbit/s; what carried nothing is left out.
@@ -123,6 +150,8 @@ class Recorder:
         elif kind == REVIVE:
             self._killed.difference_update(what)
         expected = kind == "forwarder ended" and server in self._killed
+        if self._traffic:
+            self._traffic.cause({"at_s": at_s, "kind": kind, "what": what})
         if at_s >= self._begun_s and not expected:
             self.add_event(kind, at_s, what, **line)
 

@@ -9,6 +9,7 @@ from typing import Any
 VERSION = 1
 MOST_BYTES = 48 << 20  # of samples as JSON; the oldest go first
 MOST_EVENTS = 20_000
+MOST_WORKLOADS = 200
 
 
 class Recording:
@@ -28,6 +29,7 @@ class Recording:
         self._bytes = 0
         self._events: deque[str] = deque(maxlen=MOST_EVENTS)
         self._states: deque[str] = deque(maxlen=MOST_EVENTS)
+        self._traffic: deque[str] = deque(maxlen=MOST_WORKLOADS)
 
     def add_sample(self, sample: dict[str, Any]) -> str:
         """Keep a sample; return it as JSON."""
@@ -48,9 +50,19 @@ class Recording:
         self._states.append(_text(state))
         return self._states[-1]
 
+    def add_traffic(self, traffic: dict[str, Any]) -> str:
+        """Keep what is sent from a moment on; return it as JSON."""
+        self._traffic.append(_text(traffic))
+        return self._traffic[-1]
+
     def text(self) -> str:
         """Return everything as JSON."""
-        lists = {"samples": self._samples, "events": self._events, "states": self._states}
+        lists = {
+            "samples": self._samples,
+            "events": self._events,
+            "states": self._states,
+            "traffic": self._traffic,
+        }
         parts = [_text({"version": VERSION, **self.head})[:-1]]
         parts += [f'"{name}":[{",".join(texts)}]' for name, texts in lists.items()]
         return ",".join(parts) + "}"

@@ -18,6 +18,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
 from experiments.page.standalone import CONTENT_TYPES, files, standalone
@@ -25,12 +26,13 @@ from topos.base.errors import PillarboxError, require
 
 OPERATE, WATCH = "operate", "watch"
 VERBS = {
-    OPERATE: frozenset(["cut", "heal", "kill", "revive", "stop", "rack", "path", "why", "state"]),
+    OPERATE: LOOKS - {"sample", "status"} | DEEDS,
     WATCH: frozenset(["state"]),
 }
 LONGEST_MESSAGE = 4096
 MOST_PAGES = 64
 MOST_LETTERS = 512  # events and answers that wait for a page
+MOST_ASKED = 16  # by a page, and not answered yet
 SLOWEST_S = 10.0  # for a page to take one message
 HEARTBEAT_S = 20.0
 FIRST_REQUEST_S = 10.0  # for a connection to ask for something
@@ -185,16 +187,28 @@ class PageServer:
             channel._req.transport.abort()  # a farewell would wait behind what it does not take
 
     async def _receive(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
-        async for message in channel:
-            if message.type is not WSMsgType.TEXT:
-                return
-            number, told = None, {}
-            try:
-                number, verb, words = checked(message.data)
-                told = {"answer": await self._done(mailbox.role, verb, words)}
-            except PillarboxError as error:
-                told = {"error": str(error)}
-            mailbox.put(json.dumps({"is": "answer", "id": number, **told}))
+        under_way: set[asyncio.Task[None]] = set()  # some take as long as flows do
+        try:
+            async for message in channel:
+                if message.type is not WSMsgType.TEXT:
+                    return
+                if len(under_way) >= MOST_ASKED:
+                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                task = asyncio.create_task(self._answer(mailbox, message.data))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    async def _answer(self, mailbox: Mailbox, text: str) -> None:
+        number, told = None, {}
+        try:
+            number, verb, words = checked(text)
+            told = {"answer": await self._done(mailbox.role, verb, words)}
+        except PillarboxError as error:
+            told = {"error": str(error)}
+        mailbox.put(json.dumps({"is": "answer", "id": number, **told}))
 
     async def _done(self, role: str, verb: str, words: list[str]) -> Any:
         require(
@@ -207,8 +221,8 @@ class PageServer:
             require(len(words) == 1, "state takes one server")
             return await self._link.ask(ask="state", server=words[0])
         answer = await self._link.ask(ask=verb, words=words)
-        if verb == "path":
-            self._recorder.add_event("path", time.monotonic(), words, **answer)
+        if verb in ("path", "ping"):
+            self._recorder.add_event(verb, time.monotonic(), words, **answer)
         return answer
 
 

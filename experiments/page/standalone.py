@@ -15,7 +15,10 @@ from pathlib import Path
 
 WEB = Path(__file__).with_name("web")
 # Each after those that it imports.
-MODULES = ("time.js", "wire.js", "picture.js", "plot.js", "events.js", "panel.js", "app.js")
+MODULES = (
+    *("time.js", "wire.js", "picture.js", "events.js", "plot.js"),
+    *("panel.js", "traffic.js", "app.js"),
+)
 CONTENT_TYPES = {
     "html": "text/html",
     "css": "text/css",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 COMPLETED, FAILED = "completed", "failed"
 # Of what sends and receives flows: it leaves time to the servers' forwarders, and to the kernel's
@@ -108,3 +108,11 @@ class Tool(Protocol):
 
     def close(self) -> None:
         """End whatever still runs."""
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A tool that can be told to finish early."""
+
+    def finish(self) -> None:
+        """End flows that have a duration now, as if it were over; from any thread."""

@@ -246,7 +246,9 @@ class Iperf3:
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()
         for key, _ in heard:
-            if key.data is not None:
+            if key.data is None:  # there are new deeds, or it closes
+                self._woken.recv(1 << 10)
+            else:
                 self._exits.unregister(key.fileobj)
                 self._exited(key.data, now_s)
 
@@ -309,6 +311,14 @@ class Iperf3:
         else:
             session.result.tries += 1
             self._later(now_s + BETWEEN_TRIES_S, self._connect, session)
+
+    def finish(self) -> None:
+        """End flows that have a duration now."""
+        now_s = time.monotonic()
+        for session in self._live():
+            if session.flow.duration_s is not None:
+                self._later(now_s, self._stop, session)
+        self._wake.send(b"\0")
 
     # -- how it goes, and went -------------------------------------------------------------------
 

@@ -1,16 +1,15 @@
 // The page: one recording, the moment of it that is shown, and what is selected.
 
-import { element, Recording } from "./time.js";
+import { $, element, Recording } from "./time.js";
 import { Wire } from "./wire.js";
 import { Picture, RAMP } from "./picture.js";
 import { Plot } from "./plot.js";
 import { EventList } from "./events.js";
 import { Panel } from "./panel.js";
+import { Traffic } from "./traffic.js";
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const DRAG = 4; // pixels from which on a press is no click
-
-const $ = (id) => document.getElementById(id);
 
 class Page {
   constructor() {
@@ -26,6 +25,7 @@ class Page {
     this.plot = new Plot($("plot"), (at) => this.seek(at));
     this.list = new EventList($("events"), (at) => this.seek(at));
     this.panel = new Panel($("panel"), this);
+    this.traffic = new Traffic(this);
     this.listen();
     const saved = $("recording");
     if (saved) this.begin(JSON.parse(saved.textContent), "recorded");
@@ -44,6 +44,7 @@ class Page {
     if (message.is === "recording") this.begin(message.recording ?? message, message.role ?? this.role);
     else if (message.is === "sample") this.recording.add(message.sample);
     else if (message.is === "event") this.recording.events.push(message.event);
+    else if (message.is === "traffic") this.recording.traffic.push(message.traffic);
     else if (message.is === "state") this.recording.states.push(message.state);
     this.draw();
   }
@@ -95,7 +96,10 @@ class Page {
     const at = this.moment();
     this.picture.update(this.loads(), this.failed());
     this.picture.drawPaths(this.paths(at));
-    this.plot.draw(recording, at, this.live(), !this.wire);
+    this.traffic.draw(at);
+    const flows = recording.trafficAt(at)?.flows ?? [];
+    const curves = $("curves").value === "flows" ? { flows, chosen: this.traffic.chosen(flows) } : null;
+    this.plot.draw(recording, at, { live: this.live(), whole: !this.wire, curves });
     this.list.update(recording.events, at);
     this.panel.draw();
     const slider = $("moment");
@@ -222,6 +226,7 @@ class Page {
       event.preventDefault();
       this.find($("find-text").value);
     });
+    $("curves").addEventListener("change", () => this.draw());
     for (const button of $("zoom").children) {
       button.addEventListener("click", () => this.picture.zoom(Number(button.dataset.zoom)));
     }

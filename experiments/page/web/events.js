@@ -1,9 +1,9 @@
 // Events as lines: what failed, what was noticed and when, which way a packet took.
 
-import { AFTERWARDS, element, FAULTS, REPAIRS } from "./time.js";
+import { AFTERWARDS, element, FAULTS, REPAIRS, workload } from "./time.js";
 
 const MOST_LINES = 200;
-const SIGNS = { noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
+export const SIGNS = { verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
 
 export function said(event) {
   const ends = event.what.join(" – ");
@@ -26,11 +26,25 @@ export function said(event) {
       return `${event.what[0]} notices that ${event.what[1]} is ${event.up ? "back" : "gone"}`;
     case "path":
       return `${event.path.join(" → ")} (${event.delivered ? "arrived" : event.dropped || "lost"})`;
+    case "ping":
+      return `${event.what[1]} ${event.ms ? `answers ${event.what[0]} in ${event.ms.toFixed(2)} ms` : `does not answer ${event.what[0]}`}`;
+    case "rerouted":
+      return `${ends}: what it stopped goes on${event.flows ? ` (${event.flows} flows)` : ""}`;
+    case "recovered":
+      return `${ends}: as fast as before`;
+    case "verdict":
+      return event.valid ? "verdict so far: valid" : `verdict so far: not valid; ${event.reasons.join("; ")}`;
+    case "result":
+      return `${workload(ends)}: ${event.said}`;
     case "up":
       return "the lab is up";
     default:
       return `${event.kind} ${ends}`.trim();
   }
+}
+
+export function signOf(event) {
+  return SIGNS[event.kind] ?? (FAULTS.has(event.kind) ? "✕" : "·");
 }
 
 // How long after the last fault or repair something was noticed, in ms.
@@ -52,18 +66,21 @@ export class EventList {
   }
 
   update(events, at) {
+    const pinged = new Map(); // of a pair's pings the newest
     const before = events.map((_, i) => i).filter((i) => events[i].at_s <= at);
+    for (const i of before) if (events[i].kind === "ping") pinged.set(events[i].what.join(), i);
     const known = `${before.length} ${events.length} ${events.at(-1)?.at_s}`;
     if (known === this.shown) return;
     this.shown = known;
     before.sort((i, j) => events[j].at_s - events[i].at_s || j - i);
-    this.list.replaceChildren(...before.slice(0, MOST_LINES).map((i) => this.line(events, i)));
+    const lines = before.filter((i) => events[i].kind !== "ping" || pinged.get(events[i].what.join()) === i);
+    this.list.replaceChildren(...lines.slice(0, MOST_LINES).map((i) => this.line(events, i)));
   }
 
   line(events, number) {
     const event = events[number];
     const delay = delayOf(events, number);
-    const sign = SIGNS[event.kind] ?? (FAULTS.has(event.kind) ? "✕" : "·");
+    const sign = signOf(event);
     const sort = FAULTS.has(event.kind) ? "fault" : REPAIRS.has(event.kind) ? "repair" : "";
     const moment = element("button", { type: "button", textContent: `${event.at_s.toFixed(2)} s` });
     moment.title = "Go to this moment";

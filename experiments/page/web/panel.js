@@ -31,6 +31,11 @@ export class Panel {
   // -- what can be done ------------------------------------------------------------------------------
 
   async act(verb, words) {
+    if (verb === "pings") {
+      this.page.traffic.ping(words);
+      this.draw();
+      return;
+    }
     this.say(`${verb} ${words.join(" ")} …`);
     try {
       const answer = await this.page.wire.ask(verb, words);
@@ -49,9 +54,12 @@ export class Panel {
     const { selected } = this.page;
     if (selected.length === 2) {
       const ends = selected.map((item) => this.node(item.number).name);
+      const iperf3 = ["one-to-one", `source=${ends[0]}`, `destination=${ends[1]}`];
       return [
         ["Path", "path", ends, "p"],
         ["Why", "why", ends, "w"],
+        [this.page.traffic.pings(ends) ? "Stop pings" : "Ping", "pings", ends, "g"],
+        ["iperf3", "run", [...iperf3, "flows=1", "duration_s=10", "tool=iperf3"], "i"],
       ];
     }
     const [item] = selected;

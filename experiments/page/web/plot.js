@@ -1,14 +1,45 @@
-// What programs received, over time, with the faults marked; a click goes to a moment.
+// What flows, or programs, received over time, with the faults marked; a click goes to a moment.
 
+import { signOf } from "./events.js";
 import { AFTERWARDS, FAULTS, rateText, REPAIRS } from "./time.js";
 
+const APART_S = 3; // between the samples of two workloads
 const SPAN_S = 60; // of what is shown while it goes on
 const ROUND = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
 const [LEFT, RIGHT, TOP, BOTTOM] = [8, 8, 22, 18];
 
+// Goodput where flows are counted one by one, else all that programs received.
+const valueOf = (sample) => sample.goodput ?? sample.received;
+
 function rounded(most) {
   const unit = 10 ** Math.floor(Math.log10(most));
   return ROUND.map((times) => times * unit).find((value) => value >= most * 0.999);
+}
+
+// The points of each flow, by its number; a sample without it is a moment at which nothing arrived.
+function flowsIn(samples) {
+  const found = new Map();
+  const counted = samples.filter((one) => one.flows);
+  counted.forEach((one, i) => {
+    for (let j = 0; j < one.flows.length; j += 2) {
+      const points = found.get(one.flows[j]) ?? [];
+      while (points.length < i) points.push([counted[points.length].at_s, 0]);
+      points.push([one.at_s, one.flows[j + 1]]);
+      found.set(one.flows[j], points);
+    }
+  });
+  for (const points of found.values()) {
+    while (points.length < counted.length) points.push([counted[points.length].at_s, 0]);
+  }
+  return found;
+}
+
+function titleOf(recording, at, curves) {
+  const sample = recording.before(recording.samples, at);
+  if (curves && sample?.flows) return `Goodput of each of ${curves.flows.length} flows`;
+  const of = sample?.ideal ? ` of ${rateText(sample.ideal)} ideal` : "";
+  const what = sample?.goodput === undefined ? "Received by programs" : "Goodput";
+  return `${what}: ${rateText(sample ? valueOf(sample) : 0)}${of}`;
 }
 
 export class Plot {
@@ -30,7 +61,8 @@ export class Plot {
     return [end - SPAN_S, end];
   }
 
-  draw(recording, at, live, whole) {
+  // `curves`, where flows are shown one by one: the ends of all of them, and the numbers to stress.
+  draw(recording, at, { live, whole, curves }) {
     const { canvas } = this;
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -38,7 +70,7 @@ export class Plot {
       canvas.width = width * ratio;
       canvas.height = height * ratio;
     }
-    const style = getComputedStyle(document.documentElement);
+    const style = getComputedStyle(document.body);
     const colour = (name) => style.getPropertyValue(name).trim();
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -46,17 +78,21 @@ export class Plot {
     this.span = this.spanOf(recording, at, whole);
     const [begin, end] = this.span;
     const shown = recording.samples.filter((one) => one.at_s >= begin - 1 && one.at_s <= end);
-    const top = rounded(Math.max(1, ...shown.map((one) => Math.max(one.received, one.ideal ?? 0))));
+    const flows = curves && flowsIn(shown);
+    const values = flows ? [...flows.values()].flat().map((point) => point[1]) : shown.map(valueOf);
+    const ideals = flows ? [] : shown.map((one) => one.ideal ?? 0);
+    const top = rounded([...values, ...ideals].reduce((most, one) => Math.max(most, one), 1));
     const x = (at_s) => LEFT + ((at_s - begin) / (end - begin)) * (width - LEFT - RIGHT);
     const y = (kbit) => height - BOTTOM - (kbit / top) * (height - TOP - BOTTOM);
     pen.font = `12px ${style.fontFamily || "sans-serif"}`;
     this.axes(pen, { begin, end, top, x, y, width, height, colour });
     this.events(pen, recording.events, { begin, end, x, height, colour });
-    this.line(pen, shown, { x, y, colour });
+    if (flows) this.flows(pen, flows, curves.chosen, { x, y, colour });
+    else this.line(pen, shown, { x, y, colour });
     pen.fillStyle = colour("--ink");
     pen.textAlign = "left";
-    const now = recording.before(recording.samples, at)?.received ?? 0;
-    pen.fillText(`Received by programs: ${rateText(now)}`, LEFT + 2, 14);
+    const text = titleOf(recording, at, curves);
+    pen.fillText(text, LEFT + 2, 14);
     pen.textAlign = "right";
     pen.fillStyle = colour("--soft");
     pen.fillText(rateText(top), width - RIGHT - 2, 14);
@@ -64,7 +100,7 @@ export class Plot {
       pen.fillStyle = colour("--ink");
       pen.fillRect(x(at) - 1, TOP - 4, 2, height - TOP - BOTTOM + 4);
     }
-    canvas.setAttribute("aria-label", `Received by programs: ${rateText(now)} at ${at.toFixed(1)} s`);
+    canvas.setAttribute("aria-label", `${text} at ${at.toFixed(1)} s`);
   }
 
   axes(pen, { begin, end, top, x, y, width, height, colour }) {
@@ -96,14 +132,36 @@ export class Plot {
       pen.moveTo(x(event.at_s), TOP);
       pen.lineTo(x(event.at_s), height - BOTTOM);
       pen.stroke();
+      pen.fillStyle = pen.strokeStyle;
+      pen.textAlign = "left";
+      pen.fillText(signOf(event), x(event.at_s) + 3, TOP + 10);
     }
     pen.setLineDash([]);
+  }
+
+  flows(pen, flows, chosen, { x, y, colour }) {
+    const draw = (points) => {
+      pen.beginPath();
+      points.forEach(([at_s, kbit], i) => (i ? pen.lineTo : pen.moveTo).call(pen, x(at_s), y(kbit)));
+      pen.stroke();
+    };
+    pen.strokeStyle = colour("--c0");
+    pen.lineWidth = 1;
+    pen.globalAlpha = chosen.size ? 0.15 : Math.max(0.15, 1 / Math.sqrt(Math.max(1, flows.size)));
+    for (const [number, points] of flows) if (!chosen.has(number)) draw(points);
+    pen.globalAlpha = 1;
+    pen.lineWidth = 2;
+    for (const [number, points] of flows) {
+      if (!chosen.has(number)) continue;
+      pen.strokeStyle = colour(`--r${number % 5}`);
+      draw(points);
+    }
   }
 
   line(pen, samples, { x, y, colour }) {
     if (samples.length < 1) return;
     pen.beginPath();
-    samples.forEach((one, i) => (i ? pen.lineTo : pen.moveTo).call(pen, x(one.at_s), y(one.received)));
+    samples.forEach((one, i) => (i ? pen.lineTo : pen.moveTo).call(pen, x(one.at_s), y(valueOf(one))));
     pen.strokeStyle = colour("--c0");
     pen.lineWidth = 2;
     pen.stroke();
@@ -114,8 +172,12 @@ export class Plot {
     pen.fill();
     pen.globalAlpha = 1;
     if (samples.some((one) => one.ideal)) {
+      const known = samples.filter((one) => one.ideal);
       pen.beginPath();
-      samples.forEach((one, i) => (i ? pen.lineTo : pen.moveTo).call(pen, x(one.at_s), y(one.ideal ?? 0)));
+      known.forEach((one, i) => {
+        const apart = !i || one.at_s - known[i - 1].at_s > APART_S;
+        (apart ? pen.moveTo : pen.lineTo).call(pen, x(one.at_s), y(one.ideal));
+      });
       pen.strokeStyle = colour("--soft");
       pen.setLineDash([2, 3]);
       pen.stroke();

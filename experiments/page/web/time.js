@@ -91,19 +91,52 @@ export class Recording {
     return { cables, nodes };
   }
 
+  // The workload at a moment: what it sends, its flows and their ideals, the verdict, its result.
+  trafficAt(at) {
+    const found = { what: "", count: 0, flows: [], ideals: [], verdict: null, result: "" };
+    for (const one of this.traffic ?? []) {
+      if (one.at_s > at) break;
+      Object.assign(found, one.what ? { ...found, ...one, ideals: [], begun_s: one.at_s } : { ideals: one.ideals });
+    }
+    if (!found.what) return null;
+    for (const one of this.events) {
+      if (one.at_s > at || one.at_s < found.begun_s) continue;
+      if (one.kind === "verdict") found.verdict = one;
+      else if (one.kind === "result") found.result = one.said;
+    }
+    return found;
+  }
+
+  // The goodput of each flow at a moment, in kbit/s, by its number.
+  flowsAt(at) {
+    return pairsOf(this.before(this.samples, at)?.flows);
+  }
+
   // The rates of all directions of cables at a moment, in kbit/s: 2 i is cable i from its end a.
   loadsAt(at) {
-    const loads = new Map();
-    const sent = this.before(this.samples, at)?.sent ?? [];
-    for (let i = 0; i < sent.length; i += 2) loads.set(sent[i], sent[i + 1]);
-    return loads;
+    return pairsOf(this.before(this.samples, at)?.sent);
   }
+}
+
+function pairsOf(turns) {
+  const found = new Map();
+  for (let i = 0; i < (turns?.length ?? 0); i += 2) found.set(turns[i], turns[i + 1]);
+  return found;
 }
 
 export function rateText(kbit) {
   if (kbit >= 1e6) return `${(kbit / 1e6).toFixed(2)} Gbit/s`;
   if (kbit >= 1e3) return `${(kbit / 1e3).toFixed(1)} Mbit/s`;
   return `${Math.round(kbit)} kbit/s`;
+}
+
+// The words of a workload, shorter.
+export function workload(words) {
+  return words.replace(/ tool=\w+/, "").replace(/ duration_s=(\S+)/, ", $1 s");
+}
+
+export function $(id) {
+  return document.getElementById(id);
 }
 
 export function element(tag, properties = {}, ...children) {

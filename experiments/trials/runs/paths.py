@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.ideal import static_paths
 from experiments.traffic.flows import Flow
+from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
 
@@ -89,13 +90,17 @@ def _way_of(
 
 
 def paths_of(
-    topology: Topology, routing: str, pairs: Sequence[tuple[int, int]], ways: Sequence[Way]
+    topology: Topology,
+    routing: str,
+    pairs: Sequence[tuple[int, int]],
+    ways: Sequence[Way],
+    failures: Failures = NONE,
 ) -> list[Path | None]:
     """Return the path of each flow: that which was chosen for it, else the computed one."""
     own = routing.endswith(".py")  # of which nothing can be computed
     computed: Sequence[Path | None] = [None] * len(pairs)
     if not own:
-        computed = static_paths(topology, routing, pairs)
+        computed = static_paths(topology, routing, pairs, failures)
     return [
         path_of(topology, way) if way else known for way, known in zip(ways, computed, strict=True)
     ]

@@ -27,6 +27,7 @@ from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
+    from experiments.trials.trust.watch import Watch
 
 LOOK_S = 0.05
 TELL_S = 0.25
@@ -83,8 +84,16 @@ def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
         return measured_in(lab, order, connection.send)
 
 
-def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object]) -> Measured:
-    """Send the flows of a trial in a lab that runs, make its faults, and return what was seen."""
+def measured_in(
+    lab: Lab,
+    order: Order,
+    tell: Callable[[tuple[Any, ...]], object],
+    begun: Callable[[Tool, Watch, float], object] = lambda *_: None,
+) -> Measured:
+    """Send the flows of a trial in a lab that runs, make its faults, and return what was seen.
+
+    `begun` is given what sends, what watches, and the barrier: to look at them meanwhile.
+    """
     from experiments.trials.runs.faulting import Faulting
     from experiments.trials.runs.means import means_of
     from experiments.trials.runs.paths import live_paths
@@ -105,6 +114,7 @@ def measured_in(lab: Lab, order: Order, tell: Callable[[tuple[Any, ...]], object
         faulting.begin(at_s)
         tool.start(at_s)
         tell(("phase", "sending"))
+        begun(tool, watch, at_s)
         try:
             _follow(tool, told, at_s, order.workload.timeout_s, tell)
         finally:

@@ -20,6 +20,7 @@ import select
 import socket
 import struct
 import time
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from experiments.linux import netlink
@@ -46,7 +47,7 @@ class Heard(NamedTuple):
 
 
 class Canary:
-    """Two processes and the cable between them; `sing` blocks until its descriptor can be read."""
+    """Two processes and the cable between them; `sing` blocks until it is told to end."""
 
     def __init__(self) -> None:
         near, far = Namespace(), Namespace()
@@ -82,17 +83,22 @@ class Canary:
                 return
         raise OSError("the canary's own cable carries nothing")
 
-    def sing(self, begin_s: float, end: int) -> Heard:
-        """Send from a moment on until descriptor `end` can be read; return what was heard."""
+    def sing(self, begin_s: float, told: Connection) -> Heard:
+        """Send from a moment on until None comes by `told`; return what was heard.
+
+        Whatever else comes there is answered with what has been heard so far.
+        """
         due, number = begin_s, 1
         while True:
             wait = max(0.0, due - time.monotonic())
-            ready = select.select([self._socket.fileno(), end], [], [], wait)[0]
+            ready = select.select([self._socket.fileno(), told.fileno()], [], [], wait)[0]
             now = time.monotonic()
             if self._socket.fileno() in ready:
                 self._hear(now)
-            if end in ready:
-                break
+            if told.fileno() in ready:
+                if told.recv() is None:
+                    break
+                told.send(self._heard(begin_s, now, 0))
             turns = []
             while due <= now:
                 turns.append(due)
@@ -105,8 +111,11 @@ class Canary:
                 self._pacer.tend()
         while self._due and select.select([self._socket], [], [], GATHER_S)[0]:
             self._hear(time.monotonic())
+        return self._heard(begin_s, now, len(self._due))
+
+    def _heard(self, begin_s: float, now: float, lost: int) -> Heard:
         paced = self._pacer.heard(begin_s, now - GATHER_S)
-        return Heard(spread(self._round_trips), len(self._due), spread(self._late), *paced)
+        return Heard(spread(self._round_trips), lost, spread(self._late), *paced)
 
     def _hear(self, now: float) -> None:
         number = struct.unpack("=Q", self._socket.recv(8))[0]

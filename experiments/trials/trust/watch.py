@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -71,6 +72,7 @@ class Watch:
         self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
         self._before = self._forwarders()
         self._begin_s = 0.0
+        self._lock = threading.Lock()
         self._channel, theirs = Pipe()
         spaces = {one.namespace for one in self._directions}
         with theirs:
@@ -102,9 +104,22 @@ class Watch:
     def end(self) -> Readings:
         """Watch no more; return what was seen."""
         require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
-        self._send(None)
-        seen: Seen = self._answer()
-        self.close()
+        with self._lock:
+            self._send(None)
+            seen: Seen = self._answer()
+            self.close()
+        return self._readings(seen)
+
+    def so_far(self) -> Readings | None:
+        """Return what was seen until now, None where it has ended; from any thread."""
+        with self._lock:
+            if self._channel.closed:
+                return None
+            self._send(True)
+            seen: Seen = self._answer()
+        return self._readings(seen)
+
+    def _readings(self, seen: Seen) -> Readings:
         rate_mbit = self._lab.settings.rate_mbit
         rate_bps = None if rate_mbit is None else rate_mbit * 1e6
         before, after = self._before, self._forwarders()

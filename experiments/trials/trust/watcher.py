@@ -7,6 +7,8 @@ sees, and so that its own cost can be measured. A second one is the canary's, a 
     <-  None                        it is ready
     begin_s  ->                     by CLOCK_MONOTONIC
     <-  None                        it will be
+    True  ->                        what has been seen so far? at any time, and again
+    <-  Seen(...)
     None  ->                        the end
     <-  Seen(...)                   what `Watch.end` makes its Readings of
 
@@ -87,28 +89,29 @@ class Watcher:
         sampler = Sampler(self._places, self._enough_bytes, self._rate_bytes_s)
         began, spent = machine(), time.process_time()
         due = time.monotonic()
-        sampler.look()
-        while not self._channel.poll(max(0.0, due + self.interval_s - time.monotonic())):
-            due = max(due + self.interval_s, time.monotonic())
+        over = False
+        while not over:
             sampler.look()
-        self._channel.recv()
-        sampler.look()
-        ended = machine()
-        duration_s = ended.at_s - began.at_s
-        strays = self._drops()
-        strays["processors' own queues"] = ended.backlog_drops - began.backlog_drops
-        self._channel.send(
-            Seen(
-                duration_s,
-                sampler.looks,
-                self.interval_s,
-                sampler.counted(),
-                between(began, ended),
-                self._canary.end(),
-                since(drops, strays),
-                (time.process_time() - spent) / duration_s,
-            )
-        )
+            if self._channel.poll(max(0.0, due + self.interval_s - time.monotonic())):
+                over = self._channel.recv() is None
+                sampler.look()
+                ended = machine()
+                duration_s = ended.at_s - began.at_s
+                strays = self._drops()
+                strays["processors' own queues"] = ended.backlog_drops - began.backlog_drops
+                self._channel.send(
+                    Seen(
+                        duration_s,
+                        sampler.looks,
+                        self.interval_s,
+                        sampler.counted(),
+                        between(began, ended),
+                        self._canary.heard(over),
+                        since(drops, strays),
+                        (time.process_time() - spent) / duration_s,
+                    )
+                )
+            due = max(due + self.interval_s, time.monotonic())
 
     def _affordable_interval(self) -> float:
         """Return how often all queues can be looked at for the share of a processor allowed."""
@@ -139,8 +142,8 @@ class _Singer:
     def begin(self, begin_s: float) -> None:
         self._channel.send(begin_s)
 
-    def end(self) -> Heard:
-        self._channel.send(None)
+    def heard(self, over: bool) -> Heard:
+        self._channel.send(None if over else True)
         heard: Heard = self._channel.recv()
         return heard
 
@@ -150,7 +153,7 @@ def _sing(watchers: Connection, channel: Connection) -> None:
     canary = Canary()
     channel.send(None)
     try:
-        channel.send(canary.sing(channel.recv(), channel.fileno()))
+        channel.send(canary.sing(channel.recv(), channel))
     except EOFError:  # nothing was watched
         pass
     finally:

@@ -50,6 +50,18 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
 
 
+async def send(tab: Browser) -> None:
+    """Start a pattern between all servers, see its load, its ideal and its result."""
+    await tab.value("document.getElementById('pattern').value = 'permutation'")
+    await tab.click("#start")
+    await tab.until("document.querySelectorAll('.lane:not([data-level=none])').length > 9")
+    await tab.until("document.getElementById('sent').textContent.includes('ideal')")
+    await tab.click("#flows summary")
+    await tab.until("document.querySelectorAll('#flows tr').length === 20")
+    await tab.click("#finish")
+    await tab.until("document.getElementById('events').textContent.includes('20 flows, 0 failed')")
+
+
 async def replay(tab: Browser, cable: str) -> None:
     """See the cut again, and play on until it is healed."""
     await tab.until("document.getElementById('status').textContent === 'recorded'")
@@ -58,10 +70,11 @@ async def replay(tab: Browser, cable: str) -> None:
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
     await tab.until("document.getElementById('play').textContent === 'Play'")  # at the end
     cut = (
-        "[...document.querySelectorAll('#events li')].find((li) => li.textContent.includes('cut'))"
+        "[...document.querySelectorAll('#events li')]"
+        ".find((li) => li.textContent.includes('is cut'))"
     )
     await tab.value(f"{cut}.querySelector('button').click()")
-    await tab.until("document.getElementById('events').firstChild.textContent.includes('cut')")
+    await tab.until("document.getElementById('events').firstChild.textContent.includes('is cut')")
 
 
 def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> None:
@@ -79,6 +92,7 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await tab.look(1280, 800)
             await tab.open(door.url("operate"))
             await touch(tab, cable, servers)
+            await send(tab)
             address = door.url("operate").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
@@ -89,7 +103,8 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await replay(tab, cable)
             assert tab.complaints == []
 
-    with running(topos.parse(SPEC), LabSettings(), tmp_path / "lab") as lab:
+    settings = LabSettings(rate_mbit=5.0)
+    with running(topos.parse(SPEC), settings, tmp_path / "lab") as lab:
         lab.wait_converged()
         service = Service(lab)
         page = process.Page(door, partial(ask, lab.folder), lab.folder)

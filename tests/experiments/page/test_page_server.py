@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.page import process
+from experiments.page import process, server
 from experiments.page.client import watching
 from experiments.page.gate import Gate
 from experiments.page.process import Page
@@ -102,7 +102,7 @@ def test_who_watches_changes_nothing(with_page: Any, lab: Lab) -> None:
     async def visit(_operate: str, watch: str) -> None:
         async with watching(watch) as page:
             assert page.role == "watch"
-            for verb in ("cut", "heal", "kill", "revive", "stop", "rack", "path", "why"):
+            for verb in sorted(server.VERBS["operate"] - {"state"}):
                 with pytest.raises(PillarboxError, match="only watches"):
                     await page.do(verb, "0.3", "4.0")
             assert (await page.do("state", "0.3"))["server"] == "0.3"
@@ -233,12 +233,14 @@ def test_the_gate_lets_through_what_a_page_may_ask(lab: Lab) -> None:
             {"id": 1, "ask": "enter", "server": "0.0"},
             {"id": 2, "ask": "down"},
             {"id": 3, "ask": "cut", "words": ["0.3", "4.0"], "folder": "/"},
-            {"id": 4, "ask": "kill", "words": ["0.0"]},
+            {"id": 4, "ask": "run", "words": ["all-to-all", "arrivals=/etc/passwd.csv"]},
+            {"id": 5, "ask": "run", "words": ["mine.py", "duration_s=1"]},
+            {"id": 6, "ask": "kill", "words": ["0.0"]},
         ):
             lines.write(json.dumps(asked).encode() + b"\n")
         lines.write(b"{" * 9000 + b"\n")
         lines.flush()
-        answers = [json.loads(lines.readline()) for _ in range(5)]
+        answers = [json.loads(lines.readline()) for _ in range(9)]
     gate.close()
     assert [answer["answer"] for answer in answers if "answer" in answer] == [{"said": "kill done"}]
     assert lab.done == [("kill", ["0.0"])]

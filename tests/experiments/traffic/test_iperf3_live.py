@@ -114,6 +114,22 @@ def test_progress_grows_until_the_end(tmp_path: Path) -> None:
         assert_nothing_is_left()
 
 
+def test_a_flow_with_a_duration_can_be_ended_before_it_is_over(tmp_path: Path) -> None:
+    with lab_of("tree,2,2", tmp_path) as lab:
+        flow = Flow(0, 0, 1, duration_s=WAIT_S)
+        with closing(Iperf3(lab, [flow], Sending(timeout_s=2 * WAIT_S))) as tool:
+            tool.prepare()
+            tool.start(time.monotonic())
+            deadline = time.monotonic() + WAIT_S
+            while not tool.progress()[0].delivered_bytes:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            tool.finish()
+            (result,) = ended(tool)
+    assert (result.status, result.reason) == (COMPLETED, "")
+    assert result.end_s is not None and result.end_s < WAIT_S
+
+
 def test_a_port_that_is_taken_fails_its_flow_alone(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path / "lab") as lab:
         with lab.host(0).live_namespace():

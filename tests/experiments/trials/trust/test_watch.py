@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,12 @@ def watched(lab: Lab, pairs: list[tuple[int, int]], duration_s: float = 1.5) -> 
             watch.begin(at_s)
             generator.start(at_s)
             wait_for(generator.ended)
-            return watch.end()
+            so_far = watch.so_far()
+            readings = watch.end()
+            assert so_far and so_far.duration_s < readings.duration_s
+            assert 0 < so_far.round_trip.times <= readings.round_trip.times
+            assert watch.so_far() is None
+            return readings
     finally:
         generator.close()
 
@@ -165,7 +171,7 @@ def watchers() -> list[str]:
 def test_a_canary_hears_that_nobody_had_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(singing, "GATHER_S", DEADLINE_S)
     canary = Canary()
-    told, tell = os.pipe()
+    told, tell = Pipe()
     begin_s = time.monotonic()
     os.kill(canary.echo, signal.SIGSTOP)
     stopped_s = 0.1
@@ -178,7 +184,7 @@ def test_a_canary_hears_that_nobody_had_time(monkeypatch: pytest.MonkeyPatch) ->
     def end_when_heard(*_: object) -> None:
         if len(canary._round_trips) > 2 * stopped_s / singing.INTERVAL_S:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            os.close(tell)
+            tell.send(None)
 
     signal.signal(signal.SIGALRM, answer_later)
     signal.setitimer(signal.ITIMER_REAL, stopped_s)
