@@ -32,6 +32,27 @@ if TYPE_CHECKING:
     help="From which part in common on two submissions are named as alike; 0.7 by default.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="How many at a time; one a processor.")
+@click.option("--due", metavar="MOMENT", help="As 2026-03-01T23:59; who comes later loses points.")
+@click.option(
+    "--per-day",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Of the points, for each day late that has begun.",
+)
+@click.option("--free-days", type=click.IntRange(0), default=0, help="Late days that cost nothing.")
+@click.option(
+    "--times",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="When students handed in (columns student, handed_in); else the files' own times.",
+)
+@click.option(
+    "--changed",
+    is_flag=True,
+    help="Grade only what has changed since the marks that are in --out; the rest keeps those.",
+)
 @click.option(
     "--unsealed",
     is_flag=True,
@@ -46,6 +67,11 @@ def command(
     practice: bool,
     threshold: float | None,
     jobs: int | None,
+    due: str | None,
+    per_day: float,
+    free_days: int,
+    times: Path | None,
+    changed: bool,
     unsealed: bool,
 ) -> int:
     """Grade all submissions in a folder: ID.py, or a folder ID with one Python file.
@@ -55,9 +81,13 @@ def command(
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word
+    pillarbox grade-all 3 handed-in --out marks --secret-file word --changed
+    pillarbox grade-all 3 handed-in --out marks --secret-file word --due 2026-03-01T23:59
     """
     from experiments.grading import together
+    from experiments.grading.lateness import Deadline, moment, times_of
     from experiments.grading.similarity import THRESHOLD
+    from experiments.trials.runs.store import read_json
 
     word = secret_of(secret, secret_file)
     require(
@@ -65,8 +95,15 @@ def command(
         "marks that count need the teacher's secret: name it by --secret-file; or --practice",
     )
 
+    require(due is not None or times is None, "--times says who is late only with --due")
+    deadline = None
+    if due is not None:
+        handed_in = times_of(times) if times else {}
+        deadline = Deadline(moment(due), per_day, free_days, handed_in)
+    before = read_json(out / "marks.json") if changed else None
+
     def told(one: Graded) -> None:
-        click.echo(f"{one.got:6g}  {one.student}{one.refused and f'  {one.refused}'}", err=True)
+        click.echo(f"{one.got:6g}  {one.student}{one.remark and f'  {one.remark}'}", err=True)
 
     made = together.grade_all(
         lab,
@@ -75,6 +112,8 @@ def command(
         threshold=THRESHOLD if threshold is None else threshold,
         jobs=jobs or len(os.sched_getaffinity(0)),
         unsealed=unsealed,
+        deadline=deadline,
+        before=before,
         told=told,
     )
     together.write(made, out)

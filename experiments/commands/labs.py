@@ -1,4 +1,4 @@
-"""``pillarbox labs``: the labs that run on this machine; and the sheets, handed out."""
+"""``pillarbox labs``: the labs that run on this machine; and the sheets, handed out to others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from experiments.arguments import FOLDER, Group, answer, json_option
+from experiments.commands.grade import secret_of, secret_options
 
 KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
@@ -16,7 +17,7 @@ KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 @json_option("labs")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List the labs that are running on this machine; or hand out the lab sheets: release.
+    """List the labs that are running on this machine; or hand out sheets: release, autograder.
 
     \b
     sudo ./pillarbox labs
@@ -53,3 +54,32 @@ def release(out: Path) -> None:
 
     files = made(out)
     click.echo(f"{out}: {len(files)} files, and no solution among them")
+
+
+@command.command("autograder")
+@click.argument("lab", metavar="LAB")
+@click.option(
+    "--form",
+    type=click.Choice(["gradescope", "nbgrader", "classroom"]),
+    required=True,
+    help="Gradescope's autograder, nbgrader's source notebook, a template for GitHub Classroom.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@secret_options
+def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
+    """Make a zip with which others grade a lab, with Pillarbox in it and no solution.
+
+    Gradescope's holds the secret; students see the others, which take it from their environment.
+
+    \b
+    pillarbox labs autograder 3 --form gradescope --out lab3.zip --secret-file word
+    """
+    from experiments.grading.autograder import make
+
+    named = click.get_current_context().get_parameter_source("secret")
+    in_environment = named is click.core.ParameterSource.ENVIRONMENT and secret_file is None
+    word = "" if in_environment and form != "gradescope" else secret_of(secret, secret_file)
+    make(form, lab, out, word)
+    if form == "gradescope" and not word:
+        click.echo("no secret is in it: its marks are practice, and count for nothing", err=True)
+    click.echo(f"{out}")

@@ -27,7 +27,7 @@ def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
     require(
         not out.exists() or not any(out.iterdir()), f"{out} is not empty: name another with --out"
     )
-    files = [name for name in _tracked(checkout) if not _is_a_teachers(name)]
+    files = tracked_for_students(checkout)
     for name in files:
         place = out / name
         output_folder(place.parent)
@@ -35,6 +35,11 @@ def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
     found = [*solutions_in(out, checkout / ANSWERS / "answers")]
     require(not found, f"{out} has solutions in it: {', '.join(found)}")
     return files
+
+
+def tracked_for_students(checkout: Path) -> list[str]:
+    """Return the files of a checkout that are not a teacher's alone."""
+    return [name for name in _tracked(checkout) if not _is_a_teachers(name)]
 
 
 def solutions_in(folder: Path, answers: Path) -> Iterator[str]:

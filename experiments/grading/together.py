@@ -9,11 +9,12 @@ no other its marks.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,14 +24,16 @@ from typing import Any
 from experiments.files import output_folder
 from experiments.grading import engine, report
 from experiments.grading.evidence import prints
+from experiments.grading.lateness import Deadline, said
 from experiments.grading.similarity import Pair, alike, partners, same_runs
 from experiments.reporting.page import rendered
-from experiments.trials.runs import store
+from experiments.trials.runs import manifest, store
 from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)  # no spreadsheet takes it for a formula
 LONGEST_FILE = 200_000
 PAGES = "students"
+ROUNDS = 200_000  # so that a secret is not found by trying words
 
 
 @dataclass
@@ -43,11 +46,19 @@ class Graded:
     notes: list[str] = field(default_factory=list)
     refused: str = ""
     like: list[tuple[str, float]] = field(default_factory=list)
+    print: str = ""  # of all that was handed in: what has not changed keeps its marks
+    days_late: int = 0
+    kept: float = 1.0  # the part of the points that lateness leaves
 
     @property
     def got(self) -> float:
-        """The points."""
-        return round(sum(mark.got for mark in self.marks), 2)
+        """The points, what lateness costs taken off."""
+        return round(sum(mark.got for mark in self.marks) * self.kept, 2)
+
+    @property
+    def remark(self) -> str:
+        """Why there are no marks, or what lateness cost."""
+        return self.refused or said(self.days_late, self.kept)
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Class:
     pairs: list[Pair]
     threshold: float
     secret: bool
+    word: str = ""  # a print of the secret: other cases are other marks
 
     @property
     def counts(self) -> str:
@@ -110,9 +122,14 @@ def grade_all(
     threshold: float,
     jobs: int,
     unsealed: bool = False,
+    deadline: Deadline | None = None,
+    before: Mapping[str, Any] | None = None,
     told: Callable[[Graded], object] = lambda _: None,
 ) -> Class:
-    """Grade all submissions of a folder, so many at a time; `told` hears of each."""
+    """Grade all submissions of a folder, so many at a time; `told` hears of each.
+
+    What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
+    """
     sheet = engine.sheet_of(lab, "class")
     graded: list[Graded] = []
     sources: dict[str, str] = {}
@@ -125,23 +142,65 @@ def grade_all(
             require(bool(IDENTITY.fullmatch(student)), "its name is no student's ID")
             require(student not in sources, f"{student} has handed in something else as well")
             sources[student] = read(entry)
+            one.print = _print_of(entry, sources[student])
+            if deadline:
+                one.days_late = deadline.days_late(student, entry)
+                one.kept = deadline.kept(one.days_late)
             places.append(entry if entry.is_dir() else None)
             runs[student] = prints(places[-1], getattr(sheet.lab, "RUNS", ()))
         except (PillarboxError, OSError) as error:
             one.refused = f"refused: {error}"
+    word, title = _word_of(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
+    known = _known(before, title, word)
     work = partial(_grade, lab, secret=secret, unsealed=unsealed)
-    to_grade = [one for one in graded if not one.refused]
+    to_grade = []
+    for place, one in zip(places, (one for one in graded if not one.refused), strict=True):
+        if one.print in known:
+            one.marks, one.notes = known[one.print]
+            told(one)
+        else:
+            to_grade.append((one, sources[one.student], place))
     with ProcessPoolExecutor(jobs) as pool:
-        answers = pool.map(work, (one.student for one in to_grade), sources.values(), places)
-        for one, (marks, notes, refused) in zip(to_grade, answers, strict=True):
-            one.marks, one.notes, one.refused = marks, notes, refused
+        answers = [pool.submit(work, one.student, source, place) for one, source, place in to_grade]
+        for (one, *_), answer in zip(to_grade, answers, strict=True):
+            one.marks, one.notes, one.refused = answer.result()
             told(one)
     pairs = same_runs(runs) + alike(sources, engine.skeleton_of(sheet.lab), threshold)
     like = partners(pairs)
     for one in graded:
         one.like = like.get(one.student, []) if not one.refused else []
-    title = f"Lab {sheet.number}, {sheet.lab.TITLE}"
-    return Class(title, sheet.lab.CHECKS, graded, pairs, threshold, bool(secret))
+    return Class(title, sheet.lab.CHECKS, graded, pairs, threshold, bool(secret), word)
+
+
+def _print_of(entry: Path, source: str) -> str:
+    """Return what a submission is known by: its student, its text, and what lies beside it."""
+    beside = sorted(
+        (str(file.relative_to(entry)), file.lstat().st_size, file.lstat().st_mtime)
+        for file in (entry.rglob("*") if entry.is_dir() else ())
+    )
+    return hashlib.sha256(repr((entry.name, source, beside)).encode()).hexdigest()
+
+
+def _word_of(lab: str, secret: str) -> str:
+    """Return a print of the secret that nobody reads it from."""
+    return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
+
+
+def _known(before: Any, lab: str, word: str) -> dict[str, tuple[list[engine.Mark], list[str]]]:
+    """Return marks and notes by print, of those that were graded in the same way."""
+    if before is None:
+        return {}
+    require(
+        (before.get("lab"), before.get("word"), before.get("pillarbox"))
+        == (lab, word, manifest.versions()),
+        "what is there was graded otherwise (another lab, another secret or another Pillarbox): "
+        "grade all of them again, without --changed",
+    )
+    return {
+        one["print"]: ([engine.Mark(**mark) for mark in one["marks"]], one["notes"])
+        for one in before["submissions"]
+        if one["marks"]
+    }
 
 
 def _grade(
@@ -176,13 +235,22 @@ def as_csv(made: Class) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(
-        ["student", "file", "points", *(check.name for check in made.checks), "like", "remark"]
+        [
+            "student",
+            "file",
+            "points",
+            *(check.name for check in made.checks),
+            "days_late",
+            "like",
+            "remark",
+        ]
     )
     for one in made.graded:
         got = [mark.got for mark in one.marks] or [0.0] * len(made.checks)
         like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
         named = one.student if IDENTITY.fullmatch(one.student) else repr(one.student)
-        rows.writerow([named, repr(one.file)[1:-1], one.got, *got, like, one.refused])
+        cells = [named, repr(one.file)[1:-1], one.got, *got, one.days_late, like, one.remark]
+        rows.writerow(cells)
     return text.getvalue()
 
 
@@ -191,6 +259,8 @@ def as_plain(made: Class) -> dict[str, Any]:
     return {
         "lab": made.lab,
         "secret_used": made.secret,
+        "word": made.word,
+        "pillarbox": manifest.versions(),
         "similarity": {
             "threshold": made.threshold,
             "pairs": [pair._asdict() for pair in made.pairs],
@@ -203,7 +273,9 @@ def as_plain(made: Class) -> dict[str, Any]:
                 "marks": [mark._asdict() for mark in one.marks],
                 "notes": one.notes,
                 "refused": one.refused,
+                "days_late": one.days_late,
                 "like": dict(one.like),
+                "print": one.print,
             }
             for one in made.graded
         ],

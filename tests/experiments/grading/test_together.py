@@ -3,12 +3,15 @@
 import csv
 import json
 import os
+from concurrent.futures import Future
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from experiments.commands.grade_all import command
+from experiments.grading import together
 from topos.base.errors import PillarboxError
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -94,3 +97,57 @@ def test_marks_that_count_need_the_secret(handed_in: Path) -> None:
     assert grade_all(handed_in, "--practice").return_value == 0
     page = handed_in.parent / "marks" / "students" / "s0.html"
     assert "this is practice" in page.read_text()
+
+
+def test_late_days_cost_points_and_what_has_not_changed_keeps_its_marks(
+    handed_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in handed_in.iterdir():
+        if each.name not in ("s0.py", "thief.py"):
+            each.rename(handed_in.parent / each.name)
+    due = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    os.utime(handed_in / "s0.py", (due.timestamp(),) * 2)
+    times = handed_in.parent / "times.csv"
+    times.write_text("student,handed_in\nthief,2026-03-03T12:00:01Z\n")
+    late = "--practice", "--due", due.isoformat(), "--times", str(times), "--per-day", "20"
+    grade_all(handed_in, *late, "--free-days", "1")
+    marks = handed_in.parent / "marks"
+    first = rows_of(marks)
+    assert (first["s0"]["points"], first["s0"]["remark"]) == ("100.0", "")
+    assert first["thief"]["days_late"] == "3"
+    assert first["thief"]["remark"] == "3 days late, 60% of the points count"
+
+    graded = []
+    monkeypatch.setattr(together, "_grade", lambda *all_, **_: graded.append(all_) or ([], [], ""))
+    monkeypatch.setattr(together, "ProcessPoolExecutor", Here)
+    grade_all(handed_in, "--practice", "--changed")
+    assert graded == []
+    assert float(rows_of(marks)["thief"]["points"]) == float(first["thief"]["points"]) / 0.6
+    (handed_in / "thief.py").write_text(MODEL)
+    grade_all(handed_in, "--practice", "--changed")
+    assert [one[:2] for one in graded] == [("1", "thief")]
+    with pytest.raises(PillarboxError, match="another secret"):
+        grade_all(handed_in, "--secret", "word", "--changed")
+
+
+class Here:
+    """A pool of no processes."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work, *arguments):  # type: ignore[no-untyped-def]
+        done = Future()  # type: ignore[var-annotated]
+        done.set_result(work(*arguments))
+        return done
+
+
+def rows_of(marks: Path) -> dict[str, dict[str, str]]:
+    lines = (marks / "marks.csv").read_text().splitlines()
+    return {row["student"]: row for row in csv.DictReader(lines)}

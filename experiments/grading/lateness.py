@@ -1,0 +1,80 @@
+"""Late days: when each submission came, and what coming late costs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from topos.base.errors import PillarboxError, require
+
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When work is due; each day after that, begun ones too, costs a part of the points.
+
+    A file came when it was last changed, unless `times` says when its student handed it in.
+    """
+
+    due: datetime
+    percent_a_day: float = 10.0
+    free_days: int = 0
+    times: Mapping[str, datetime] = field(default_factory=dict)
+
+    def days_late(self, student: str, entry: Path) -> int:
+        """Return how many days late a submission came, those that are free included."""
+        came = self.times.get(student)
+        came_s = came.timestamp() if came else _newest_s(entry)
+        return max(0, math.ceil((came_s - self.due.timestamp()) / DAY_S))
+
+    def kept(self, days_late: int) -> float:
+        """Return which part of the points is left.
+
+        >>> due = moment("2026-03-01T23:59+00:00")
+        >>> [Deadline(due, 20.0, free_days=1).kept(days) for days in (0, 1, 2, 9)]
+        [1.0, 1.0, 0.8, 0.0]
+        """
+        return max(0.0, 1.0 - self.percent_a_day / 100 * max(0, days_late - self.free_days))
+
+
+def moment(text: str) -> datetime:
+    """Return a moment of ISO 8601, of this machine's zone where it names none.
+
+    >>> moment("2026-03-01T23:59+00:00").hour
+    23
+    """
+    try:
+        return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).astimezone()
+    except (ValueError, OverflowError):
+        raise PillarboxError(f"{text!r:.40} is no moment: write it as 2026-03-01T23:59") from None
+
+
+def times_of(file: Path) -> dict[str, datetime]:
+    """Return when students handed in, of a CSV with the columns student and handed_in."""
+    try:
+        rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    except (OSError, ValueError, csv.Error) as error:
+        raise PillarboxError(f"{file} cannot be read: {error}") from None
+    columns = "student", "handed_in"
+    require(
+        all(row.get(name) for row in rows for name in columns),
+        f"{file} needs the columns {' and '.join(columns)}, filled in every row",
+    )
+    return {row["student"]: moment(row["handed_in"]) for row in rows}
+
+
+def _newest_s(entry: Path) -> float:
+    files = entry.iterdir() if entry.is_dir() and not entry.is_symlink() else [entry]
+    return max((os.lstat(file).st_mtime for file in files), default=0.0)
+
+
+def said(days_late: int, kept: float) -> str:
+    """Return what lateness cost, in a few words."""
+    days = f"{days_late} day{'s' if days_late > 1 else ''} late"
+    return f"{days}, {kept:.0%} of the points count" if days_late else ""
