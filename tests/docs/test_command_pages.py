@@ -38,7 +38,17 @@ def test_every_command_has_an_entry_and_its_own_text() -> None:
 
 # What they do is not a fact to be read by a program, or has a form of its own (grade: Gradescope's).
 WITHOUT_JSON = {
-    *("clean", "demo", "dissector", "down", "exec", "grade", "grade-all", "labs release"),
+    *(
+        "clean",
+        "demo",
+        "dissector",
+        "down",
+        "exec",
+        "grade",
+        "grade-all",
+        "labs autograder",
+        "labs release",
+    ),
     *("page", "report", "setup completion", "setup man", "setup openflow", "setup mpi"),
     *("mpirun", "up", "metrics", "setup tests", "test"),
 }
@@ -77,9 +87,10 @@ def test_files_are_installed_where_they_are_asked_for(tmp_path: Path) -> None:
     for what in ("completion", "man"):
         done = CliRunner().invoke(cli, ["setup", what, "--under", str(tmp_path)])
         assert done.exit_code == 0, done.output
-    assert "_PILLARBOX_COMPLETE=bash_complete" in (
-        tmp_path / "bash-completion/completions/pillarbox"
-    ).read_text()
+    assert (
+        "_PILLARBOX_COMPLETE=bash_complete"
+        in (tmp_path / "bash-completion/completions/pillarbox").read_text()
+    )
     assert (tmp_path / "zsh/site-functions/_pillarbox").read_text().startswith("#compdef pillarbox")
     assert "complete" in (tmp_path / "fish/vendor_completions.d/pillarbox.fish").read_text()
     assert len([*(tmp_path / "man/man1").iterdir()]) == len(ENTRIES)

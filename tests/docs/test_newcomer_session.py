@@ -62,6 +62,8 @@ def test_session_of_a_newcomer(
     wait_until(lambda: processes() <= before, "a process is left")
     out = tmp_path / "first"
     ran = pillarbox("run", "quick", "--repeats", "1", "--duration", "0.5", "--out", str(out))
-    assert ran.returncode in (0, 1), ran.stderr  # 1: not valid, on a machine with other things to do
+    assert ran.returncode in (0, 1), (
+        ran.stderr
+    )  # 1: not valid, on a machine with other things to do
     page = Path(pillarbox("report", str(out)).stdout.strip())
     assert page == out / "report.html" and "<svg" in page.read_text()

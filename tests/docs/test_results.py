@@ -15,7 +15,9 @@ PAGE = (ROOT / "docs" / "results.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\S+)\n\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
-OF_PAPERS = [name for name in reproductions.names() if re.match("(bcube|dcell|dpillar|ficonn)-", name)]
+OF_PAPERS = [
+    name for name in reproductions.names() if re.match("(bcube|dcell|dpillar|ficonn)-", name)
+]
 
 
 LEFT = re.findall(r"[\w-]+", "".join(re.findall(r"^Not made yet: (.*)\.$", PAGE, re.MULTILINE)))
