@@ -42,6 +42,8 @@ _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
 _INSTRUCTION = struct.Struct("=HBBI")  # of classic BPF: code, jumps if true and if false, operand
+SOURCE_END_AT = 11  # the last byte of a frame's source
+SHARES = 4  # of a port's neighbours: a power of two
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
 
@@ -89,11 +91,16 @@ class Received(NamedTuple):
 
 
 class Port:
-    """One network port: `sockets`, one for each ethertype that is ours, and one for `heart_beats`.
+    """One network port: `sockets` for packets, and one for `heart_beats`.
+
+    Where Python forwards, each ethertype has a socket for each of a few shares of the neighbours,
+    by their MAC addresses. The forwarder goes from socket to socket: who floods fills a queue of
+    its own, and waits in it; what others send has its turn. Where a program forwards (`ebpf`),
+    that program has a budget for each neighbour, and one socket does.
 
     Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
     Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
-    what a program there has forwarded is not seen twice. Where there is such a program (`ebpf`),
+    what a program there has forwarded is not seen twice. Where there is such a program,
     super-packets can come up, and are cut; and it notes when a heart-beat came. Else the kernel is
     asked to, which it then does for every packet of the machine.
     """
@@ -101,10 +108,13 @@ class Port:
     def __init__(self, number: int, name: str, mac: bytes, *, ebpf: bool) -> None:
         self.number, self.name, self.mac = number, name, mac
         self._note = segments.NOTHING_TO_DO if ebpf else b""
-        data, ip, self.heart_beats = (
-            _packet_socket(name, ethertype, wanted, ebpf)
-            for ethertype, wanted in ((ETH_DCN, _OTHERS), (ETH_IP, b""), (ETH_DCN, _HEART_BEATS))
-        )
+        shares = range(1 if ebpf else SHARES)
+        self.sockets = [
+            _packet_socket(name, ethertype, _of_share(share, len(shares), heart_beats), ebpf)
+            for ethertype, heart_beats in ((ETH_DCN, False), (ETH_IP, None))
+            for share in shares
+        ]
+        self.heart_beats = _packet_socket(name, ETH_DCN, _of_share(0, 1, True), ebpf)
         self._clock = time.monotonic_ns if ebpf else time.time_ns
         if ebpf:
             self.heart_beats.setsockopt(
@@ -112,8 +122,7 @@ class Port:
             )
         else:
             self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self.sockets = [data, ip]
-        self._out = data
+        self._out = self.sockets[0]
 
     def close(self) -> None:
         """Let go of the port."""
@@ -192,14 +201,23 @@ def sender(name: str) -> socket.socket:
     return made
 
 
-def _filter(heart_beat: int, other: int) -> bytes:
-    """Return a program for a socket: how much of a DCN frame is wanted, by its protocol."""
-    instructions = ((0x30, 0, 0, PROTOCOL_AT), (0x15, 0, 1, Protocol.HEART_BEAT))
-    verdicts = ((0x06, 0, 0, heart_beat), (0x06, 0, 0, other))
-    return b"".join(_INSTRUCTION.pack(*each) for each in instructions + verdicts)
+def _of_share(share: int, shares: int, heart_beats: bool | None) -> bytes:
+    """Return a program for a socket: it takes what one share of the neighbours sends.
 
-
-_HEART_BEATS, _OTHERS = _filter(LARGEST_FRAME, 0), _filter(0, LARGEST_FRAME)
+    Of DCN frames those are heart-beats, or all others; None where the frames are IP's.
+    """
+    load_byte, and_with, is_equal, give = 0x30, 0x54, 0x15, 0x06
+    refuse, take = (give, 0, 0, 0), (give, 0, 0, LARGEST_FRAME)
+    program = []
+    if shares > 1:
+        program += [(load_byte, 0, 0, SOURCE_END_AT), (and_with, 0, 0, shares - 1)]
+        program += [(is_equal, 1, 0, share), refuse]
+    if heart_beats is not None:
+        program += [(load_byte, 0, 0, PROTOCOL_AT), (is_equal, 0, 1, Protocol.HEART_BEAT)]
+        program += [take, refuse] if heart_beats else [refuse, take]
+    elif program:
+        program += [take]
+    return b"".join(_INSTRUCTION.pack(*each) for each in program)
 
 
 def _packet_socket(name: str, ethertype: int, wanted: bytes, notes: bool) -> socket.socket:

@@ -42,6 +42,13 @@ def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
     return found
 
 
+def by_share(port: Port, neighbour: int) -> tuple[socket.socket, socket.socket]:
+    """Return the sockets by which packets of a neighbour come: DCN's and IP's."""
+    shares = len(port.sockets) // 2
+    place = mac(neighbour, 0)[-1] % shares
+    return port.sockets[place], port.sockets[shares + place]
+
+
 def injected(lab: ThreeServers, to: bytes, ethertype: int, data: bytes) -> None:
     inject(lab, to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
 
@@ -54,10 +61,26 @@ def test_heart_beats_and_all_else_come_by_sockets_of_their_own(
     injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
     injected(lab, TO_THE_PORT, ETH_DCN, DATA)
     injected(lab, TO_THE_PORT, ETH_IP, packet)
-    data, ip = port.sockets
+    data, ip = by_share(port, A)
     assert came(port, ip) == [(mac(A, 0), Frame(ETH_IP, packet))]
     assert came(port, data) == [(mac(A, 0), Frame(ETH_DCN, DATA))]
     assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
+
+
+def test_who_floods_waits_in_a_queue_of_its_own_where_python_forwards() -> None:
+    with ThreeServers() as lab:
+        with lab.servers[RELAY].entered():
+            port = Port(0, "eth0", TO_THE_PORT, ebpf=False)
+        flooding, _ = by_share(port, A)
+        other, _ = by_share(port, B)
+        assert flooding is not other
+        flood = TO_THE_PORT + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + DATA
+        for _ in range(5):
+            inject(lab, flood, times=2000)  # more than a queue holds
+        inject(lab, TO_THE_PORT + mac(B, 0) + ETH_DCN.to_bytes(2, "big") + DATA)
+        assert came(port, other) == [(mac(B, 0), Frame(ETH_DCN, DATA))]
+        assert len(came(port, flooding)) > 1
+        port.close()
 
 
 @pytest.mark.parametrize("ebpf", [False, True])
@@ -83,7 +106,7 @@ def test_what_a_learning_bridge_floods_is_not_taken() -> None:
             port = Port(0, "eth0", TO_THE_PORT, ebpf=False)
         injected(lab, TO_ANOTHER, ETH_DCN, DATA)
         injected(lab, TO_THE_PORT, ETH_DCN, DATA + b"padding")
-        assert came(port, port.sockets[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
+        assert came(port, by_share(port, A)[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
 
 
 def test_a_link_state_is_told_from_traffic(lab_and_port: tuple[ThreeServers, Port]) -> None:
@@ -92,8 +115,9 @@ def test_a_link_state_is_told_from_traffic(lab_and_port: tuple[ThreeServers, Por
     injected(lab, TO_THE_PORT, ETH_DCN, DATA)
     injected(lab, TO_THE_PORT, ETH_DCN, DcnHeader(A, A, Protocol.PROBE).pack(b""))
     found = []
-    while len(found) < 3 and select.select(port.sockets[:1], [], [], WAIT_S)[0]:
-        taken = port.take(port.sockets[0])
+    data, _ = by_share(port, A)
+    while len(found) < 3 and select.select([data], [], [], WAIT_S)[0]:
+        taken = port.take(data)
         assert taken is not None
         found.append(port.is_link_state(taken))
     assert found == [True, False, False]
