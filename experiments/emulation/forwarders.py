@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.live.control import ask
-from hosts.live.settings import LabSettings
+from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -80,11 +80,12 @@ class Forwarders:
         self._news = threading.Condition()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
+        self._request([])  # it has the time in which cables are made
 
     def start(self, servers: list[int]) -> None:
         """Start these servers' forwarders and wait until each is ready."""
-        for server in servers:
-            self._request(server)
+        for at in range(0, len(servers), MOST_AT_ONCE):
+            self._request(servers[at : at + MOST_AT_ONCE])
         with self._news:
             self._news.wait_for(lambda: self._decided(servers), START_S)
             failed = [server for server in servers if self.pids.get(server) == 0]
@@ -99,23 +100,22 @@ class Forwarders:
             "this network; choose a smaller one",
         )
 
-    def _request(self, server: int) -> None:
-        """Ask for a server's forwarder."""
+    def _request(self, servers: list[int]) -> None:
+        """Ask for servers' forwarders, or with none for what comes before the first."""
         with self._news:
-            self.pids.pop(server, None)
-            self._ready.discard(server)
+            for server in servers:
+                self.pids.pop(server, None)
+                self._ready.discard(server)
         request = {
-            "server": server,
+            "servers": servers,
             "network": self.topology.spec,
-            "log": str(self.log(server)),
-            "control": str(self.control(server)),
+            "folder": str(self.folder),
             "seed": self.seed,
             "settings": self.settings.plain(),
         }
+        namespaces = [self._namespace_of(server) for server in servers]
         try:
-            socket.send_fds(
-                self._channel, [json.dumps(request).encode()], [self._namespace_of(server)]
-            )
+            socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
         except (BrokenPipeError, ConnectionResetError):
             raise PillarboxError(NURSERY_ENDED) from None
 

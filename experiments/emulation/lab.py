@@ -38,6 +38,7 @@ from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
 from hosts.base.path import Step
+from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -86,7 +87,8 @@ class Lab:
         self.switches = None if self.relays else self._switches()
         if self.relays:
             self.plane = chosen_plane(settings.plane)
-            router_for(topology, self.routing)  # refuses what there is not
+            router_for(topology, self.routing)  # refuses what there is not, and so does the next
+            timers_for(topology, settings.timers)
         else:
             self.plane = self.switches.name if self.switches else switching.BRIDGES
         self._events = (folder / "events.jsonl").open("a", buffering=1)

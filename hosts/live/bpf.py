@@ -12,9 +12,7 @@ import hashlib
 import os
 import platform
 import struct
-import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -163,6 +161,10 @@ def object_file(source: Path = FORWARD) -> Path:
 
 def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
     """Compile the programs, or raise BpfError."""
+    # Only here: each server that is forked would begin with what these do after a fork.
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "generated.h").write_text(generated.source(headers()), encoding="utf-8")
         include = [f"-I/usr/include/{platform.machine()}-linux-gnu", f"-I{folder}"]

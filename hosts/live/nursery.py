@@ -4,13 +4,17 @@ A child is ready in milliseconds and shares its memory with all others. The nurs
 before anything else is loaded, is told by messages which servers to start, and sends back what
 becomes of each. It ends with whoever started it, and all forwarders with it.
 
-Messages are JSON, one to a datagram, with the file descriptor of the server's network namespace
-beside it::
+Messages are JSON, one to a datagram, with the file descriptors of the servers' network namespaces
+beside it; one that names no server has everything prepared for those to come::
 
-    {"server": 3, "network": "dcell,4,1", "settings": {"routing": "dfr", ...}, ...}  ->
+    {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...}, ...}  ->
     <-  {"server": 3, "pid": 4711, "event": "started"}
     <-  {"server": 3, "pid": 4711, "event": "ready"}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
+
+Memory is shared until either side writes to it, and Python writes to whatever it looks at. So the
+servers of a message are forked in one go, with nothing done in between that each would keep its own
+copy of, and what all do at first has been done here once.
 """
 
 from __future__ import annotations
@@ -27,25 +31,36 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hosts.base.load import router_for
 from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
+from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux.calls import die_with_parent, enter
 from hosts.live import liveness
-from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, Programs, available
+from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
 from hosts.live.pacer import start as start_pacer
-from hosts.live.settings import LabSettings
+from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 CPUS = os.cpu_count() or 1
 MOST_SERVERS = 4096  # that a lab can grow to, where it was smaller at first
+# So often Python runs a function before it settles how to, and writes that into the function.
+REHEARSALS = 10
+
+
+class Prepared(NamedTuple):
+    """What the servers of a network have in common."""
+
+    network: Any
+    settings: LabSettings
+    timers: Timers
 
 
 def serve(channel: socket.socket) -> None:
@@ -57,10 +72,8 @@ def serve(channel: socket.socket) -> None:
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    networks: dict[str, Any] = {}
+    known: dict[str, Prepared] = {}
     programs: LabPrograms | None = None
-    gc.collect()
-    gc.freeze()  # what is here is shared: a collection in a child must not touch it
     while True:
         ready, _, _ = select.select([channel.fileno(), wake], [], [])
         if wake in ready:
@@ -68,44 +81,61 @@ def serve(channel: socket.socket) -> None:
             if not _report_ended(channel, servers, pacing, programs):
                 return
         if channel.fileno() in ready:
-            data, descriptors, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
+            data, namespaces, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, MOST_AT_ONCE)
             if not data:
                 return
             request = json.loads(data)
             name = request["network"]
-            settings = LabSettings(**request["settings"])
-            if not networks:
-                with suppress(PillarboxError):  # on the eBPF plane each server tells why
-                    programs = _load(settings, parse(name))
-            network = networks.get(name) or networks.setdefault(name, parse(name))
-            _import_for(settings, network)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                _become(request, settings, network, descriptors[0], channel, pacer, programs)
-            os.close(descriptors[0])
-            servers[pid] = request["server"]
-            _tell(channel, server=request["server"], pid=pid, event="started")
+            if name not in known:
+                prepared = _prepare(name, LabSettings(**request["settings"]))
+                if not known:
+                    with suppress(PillarboxError):  # on the eBPF plane each server tells why
+                        programs = _load(prepared)
+                known[name] = prepared
+                gc.collect()
+                gc.freeze()  # what is here is shared: a collection in a child must not touch it
+            started: list[int] = []
+            for server in request["servers"]:
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    own = namespaces.pop(len(started))
+                    for each in namespaces:
+                        os.close(each)
+                    _become(server, own, request, known[name], channel, pacer, programs)
+                started.append(pid)
+            for each in namespaces:
+                os.close(each)
+            for server, pid in zip(request["servers"], started, strict=True):
+                servers[pid] = server
+                _tell(channel, server=server, pid=pid, event="started")
 
 
-def _import_for(settings: LabSettings, network: Any) -> None:
-    """Import what such servers share; a file of the user's is read anew for each."""
-    if not settings.routing.endswith(".py"):
-        router_for(network, settings.routing)
+def _prepare(name: str, settings: LabSettings) -> Prepared:
+    """Import and work out what servers share; a file of the user's is read anew for each."""
+    network = parse(name)
+    prepared = Prepared(network, settings, _timers(settings, network))
     headers()
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
+    if not settings.routing.endswith(".py"):
+        router_for(network, settings.routing)
+        for server in range(min(REHEARSALS, network.servers)):
+            with suppress(Exception):  # which each server runs into itself, and tells
+                _router(server, prepared, seed=0)
+    return prepared
 
 
-def _load(settings: LabSettings, network: Any) -> LabPrograms:
+def _load(prepared: Prepared) -> LabPrograms:
     """Load the programs of all servers that there can come to be, or raise PillarboxError."""
+    network, settings, timers = prepared
     source = FORWARD if settings.plane == "ebpf" else LIVENESS
     missing = "" if settings.plane == "ebpf" else available(source)
     require(not missing, missing)
     servers = range(min(network.whole.servers, max(network.servers, MOST_SERVERS)))
     links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
     loaded = LabPrograms(source, len(servers), links)
-    liveness.begin(loaded, _timers(settings, network).neighbour_timeout_s)
+    liveness.begin(loaded, timers.neighbour_timeout_s)
     return loaded
 
 
@@ -136,10 +166,10 @@ def _tell(channel: socket.socket, **message: Any) -> None:
 
 
 def _become(
+    server: int,
+    namespace: int,
     request: dict[str, Any],
-    settings: LabSettings,
-    network: Any,
-    namespace_fd: int,
+    prepared: Prepared,
     channel: socket.socket,
     pacer: socket.socket,
     programs: LabPrograms | None,
@@ -148,18 +178,26 @@ def _become(
     try:
         die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        place = f"{request['folder']}/{prepared.network.node_name(server)}"
+        log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        enter(namespace_fd)
-        if programs is None and settings.plane == "ebpf":
-            programs = _load(settings, network)
-        own = programs.of(request["server"]) if programs else None
+        enter(namespace)
+        os.close(namespace)
+        if programs is None and prepared.settings.plane == "ebpf":
+            programs = _load(prepared)
+        own = programs.of(server) if programs else None
         if own:
             # The kernel sends and this decides: it must not wait for a trial's programs.
             os.setpriority(os.PRIO_PROCESS, 0, 0)
-        forwarder = _forwarder(request, settings, network, pacer, own)
-        _tell(channel, server=request["server"], pid=os.getpid(), event="ready")
+        else:
+            watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
+            prepared = prepared._replace(timers=watch)
+        router = _router(server, prepared, request["seed"])
+        forwarder = Forwarder(prepared.network, router, prepared.settings, pacer, own)
+        control = Path(f"{place}.sock")
+        ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
+        _tell(channel, server=server, pid=os.getpid(), event="ready")
         forwarder.run()
     finally:
         if sys.exc_info()[0]:
@@ -168,28 +206,17 @@ def _become(
         os._exit(1)
 
 
-def _forwarder(
-    request: dict[str, Any],
-    settings: LabSettings,
-    network: Any,
-    pacer: socket.socket,
-    programs: Programs | None,
-) -> Forwarder:
-    timers = _timers(settings, network)
-    if not programs:
-        timers = where_processes_watch(timers, network.whole, CPUS)
-    router = router_for(network, settings.routing)(
+def _router(server: int, prepared: Prepared, seed: int) -> Router:
+    network, settings, timers = prepared
+    return router_for(network, settings.routing)(
         network,
-        request["server"],
+        server,
         timers=timers,
-        seed=request["seed"],
+        seed=seed,
         rate_bps=settings.rate_bps,
         now=time.monotonic(),
         **settings.options,
     )
-    forwarder = Forwarder(network, router, settings, pacer, programs)
-    ControlSocket(Path(request["control"]), forwarder.answer, forwarder.watch, forwarder.forget)
-    return forwarder
 
 
 if __name__ == "__main__":

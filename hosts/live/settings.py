@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 UNLIMITED_BPS = 10e9  # what routers take a port without a rate for
+MOST_AT_ONCE = 64  # servers that are asked for in one message
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,51 @@
+"""The process that forwarders are forked from: what it has loaded, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hosts.live.settings import LabSettings
+
+LOADED = "import sys, hosts.live.nursery; print(*sys.modules)"
+
+
+def test_what_is_forked_does_not_begin_with_what_threads_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert "hosts.live.forwarder" in loaded
+    assert not {"threading", "subprocess", "tempfile"} & set(loaded)
+
+
+@pytest.mark.root
+def test_servers_of_one_message_are_forked_and_each_tells_what_is_wrong(tmp_path: Path) -> None:
+    """What the nursery itself ran into when it prepared does not end it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "hosts.live.nursery", str(theirs.fileno())]
+    nursery = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    settings = LabSettings(routing="dfr", plane="python", options={"nonsense": 1}).plain()
+    request = {"network": "dcell,4,1", "settings": settings, "folder": str(tmp_path), "seed": 0}
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    theirs.close()
+    ours.settimeout(60)
+    for servers in ([], [0, 7]):
+        message = json.dumps(request | {"servers": servers}).encode()
+        socket.send_fds(ours, [message], [here] * len(servers))
+    told = [json.loads(ours.recv(1 << 16)) for _ in range(4)]
+    os.close(here)
+    ours.close()
+    assert nursery.wait(60) == 0
+    assert {(one["server"], one["event"]) for one in told} == {
+        (server, event) for server in (0, 7) for event in ("started", "ended")
+    }
+    for name in ("h0", "h7"):
+        *_, last = (tmp_path / f"{name}.log").read_text().strip().splitlines()
+        assert last.startswith("TypeError: ") and "nonsense" in last
