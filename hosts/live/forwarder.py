@@ -18,14 +18,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.linux.interfaces import Interfaces
+from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, Changes, Interfaces
 from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
@@ -115,24 +114,29 @@ class Forwarder:
     # -- setting up ------------------------------------------------------------------------------
 
     def _configure(self, settings: LabSettings) -> None:
-        address = self.topology.ipv4(self.server)
-        self._interfaces.set_mtu(APPLICATION_INTERFACE, settings.mtu)
-        self._interfaces.set_address(APPLICATION_INTERFACE, address, self.topology.ip_prefix_length)
-        self._interfaces.set_up(APPLICATION_INTERFACE)
-        # Also what is no server's address: a gateway may know the way (Guo 2009, section 5.3).
-        self._interfaces.route_everything_to(APPLICATION_INTERFACE)
-        # Where there is none, the router says so by ICMP, from the server's own address.
-        own = Path(f"/proc/sys/net/ipv4/conf/{APPLICATION_INTERFACE}/accept_local")
-        own.write_text("1")
+        # It is the way also to what is no server's address: a gateway may know further (Guo 2009,
+        # section 5.3). Where there is none, the router says so by ICMP, from the server's own
+        # address, which is to be accepted.
+        index = socket.if_nametoindex(APPLICATION_INTERFACE)
+        changes = Changes()
+        changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
+        prefix_length = self.topology.ip_prefix_length
+        changes.add_address(index, self.topology.ipv4(self.server), prefix_length)
+        changes.route_everything_to(index)
+        changes.make()
 
     def _open_ports(self) -> list[int]:
         """Open the ports that have a cable and are not open yet; return their numbers."""
         opened = [n for n, _ in self.topology.neighbours(self.server) if n not in self.ports]
+        changes = Changes()
         for number in opened:
-            name = self.topology.interface(self.server, number)
             # The server's address is on another interface: so the kernel's own IP stack refuses
             # every packet that comes in here, and leaves it to the forwarder.
-            Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("1")
+            index = socket.if_nametoindex(self.topology.interface(self.server, number))
+            changes.set_link(index, {RP_FILTER: 1})
+        changes.make()
+        for number in opened:
+            name = self.topology.interface(self.server, number)
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
             self.ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
         self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
