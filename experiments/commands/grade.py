@@ -49,6 +49,12 @@ def secret_of(word: str, file: Path | None) -> str:
 @click.option("--student", required=True, metavar="ID", help="Whose work it is: draws the values.")
 @click.option("--show", is_flag=True, help="Print the student's own values, and grade nothing.")
 @click.option("--live", is_flag=True, help="Run the file's router on a live network too (root).")
+@click.option(
+    "--partner",
+    type=(str, click.Path(path_type=Path)),
+    metavar="ID FILE.py",
+    help="With --live: another student, whose router runs on half of the servers (lab 9).",
+)
 @secret_options
 @click.option(
     "--unsealed",
@@ -65,6 +71,7 @@ def command(
     student: str,
     show: bool,
     live: bool,
+    partner: tuple[str, Path] | None,
     secret: str,
     secret_file: Path | None,
     unsealed: bool,
@@ -81,6 +88,7 @@ def command(
     pillarbox grade 2 --student ada my_router.py
     pillarbox grade 2 --student ada my_router.py --case 1.7
     sudo pillarbox grade 2 --student ada my_router.py --live
+    sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
     """
     from experiments.grading import engine, report
 
@@ -90,6 +98,7 @@ def command(
         return
     require(file is not None, "name the file to grade, or --show to see the student's values")
     assert file is not None
+    require(live or partner is None, "a partner's router is met on a live network: add --live")
     word = secret_of(secret, secret_file)
     if case is not None:
         one = engine.replay(
@@ -99,9 +108,12 @@ def command(
         return
     found = engine.grade(sheet, source_of(file), word, unsealed=unsealed, beside=file.parent)
     if live:
-        from experiments.grading.live import add_live
+        from experiments.grading.live import Partner, add_live
 
-        add_live(found, source_of(file), word, unsealed=unsealed)
+        other = (
+            Partner(engine.sheet_of(lab, partner[0]), source_of(partner[1])) if partner else None
+        )
+        add_live(found, source_of(file), word, unsealed=unsealed, partner=other)
     click.echo(report.as_json(found) if as_json else report.as_text(found))
 
 

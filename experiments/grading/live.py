@@ -15,16 +15,16 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import topos
 from experiments.grading.child import Child, Keeper, Stopped
-from experiments.grading.engine import Mark, Report, Sheet, Work, marked
+from experiments.grading.engine import Check, Mark, Report, Sheet, Work, marked
 from experiments.grading.remote import Remote
 from hosts.base.actions import Action, Drop
 from hosts.base.timers import timers_for
@@ -49,6 +49,7 @@ from {module} import {name}
 
 class Student({name}):
     GIVEN = {given!r}
+    PARTNER = {partner!r}
 '''
 
 
@@ -63,9 +64,11 @@ class Answering(Remote):
     """A live server's router, with a sealed child of its own."""
 
     GIVEN: ClassVar[str] = ""  # see `sealed`
+    PARTNER: ClassVar[str] = ""  # another student's, for the second half of the servers
 
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
-        super().__init__(topology, server, child=sealed(self.GIVEN, topology), **options)
+        given = self.PARTNER if self.PARTNER and in_second_half(topology, server) else self.GIVEN
+        super().__init__(topology, server, child=sealed(given, topology), **options)
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Drop everything once the child had to be stopped."""
@@ -77,6 +80,18 @@ class Answering(Remote):
             return self._counted([Drop(f"stopped: {stopped}", packet)])
 
 
+def in_second_half(topology: Topology, server: int) -> bool:
+    """Tell whether a server runs the partner's router, where there is one."""
+    return 2 * server >= topology.servers
+
+
+class Partner(NamedTuple):
+    """Another student, whose router the second half of the servers runs."""
+
+    sheet: Sheet
+    source: str
+
+
 @dataclass
 class LiveWork:
     """A running lab, and what its checks ask of it."""
@@ -84,6 +99,12 @@ class LiveWork:
     sheet: Sheet
     lab: Lab
     student: Work | None = None  # the file, where no router asks it
+    partner: Sheet | None = None
+
+    def sheet_at(self, server: int) -> Sheet:
+        """Return the sheet of the student whose router a server runs."""
+        second = self.partner and in_second_half(self.lab.topology, server)
+        return self.partner if self.partner and second else self.sheet
 
     def pings(self, source: int, destination: int) -> bool:
         """Tell whether any packet of a ping is answered, all of which are of one flow.
@@ -158,11 +179,22 @@ class LiveWork:
                 program.communicate()
 
 
-def add_live(report: Report, source: str, secret: str = "", *, unsealed: bool = False) -> None:
-    """Run a lab's live checks in a sandbox and add their marks to the report."""
+def add_live(
+    report: Report,
+    source: str,
+    secret: str = "",
+    *,
+    unsealed: bool = False,
+    partner: Partner | None = None,
+) -> None:
+    """Run a lab's live checks in a sandbox and add their marks to the report.
+
+    With a partner they are those in which both students' routers share a network.
+    """
     sheet = report.sheet
-    checks = getattr(sheet.lab, "LIVE", ())
-    require(bool(checks), f"lab {sheet.number} has nothing to run live: leave out --live")
+    checks = checks_of(sheet, partner)
+    what = "a partner for" if partner else "to run"
+    require(bool(checks), f"lab {sheet.number} has nothing {what} live: leave out --live")
     require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
     if not report.got:
         why = "not tried: the file gets no points in memory"
@@ -172,13 +204,26 @@ def add_live(report: Report, source: str, secret: str = "", *, unsealed: bool = 
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
         folder = Path(name)
-        sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed))
+        sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed, partner))
         marks = folder / "marks.json"
         require(marks.is_file(), "the live network ended before its checks; see above")
         report.marks += [Mark(*mark) for mark in json.loads(marks.read_text())]
 
 
-def _run(sheet: Sheet, source: str, folder: Path, secret: str, unsealed: bool) -> int:
+def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[Check]:
+    """Return what a lab checks live: by itself, or with a partner."""
+    found: Sequence[Check] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
+    return found
+
+
+def _run(
+    sheet: Sheet,
+    source: str,
+    folder: Path,
+    secret: str,
+    unsealed: bool,
+    partner: Partner | None,
+) -> int:
     """Run the live checks; their marks go to a file, since this is another process."""
     lab: Any = sheet.lab
     if routing := getattr(lab, "LIVE_ROUTING", ""):
@@ -190,22 +235,30 @@ def _run(sheet: Sheet, source: str, folder: Path, secret: str, unsealed: bool) -
         router = folder / "router.py"
         file = {"source": source, "modules": list(lab.MODULES), "unsealed": unsealed}
         given = json.dumps(file)
+        other = json.dumps({**file, "source": partner.source}) if partner else ""
         asks = getattr(lab, "LIVE_ROUTER", Answering)
-        router.write_text(ROUTER.format(module=asks.__module__, name=asks.__name__, given=given))
-        marks = _marks(sheet, str(router), folder)
+        named = {"module": asks.__module__, "name": asks.__name__}
+        router.write_text(ROUTER.format(given=given, partner=other, **named))
+        marks = _marks(sheet, str(router), folder, partner=partner)
     (folder / "marks.json").write_text(json.dumps(marks))
     return 0
 
 
-def _marks(sheet: Sheet, routing: str, folder: Path, student: Work | None = None) -> list[Mark]:
+def _marks(
+    sheet: Sheet,
+    routing: str,
+    folder: Path,
+    student: Work | None = None,
+    partner: Partner | None = None,
+) -> list[Mark]:
     from experiments.emulation.lab import Lab
 
     lab: Any = sheet.lab
-    settings = LabSettings(routing=routing, plane="python")
+    settings, checks = LabSettings(routing=routing, plane="python"), checks_of(sheet, partner)
     try:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
-            work = LiveWork(sheet, live, student)
-            return [marked(check, work)[0] for check in lab.LIVE]
+            work = LiveWork(sheet, live, student, partner and partner.sheet)
+            return [marked(check, work)[0] for check in checks]
     except PillarboxError as error:
         why = f"the live network did not come up: {error}"
-        return [Mark(check.name, check.points, 0.0, why) for check in lab.LIVE]
+        return [Mark(check.name, check.points, 0.0, why) for check in checks]

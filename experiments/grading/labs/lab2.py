@@ -32,6 +32,7 @@ DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
 # Until neighbours miss a server's heart-beats.
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 HOPS, PACKETS, FAULTY, LIVE_PAIRS = 60, 40, 20, 6
+INTEROP_PAIRS = 10
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -163,6 +164,18 @@ def live_packets(work: LiveWork) -> list[Case]:
     return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
 
 
+def interop(work: LiveWork) -> list[Case]:
+    """Send packets from either half of a network to the other: relays are both students'."""
+    network = dpillar(work.lab.topology.spec)
+    half = network.servers // 2
+    ends = range(half), range(half, network.servers)
+    draw = random.Random(f"interop/{work.sheet.student}")
+    pairs = [tuple(map(draw.choice, ends[:: 1 - 2 * (i % 2)])) for i in range(INTEROP_PAIRS)]
+    ways = [_live_path(work, network, (a, b)) for a, b in pairs]
+    work.recovers(*((way.source, way.destination) for way in ways))
+    return [_live_packet(work, way) for way in ways]
+
+
 def live_cut(work: LiveWork) -> list[Case]:
     """Cut a cable on the way: pings end, those on other ways do not; plug it in: they return."""
     network = dpillar(work.lab.topology.spec)
@@ -212,7 +225,8 @@ def _cut_cases(
 
 
 def _live_path(work: LiveWork, network: DPillar, pair: tuple[int, int]) -> Path:
-    return sp_path(network, *pair, DIRECTIONS[work.sheet.values["direction"]])
+    sheet = work.sheet_at(pair[0])
+    return sp_path(network, *pair, DIRECTIONS[sheet.values["direction"]])
 
 
 def _live_packet(work: LiveWork, right: Path) -> Case:
@@ -247,3 +261,4 @@ LIVE = (
     Check("live: pings", 10, live_packets),
     Check("live: a cable is cut", 10, live_cut),
 )
+INTEROP = (Check("live: with another's router", 20, interop),)

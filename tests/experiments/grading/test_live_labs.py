@@ -48,6 +48,30 @@ def test_live(
     assert live_marks(lab, student, more) == expected
 
 
+@pytest.mark.root
+def test_two_students_routers_share_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "RECOVERED_S", 30.0)  # only a guard, where answers are right
+    source = (ANSWERS / "lab2" / "model.py").read_text()
+    sheets = {engine.sheet_of("2", f"s{i}").values["direction"]: f"s{i}" for i in range(8)}
+
+    def made(direction: str) -> tuple[engine.Sheet, str]:
+        turned = source.replace("DIRECTION = 1", f"DIRECTION = {int(direction != 'clockwise')}")
+        return engine.sheet_of("2", sheets[direction]), turned
+
+    mine, his = made("clockwise"), made("counter-clockwise")
+
+    def points(partner: live.Partner) -> float:
+        report = engine.Report(mine[0], [engine.Mark("in memory", 0, 1, "")])
+        live.add_live(report, mine[1], partner=partner)
+        (mark,) = report.marks[1:]
+        return mark.got
+
+    assert points(live.Partner(*his)) == 20
+    # A partner who goes his own way by another's sheet: what begins in his half goes astray.
+    monkeypatch.setattr(live, "RECOVERED_S", 0.0)
+    assert points(live.Partner(his[0], mine[1])) < 20
+
+
 @pytest.mark.long
 @pytest.mark.root
 @pytest.mark.parametrize("lab", ["2", "5", "6", "10"])
