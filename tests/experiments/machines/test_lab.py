@@ -19,7 +19,7 @@ from experiments.traffic.flows import COMPLETED
 from experiments.trials.trust import judge
 from hosts.base.algorithms import route
 from tests.experiments.labs import WAIT_S, wait_until
-from tests.experiments.machines.over import SOON_S, lab_over, trial_in
+from tests.experiments.machines.over import SOON_S, lab_over, running, trial_in
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -43,20 +43,6 @@ CASES = [
     pytest.param("dpillar,4,2", 2, marks=LONG),
     pytest.param("ficonn,4,1", 2, marks=LONG),
 ]
-
-
-def running(what: str) -> list[int]:
-    """Return the processes in this sandbox whose command has a word; zombies are dead."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_text()  # of a zombie, nothing
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if what in command:
-                found.append(int(entry.name))
-    return found
 
 
 def links() -> set[str]:

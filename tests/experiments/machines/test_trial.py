@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from experiments.linux import sandbox
 from experiments.traffic.flows import COMPLETED, FAILED
 from experiments.trials.trust import judge
-from tests.experiments.machines.over import lab_over, saturate, trial_in
+from tests.experiments.labs import WAIT_S, wait_until
+from tests.experiments.machines.over import lab_over, running, saturate, trial_in
 
 if TYPE_CHECKING:
     from experiments.machines.lab import LabOverMachines
@@ -25,6 +29,19 @@ RATE_MBIT, CARD_MBIT = 20.0, 40.0  # of eight cables that cross, and of the card
 DURATION_S, PUSH_S = 1.5, 0.005
 SENDING = ("phase", "sending")
 VICTIM = 5
+STARTED = "experiments.machines.", "distributed.cli.dask_worker", "hosts.live.nursery"
+SENDERS = "experiments.machines.ends"
+ENDLESS = """
+about = "until somebody ends it"
+repeats = 1
+[[systems]]
+network = "bcube,4,1"
+machines = 2
+[workload]
+pattern = "permutation"
+duration_s = 1000
+timeout_s = 2000
+"""
 
 
 def test_what_happens_to_a_trial(tmp_path: Path) -> None:
@@ -77,3 +94,18 @@ def check_a_machine_that_is_lost(lab: LabOverMachines) -> None:
         else:
             assert one.status == COMPLETED or one.reason
     assert "machine 1 was lost: what it" in " ".join(judge(found.readings).reasons)
+
+
+def test_nothing_is_left_of_a_run_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "endless.toml").write_text(ENDLESS)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment.pop(sandbox.INSIDE)  # the test's own is not the trial's
+    command = [sys.executable, "-m", "experiments", "run", "endless.toml", "--out", "run"]
+    caller = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    wait_until(lambda: len(running(SENDERS)) == 2, "nobody sends")
+    assert all(map(running, STARTED))
+    caller.kill()
+    caller.communicate(timeout=WAIT_S)
+    wait_until(lambda: not any(map(running, STARTED)), "something is left")

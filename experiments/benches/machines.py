@@ -1,0 +1,256 @@
+"""A network over several machines: what crosses between them, and whether verdicts are right."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.benches._frame import Row
+from experiments.linux.measure import Result, in_child
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+    from experiments.machines.lab import LabOverMachines
+
+SPEC, MACHINES = "bcube,4,1", 2
+SIZES = [("dcell,4,2", machines) for machines in (1, 2, 4)]
+RATES: tuple[float | None, ...] = (10.0, 100.0, 1000.0, None)
+MTUS = 1500, 9000
+SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
+TURNS = 10
+QUIET, SATURATED, PUSHED = "as it is", "a card too slow", "a clock pushed"
+RATE_MBIT, CARD_MBIT, PUSH_S = 10.0, 20.0, 0.005
+SIGNS = {SATURATED: ("card", "tunnels"), PUSHED: ("the clock of machine 1",)}
+LEAST_SHARE, SHARED_MTU = 0.5, 9000  # of a local cable, without a rate
+LIMIT_S = 600.0
+NOTES = f"""
+All machines are one computer, so this measures what Pillarbox adds, and no network. Goodput: of one
+TCP connection for {SECONDS:.0f} s between two servers of {SPEC} that share a switch, on one machine
+and on two of {MACHINES} (goal: {LEAST_SHARE} of the local cable's, without a rate at an MTU of
+{SHARED_MTU}). Cuts: how long until the first server beside it knows, the median of {CUTS}. Trust:
+each server sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with
+one machine's card held to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with its clock
+pushed by {PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: how many turns were valid, and how
+many were not for just that reason; mistaken: how many had a reason of one of the other cases.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield rows of goodput, of cuts, of bringing up, and of trust."""
+    if os.geteuid() or not (find_spec("distributed") and find_spec("cryptography")):
+        yield {"case": "all", "outcome": "skipped: it takes root, Dask and cryptography"}
+        return
+    if not quick:
+        for rate_mbit, mtu in product(RATES, MTUS):
+            yield _goodput(rate_mbit, mtu)
+        yield from _cuts()
+        yield from (_up(*size) for size in SIZES)
+    yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
+
+
+def _child(function: Callable[..., Any], *arguments: Any) -> Result:
+    return in_child(function, *arguments, time_limit_s=LIMIT_S)
+
+
+@contextmanager
+def _lab(spec: str, machines: int, **how: Any) -> Iterator[Lab]:
+    """Bring a lab up, in a sandbox of its own."""
+    from experiments.emulation import registry
+    from experiments.emulation.lab import Lab
+    from experiments.linux import sandbox
+    from experiments.machines.lab import LabOverMachines
+    from hosts.live.settings import LabSettings
+
+    place = registry.take_place()
+    sandbox.enter()
+    settings, topology = LabSettings(**how), parse(spec)
+    make: Callable[[Path], Lab] = partial(Lab, topology, settings)
+    if machines > 1:
+        make = partial(LabOverMachines, topology, settings, machines=machines)
+    try:
+        with make(place.folder) as lab:
+            yield lab
+    finally:
+        registry.leave(place)
+
+
+# -- goodput -----------------------------------------------------------------------------------
+
+
+def _goodput(rate_mbit: float | None, mtu: int) -> Row:
+    result = _child(goodput, rate_mbit, mtu)
+    row: Row = {"rate_mbit": rate_mbit, "mtu": mtu}
+    within, across = result.value if result.value else (None, None)
+    row |= {"within_mbit": within, "across_mbit": across, "share": None}
+    if result.failure or not within or across is None:
+        return row | {"outcome": f"failed: {result.failure or 'nothing arrived'}"}
+    share = row["share"] = across / within
+    judged = rate_mbit is None and mtu == SHARED_MTU
+    missed = judged and share < LEAST_SHARE
+    return row | {"outcome": f"missed: {LEAST_SHARE} wanted" if missed else "ok"}
+
+
+def goodput(rate_mbit: float | None, mtu: int) -> tuple[float, float]:
+    """Return the goodput of a connection within a machine, and of one between two, in Mbit/s."""
+    with _lab(SPEC, MACHINES, rate_mbit=rate_mbit, mtu=mtu) as lab:
+        lab.wait_converged()
+        found = [_one_flow(lab, to, SECONDS) for to in _neighbours(lab)]
+    return found[0], found[1]
+
+
+def _neighbours(lab: Lab) -> tuple[int, int]:
+    """Return a server beside the first one on its machine, and one beside it on another."""
+    over: LabOverMachines = lab  # type: ignore[assignment]
+    beside = [peer for port in range(lab.topology.ports) for peer in lab.topology.peers(0, port)]
+    away = [over.machine_of(peer) != over.machine_of(0) for peer in beside]
+    return beside[away.index(False)], beside[away.index(True)]
+
+
+def _one_flow(lab: Lab, destination: int, seconds: float) -> float:
+    from experiments.machines.sending import Generators
+    from experiments.traffic.flows import Flow, Sending
+
+    tool = Generators(lab, [Flow(0, 0, destination, duration_s=seconds)], Sending())  # type: ignore[arg-type]
+    try:
+        tool.prepare()
+        tool.start(time.monotonic() + lab.means.lead_s)
+        while not tool.ended():
+            time.sleep(0.05)
+        return (tool.results()[0].goodput_bps or 0.0) / 1e6
+    finally:
+        tool.close()
+
+
+# -- cuts, and bringing up ---------------------------------------------------------------------
+
+
+def _cuts() -> Iterator[Row]:
+    result = _child(cuts)
+    for kind, where in product(("cut", "silent cut"), ("within", "across")):
+        row: Row = {"fault": kind, "cable": where, "detected_ms": None}
+        if result.failure:
+            yield row | {"outcome": f"failed: {result.failure}"}
+        else:
+            yield row | {"detected_ms": result.value[f"{kind} {where}"], "outcome": "ok"}
+
+
+def cuts() -> dict[str, float | None]:
+    """Return after how many milliseconds a server knows of a cut, by its kind and its cable."""
+    from experiments.trials.runs.faulting import Faulting
+    from hosts.base.faults import Fault
+
+    found: dict[str, float | None] = {}
+    with _lab(SPEC, MACHINES) as lab:
+        lab.wait_converged()
+        cables = [(cable.a, cable.b) for cable in lab.topology.links()]
+        apart = [lab.machine_of(a) != lab.machine_of(b) for a, b in cables]  # type: ignore[attr-defined]
+        for kind, across in product(("cut", "silent cut"), (False, True)):
+            times = []
+            ends = tuple(map(lab.name, cables[apart.index(across)]))
+            for _ in range(CUTS):
+                faulting = Faulting(lab, [Fault(kind, ends, 0.1, None)])
+                begin_s = time.monotonic()
+                faulting.begin(begin_s)
+                time.sleep(1.5)
+                times += [row["detected_s"] for row in faulting.end() if row["detected_s"]]
+                lab.wait_converged()
+            middle = statistics.median(times) * 1e3 if times else None
+            found[f"{kind} {'across' if across else 'within'}"] = middle
+    return found
+
+
+def _up(spec: str, machines: int) -> Row:
+    result = _child(up, spec, machines)
+    row: Row = {"network": spec, "machines": machines}
+    up_s, converged_s = result.value if result.value else (None, None)
+    row |= {"up_s": up_s, "converged_s": converged_s}
+    return row | {"outcome": f"failed: {result.failure}" if result.failure else "ok"}
+
+
+def up(spec: str, machines: int) -> tuple[float, float]:
+    """Return how long a lab takes until it is up, and until all its servers know their peers."""
+    began_s = time.monotonic()
+    with _lab(spec, machines) as lab:
+        up_s = time.monotonic()
+        lab.wait_converged()
+        return up_s - began_s, time.monotonic() - up_s
+
+
+# -- trust -------------------------------------------------------------------------------------
+
+
+def _trust(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
+    result = _child(trust, turns, seconds)
+    for case in (QUIET, SATURATED, PUSHED):
+        row: Row = {"case": case, "as_wanted": None, "mistaken": None, "first_reason": None}
+        if result.failure:
+            yield row | {"outcome": f"failed: {result.failure}"}
+            continue
+        good, mistaken, first = result.value[case]
+        # A quick look may be at a machine that is not quiet, and says so without being a failure.
+        fine = not mistaken and (good == turns or (quick and case == QUIET))
+        row |= {"as_wanted": f"{good} of {turns}", "mistaken": mistaken, "first_reason": first}
+        yield row | {"outcome": "ok" if fine else "missed"}
+
+
+def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
+    """Return how often each case was judged as it should be, and mistaken, and the first reason."""
+    found = dict.fromkeys((QUIET, SATURATED, PUSHED), (0, 0, ""))
+    with _lab(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
+        lab.wait_converged()
+        for turn, case in product(range(turns), found):
+            reasons = _judged(lab, case, seconds, turn)
+            own = _signs(reasons, case)
+            mistaken = any(_signs(reasons, other) for other in SIGNS if other != case)
+            right = bool(own) if case in SIGNS else not reasons
+            so_far, wrong, first = found[case]
+            first = first or next(iter(own or reasons), "")
+            found[case] = so_far + right, wrong + mistaken, first
+    return found
+
+
+def _signs(reasons: tuple[str, ...], case: str) -> list[str]:
+    """Return the reasons that a case should have."""
+    return [one for one in reasons if any(sign in one for sign in SIGNS.get(case, ()))]
+
+
+def _judged(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
+    """Return the reasons against a trial to which that happens."""
+    from experiments.linux import shaping
+    from experiments.machines.computer import CARD
+    from experiments.traffic.workload import Workload
+    from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.plans.trials import Trial
+    from experiments.trials.runs.outcome import outcome
+    from experiments.trials.runs.run import order_of
+    from experiments.trials.runs.worker import measured_in
+
+    system = System(SPEC, machines=MACHINES, **lab.settings.plain())
+    workload = Workload(pattern="permutation", duration_s=seconds)
+    order = order_of(Experiment("trust", "", (system,), workload), Trial(0, system, 0, seed))
+    kernel = lab.computer.namespaces[1].netlink
+    [card] = (link.ifindex for link in kernel.links() if link.name == CARD)
+    clock = lab.clocks.clocks[1]
+
+    def push(told: tuple[Any, ...]) -> None:
+        if case == PUSHED and told == ("phase", "sending"):
+            clock.now = lambda: time.monotonic() - PUSH_S
+
+    if case == SATURATED:
+        kernel.send(shaping.limited(card, CARD_MBIT, None))
+    try:
+        record = outcome(order, measured_in(lab, order, push)).record
+        return tuple(record["verdict"]["reasons"])
+    finally:
+        clock.now = time.monotonic
+        if case == SATURATED:
+            kernel.send(shaping.unlimited(card))
