@@ -83,7 +83,8 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
     destination, came_by = dcell.uid(heading.destination), heading.came_by
     proxy = rules.NONE if heading.proxy is None else dcell.uid(heading.proxy)
     came_by = rules.NONE if came_by is None else came_by
-    hop = rules.choose(net, b, view, view.inside, here, destination, proxy, came_by)
+    link = rules.next_link(net, b, here, destination, proxy)
+    hop = rules.choose(net, b, view, view.inside, here, destination, proxy, came_by, link)
     if hop.port != rules.NONE:
         proxy_now = None if hop.proxy == rules.NONE else dcell.server_of_uid(hop.proxy)
         return Onward(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)

@@ -55,15 +55,18 @@ def first_link(net: Nested, b: int, here: int, target: int) -> tuple[int, int, i
     return target, far, level
 
 
-def own_link(
-    net: Nested, b: int, works: Works, here: int, destination: int, proxy: int, came_by: int
-) -> Hop:
+def next_link(net: Nested, b: int, here: int, destination: int, proxy: int) -> tuple[int, int, int]:
+    """Return the first link to where the packet goes: to its proxy, if that is not here."""
+    return first_link(net, b, here, destination if proxy in (NONE, here) else proxy)
+
+
+def own_link(works: Works, here: int, proxy: int, came_by: int, link: tuple[int, int, int]) -> Hop:
     """Return the hop over this server's own link, if that is the next one above b and works.
 
     The ways inside the DCell_b do not matter then. Without such a hop, its port is NONE.
     """
     proxy = NONE if proxy == here else proxy
-    near, far, level = first_link(net, b, here, destination if proxy == NONE else proxy)
+    near, far, level = link
     if near == here and level != came_by and works[here, level]:
         return Hop(level, far, proxy, False)
     return Hop(NONE, NONE, NONE, False)
@@ -78,6 +81,7 @@ def choose(
     destination: int,
     proxy: int,
     came_by: int,
+    link: tuple[int, int, int],
 ) -> Hop:
     """Return where a packet goes that has another server as its destination (Fig. 5).
 
@@ -93,13 +97,15 @@ def choose(
         In the packet's header, NONE without one.
     came_by : int
         The port by which the packet came, NONE where it is the server's own.
+    link : tuple
+        Of `next_link`.
     """
-    own = own_link(net, b, works, here, destination, proxy, came_by)
+    own = own_link(works, here, proxy, came_by, link)
     if own.port != NONE:
         return own
     at_proxy = proxy == here
     proxy = NONE if at_proxy else proxy
-    near, far, level = first_link(net, b, here, destination if proxy == NONE else proxy)
+    near, far, level = link
     first = here // net.sizes[b] * net.sizes[b]
     in_reach = near != here and inside.ports[near - first] != NONE
     if in_reach and (level == NONE or works[near, level]):

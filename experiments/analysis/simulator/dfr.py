@@ -21,7 +21,7 @@ from experiments.analysis.simulator.hops import Fill, Ints
 from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested, far_end
 from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
-from hosts.dcell.rules import NONE, Inside, choose, nested, own_link
+from hosts.dcell.rules import NONE, Inside, choose, nested, next_link, own_link
 from topos.dcell import DCell
 
 
@@ -137,10 +137,11 @@ def _fill(
         here, destination = sources[flow], destinations[flow]
         proxy, came_by, left, hops = NONE, NONE, retry, 0
         while here != destination:
-            hop = own_link(net, b, works, here, destination, proxy, came_by)
+            link = next_link(net, b, here, destination, proxy)
+            hop = own_link(works, here, proxy, came_by, link)
             if hop.port == NONE:
                 inside = _inside(net, works, b, ways, here)
-                hop = choose(net, b, works, inside, here, destination, proxy, came_by)
+                hop = choose(net, b, works, inside, here, destination, proxy, came_by, link)
             left -= hop.rerouted
             if hop.port == NONE or left < 1 or hops == TTL:
                 hops = 0

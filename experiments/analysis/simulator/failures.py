@@ -10,6 +10,7 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.fluid.links import Routes, link_at, link_count
+from experiments.analysis.simulator.compiled import native
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -92,18 +93,37 @@ def draw(
 
 def surviving(routes: Routes, works: Bools) -> Routes:
     """Return the same flows, without links those whose path has failed."""
-    flow = numpy.repeat(numpy.arange(routes.flows), numpy.diff(routes.starts))
-    alive = numpy.ones(routes.flows, bool)
-    alive[flow[~works[routes.links]]] = False
-    return only(routes, alive)
+    return only(routes, _all_in(works, *routes))
 
 
 def only(routes: Routes, kept: Bools) -> Routes:
     """Return the same flows, without links those that are not kept."""
-    counts = numpy.diff(routes.starts)
-    starts = numpy.zeros(routes.flows + 1, numpy.int64)
-    numpy.cumsum(counts * kept, out=starts[1:])
-    return Routes(starts, routes.links[numpy.repeat(kept, counts)])
+    return Routes(*_only(kept, *routes))
+
+
+@native
+def _all_in(works: Any, starts: Any, links: Any) -> Any:
+    """Tell for each flow whether all of its links work."""
+    alive = numpy.ones(len(starts) - 1, numpy.bool_)
+    for flow in range(len(alive)):
+        for place in range(starts[flow], starts[flow + 1]):
+            if not works[links[place]]:
+                alive[flow] = False
+                break
+    return alive
+
+
+@native
+def _only(kept: Any, starts: Any, links: Any) -> Any:
+    begins = numpy.zeros(len(starts), numpy.int64)
+    for flow in range(len(kept)):
+        count = starts[flow + 1] - starts[flow] if kept[flow] else 0
+        begins[flow + 1] = begins[flow] + count
+    left = numpy.empty(begins[-1], links.dtype)
+    for flow in range(len(kept)):
+        if kept[flow]:
+            left[begins[flow] : begins[flow + 1]] = links[starts[flow] : starts[flow + 1]]
+    return begins, left
 
 
 def _some(count: int, share: float, random: numpy.random.Generator) -> Bools:

@@ -7,12 +7,15 @@ wiring: the server's own, and where that leads to a switch, the switch's link to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.fluid.links import Routes, link_at, link_count
+from experiments.analysis.simulator.compiled import native
+from hosts.base.rules import NONE
 from topos.base.topology import Topology
 
 Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
@@ -89,29 +92,56 @@ def routes_of_hops(
         For each port of a server, by which port of the next server a hop through its switch
         arrives; None where it is a cable between two servers.
     """
-    counts = numpy.diff(hops.starts)
-    flow = numpy.repeat(numpy.arange(len(sources)), counts)
-    ports, peers = hops.ports, hops.peers
-    at = numpy.empty_like(peers)
-    at[1:] = peers[:-1]
-    at[hops.starts[:-1][counts > 0]] = sources[counts > 0]
-    if (peers >= topology.servers).any():
-        broken = numpy.zeros(len(sources), bool)
-        broken[flow[peers >= topology.servers]] = True
-        keep = ~broken[flow]
-        ports, peers, at, flow = ports[keep], peers[keep], at[keep], flow[keep]
-    switched = numpy.array([arrival is not None for arrival in arrivals])[ports]
-    places = numpy.cumsum(1 + switched) - 1  # of each hop's last link
-    links: Ints = numpy.empty(len(at) + int(switched.sum()), _link_type(topology))
-    links[places - switched] = link_at(topology, at, ports)
-    for port, arrival in enumerate(arrivals):
-        if arrival is not None:
-            here = numpy.flatnonzero(ports == port)
-            plug = topology.server_plug(peers[here], arrival)
-            links[places[here]] = link_at(topology, plug.node, plug.port)
-    starts = numpy.zeros(len(sources) + 1, numpy.int64)
-    starts[1:] = numpy.cumsum(numpy.bincount(flow, 1 + switched, len(sources)))
-    return Routes(starts, links)
+    rows, onto = _onto(topology, tuple(arrivals))
+    return Routes(*_links(topology.servers, topology.ports, rows, onto, sources, *hops))
+
+
+@lru_cache(maxsize=4)  # asked again for every block of flows
+def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> tuple[Ints, Ints]:
+    """Return the links from switches to servers.
+
+    First, by port of a hop, the row of the second, NONE for a cable between two servers; second, by
+    row and the server to which the hop leads, the link by which it arrives.
+    """
+    switched = [arrival for arrival in arrivals if arrival is not None]
+    onto: Ints = numpy.empty((len(switched), topology.servers), _link_type(topology))
+    for row, arrival in zip(onto, switched, strict=True):
+        for first in range(0, topology.servers, BLOCK):
+            servers = numpy.arange(first, min(first + BLOCK, topology.servers))
+            plug = topology.server_plug(servers, arrival)
+            row[servers] = link_at(topology, plug.node, plug.port)
+    have = numpy.array([arrival is not None for arrival in arrivals])
+    return numpy.where(have, numpy.cumsum(have) - 1, NONE), onto
+
+
+@native
+def _links(
+    servers: int, ports: int, rows: Any, onto: Any, sources: Any, starts: Any, by: Any, peers: Any
+) -> Any:
+    """Return where each flow's links begin, and the links (see `routes_of_hops`)."""
+    begins = numpy.zeros(len(sources) + 1, numpy.int64)
+    for flow in range(len(sources)):
+        count = 0
+        for hop in range(starts[flow], starts[flow + 1]):
+            if peers[hop] >= servers:
+                count = 0
+                break
+            count += 1 if rows[by[hop]] == NONE else 2
+        begins[flow + 1] = begins[flow] + count
+    links = numpy.empty(begins[-1], onto.dtype)
+    for flow in range(len(sources)):
+        here, place = sources[flow], begins[flow]
+        if place == begins[flow + 1]:
+            continue
+        for hop in range(starts[flow], starts[flow + 1]):
+            port, peer = by[hop], peers[hop]
+            links[place] = here * ports + port
+            place += 1
+            if rows[port] != NONE:
+                links[place] = onto[rows[port], peer]
+                place += 1
+            here = peer
+    return begins, links
 
 
 def _link_type(topology: Topology) -> type:
