@@ -45,7 +45,7 @@ fi
 
 # What tests use and few else need.
 if [ -n "${PILLARBOX_TESTS:-}" ]; then
-    PILLARBOX_OPENFLOW=1
+    PILLARBOX_OPENFLOW=1 PILLARBOX_MPI=1
 fi
 
 # For the switches of `up --plane ovs`: Open vSwitch, whose package starts a service where there is

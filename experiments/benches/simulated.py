@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 NETWORK, LOADS, TRIALS = "bcube,4,1", (0.3, 0.6), 2
 SHARES = {"median": (0.5, 0.15), "99th": (0.99, 0.30)}  # and by how much they may differ
-QUICK_S = 1.0
+SECONDS, QUICK_S = 30.0, 1.0
 NOTES = f"""
-The flows of `run fct` on {NETWORK}, {TRIALS} trials at each load, live; and the same flows at the
+The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the same flows at the
 same moments on the same paths, simulated: as fluids, and by TCP, packet by packet
 (docs/simulator.md). off: by how much TCP's figure differs from the live one. Goals: the median
 within {SHARES["median"][1]:.0%}, the 99th percentile within {SHARES["99th"][1]:.0%}. Nothing in the
@@ -63,7 +63,7 @@ def _experiment(load: float, quick: bool) -> Experiment:
     from experiments.trials.catalogue.fct import EXPERIMENT
 
     (system,) = (one for one in EXPERIMENT.systems if one.network == NETWORK)
-    workload = replace(EXPERIMENT.workload, load=load)
+    workload = replace(EXPERIMENT.workload, load=load, duration_s=SECONDS)
     if quick:
         # So short that only flows of one size come near the load.
         workload = replace(workload, duration_s=QUICK_S, warm_up_s=0.0, sizes="400000")

@@ -272,11 +272,12 @@ def test_openflow_brings_debians_open_vswitch(machine: Machine) -> None:
     assert "installing Debian's openvswitch-switch (" in machine.provision().stdout
 
 
-def test_mpi_brings_debians_open_mpi(machine: Machine) -> None:
+@pytest.mark.parametrize("wish", ["PILLARBOX_MPI", "PILLARBOX_TESTS"])
+def test_mpi_brings_debians_open_mpi(machine: Machine, wish: str) -> None:
     machine.become_root()
     machine.program("apt-get", FAKE_APT)
     machine.program("dpkg-query", '#!/bin/sh\ncase "$*" in *mpi*) exit 1 ;; esac\necho installed\n')
-    machine.settings["PILLARBOX_MPI"] = "1"
+    machine.settings[wish] = "1"
     machine.settings["PILLARBOX_DIST_PACKAGES"] = str(machine.folder / "nothing")
     told = machine.provision().stdout
     assert "installing Debian's openmpi-bin python3-mpi4py (" in told
