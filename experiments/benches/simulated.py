@@ -18,8 +18,8 @@ NETWORK, LOADS, TRIALS = "bcube,4,1", (0.3, 0.6), 2
 SHARES = {"median": (0.5, 0.15), "99th": (0.99, 0.30)}  # and by how much they may differ
 SECONDS, QUICK_S = 30.0, 1.0
 NOTES = f"""
-The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the same flows at the
-same moments on the same paths, simulated: as fluids, and by TCP, packet by packet
+The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the
+same flows at the same moments on the same paths, simulated: as fluids, and by TCP, packet by packet
 (docs/simulator.md). off: by how much TCP's figure differs from the live one. Goals: the median
 within {SHARES["median"][1]:.0%}, the 99th percentile within {SHARES["99th"][1]:.0%}. Nothing in the
 simulation is fitted to a run. What it has not is the machine: on a busy one flows are slower live.

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from experiments.traffic.demand import INCAST, demand_of, draw_pairs, draw_requests, fan_in
+from experiments.traffic.demand import (
+    Requests,
+    demand_of,
+    draw_pairs,
+    draw_together,
+    requests,
+    together,
+)
 from experiments.traffic.flows import Flow
 from experiments.traffic.patterns import MOST_FLOWS
 from experiments.traffic.sizes import Sizes, sizes_of
@@ -33,7 +40,7 @@ MOST_OFF = 0.02  # of the load that was asked for
 # Of the measured part's sizes. More would choose, in a part that is too short, those without the
 # largest flows, and they would no longer be of their distribution.
 TRIES = 20
-PAIRS, SIZES = 1, 2  # what is drawn, each by a source of its own
+PAIRS, SIZES, REQUESTS = 1, 2, 3  # what is drawn, each by a source of its own
 
 
 class Arrivals(NamedTuple):
@@ -120,22 +127,48 @@ def drawn(
     sizes = sizes_of(workload.sizes).scaled(workload.size_scale)
     draw = numpy.random.default_rng([SIZES, seed])
     starts, volumes, begin_s = [], [], 0.0
-    fan = fan_in(topology, workload)
+    each, small = together(topology, workload), requests(topology, workload)
+    beside_bps = 8.0 * small.volume_bytes * small.per_s if small else 0.0
+    background_bps = load * capacity_bps - beside_bps
+    require(
+        background_bps > 0,
+        f"the requests alone are {beside_bps:,.0f} bit/s, more than a load of {load:g}: choose "
+        "fewer or smaller ones (options.per_s, options.bytes)",
+    )
     parts = (workload.warm_up_s, workload.duration_s, workload.cool_down_s)
     for lasting_s, measured in zip(parts, (False, True, False), strict=True):
-        wanted_bytes = load * capacity_bps * lasting_s / 8 / fan
+        wanted_bytes = background_bps * lasting_s / 8 / each.flows
         volume = _volumes(sizes, wanted_bytes, measured, load, draw)
         moments = begin_s + numpy.sort(draw.random(len(volume))) * lasting_s
-        starts.append(numpy.repeat(moments, fan))
-        volumes.append(numpy.repeat(volume, fan))
+        starts.append(numpy.repeat(moments, each.flows))
+        volumes.append(numpy.repeat(volume, each.flows))
         begin_s += lasting_s
     start_s, volume_bytes = numpy.concatenate(starts), numpy.concatenate(volumes)
     demand, draw = demand_of(topology, workload, seed), numpy.random.default_rng([PAIRS, seed])
-    if workload.pattern == INCAST:
-        pairs = draw_requests(topology.servers, fan, len(start_s) // fan, draw)
+    if each.flows > 1:
+        pairs = draw_together(topology.servers, each, len(start_s) // each.flows, draw)
     else:
         pairs = draw_pairs(demand, len(start_s), draw)
-    return Arrivals(start_s, *pairs, volume_bytes)
+    found = Arrivals(start_s, *pairs, volume_bytes)
+    return found if small is None else _with(found, small, begin_s, demand, seed)
+
+
+def _with(
+    background: Arrivals, small: Requests, until_s: float, demand: Floats, seed: int
+) -> Arrivals:
+    """Return these flows, and answers to requests among them.
+
+    Answers are known by their size: another flow of just that size has a byte more.
+    """
+    draw = numpy.random.default_rng([REQUESTS, seed])
+    count = round(small.per_s * until_s)
+    pairs = draw_pairs(demand, count, draw)
+    volume_bytes = background.volume_bytes + (background.volume_bytes == small.volume_bytes)
+    answers = draw.random(count) * until_s, *pairs, numpy.full(count, small.volume_bytes)
+    columns = zip(background._replace(volume_bytes=volume_bytes), answers, strict=True)
+    both = [numpy.concatenate(two) for two in columns]
+    order = numpy.argsort(both[0], kind="stable")
+    return Arrivals(*(column[order] for column in both))
 
 
 def _volumes(

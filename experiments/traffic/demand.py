@@ -3,7 +3,9 @@
 A pattern of `experiments.traffic.patterns` is a list of pairs, and here each of them is as likely
 as the others: all-to-all is uniform traffic. Two patterns are shares by themselves, and for
 arrivals alone: ``rack`` and ``hotspot``. With ``incast`` a server asks several others, which all
-answer at once: what arrives is a request, and its flows are the answers.
+answer at once: what arrives is a request, and its flows are the answers. With ``shuffle`` several
+servers send to several others at once, each to each. With ``requests`` small answers come on top of
+uniform traffic that is their background.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
 
 MOST_SERVERS = 8192  # whose shares memory holds: half a gigabyte
-ALL_TO_ALL, INCAST = "all-to-all", "incast"
-SENDERS, DEADLINE = "senders", "deadline_s"
+ALL_TO_ALL, INCAST, SHUFFLE, REQUESTS = "all-to-all", "incast", "shuffle", "requests"
+SENDERS, RECEIVERS, DEADLINE = "senders", "receivers", "deadline_s"
 
 
 class Shared(NamedTuple):
@@ -74,27 +76,60 @@ def draw_pairs(demand: Floats, count: int, draw: numpy.random.Generator) -> tupl
     return source.astype(numpy.int64), destination.astype(numpy.int64)
 
 
-def fan_in(topology: Topology, workload: Workload) -> int:
-    """Return how many flows arrive at once: the answers to a request, else one."""
-    if workload.pattern != INCAST:
-        return 1
-    options = Options(topology, workload.options, Random())
-    others = topology.servers - 1
-    return options.count(SENDERS, min(8, others), others)
+class Together(NamedTuple):
+    """How many servers send, each to how many others, in flows that begin at one moment."""
+
+    senders: int
+    receivers: int
+
+    @property
+    def flows(self) -> int:
+        """How many flows that are."""
+        return self.senders * self.receivers
 
 
-def draw_requests(
-    servers: int, senders: int, count: int, draw: numpy.random.Generator
+def together(topology: Topology, workload: Workload) -> Together:
+    """Return which flows arrive at once: the answers to a request, a shuffle; else one."""
+    if workload.pattern not in (INCAST, SHUFFLE):
+        return Together(1, 1)
+    options, others = Options(topology, workload.options, Random()), topology.servers - 1
+    if workload.pattern == INCAST:
+        return Together(options.count(SENDERS, min(8, others), others), 1)
+    senders = options.count(SENDERS, min(4, topology.servers // 2), others)
+    left = topology.servers - senders
+    return Together(senders, options.count(RECEIVERS, min(4, left), left))
+
+
+def draw_together(
+    servers: int, each: Together, count: int, draw: numpy.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Return who answers whom: for each of so many requests different servers, and one that asks.
+    """Return who sends to whom: so many times different servers, each sender to each receiver.
 
-    >>> source, asks = draw_requests(4, 3, 2, numpy.random.default_rng(1))
+    >>> source, asks = draw_together(4, Together(3, 1), 2, numpy.random.default_rng(1))
     >>> [sorted({*source[:3].tolist(), int(asks[0])}), asks[0] == asks[2]]
     [[0, 1, 2, 3], np.True_]
     """
-    drawn = [draw.choice(servers, senders + 1, replace=False) for _ in range(count)]
-    found = numpy.array(drawn, numpy.int64).reshape(count, senders + 1)
-    return found[:, 1:].ravel(), numpy.repeat(found[:, 0], senders)
+    many = each.senders + each.receivers
+    drawn = [draw.choice(servers, many, replace=False) for _ in range(count)]
+    found = numpy.array(drawn, numpy.int64).reshape(count, many)
+    receivers, senders = found[:, : each.receivers], found[:, each.receivers :]
+    to = numpy.tile(receivers, (1, each.senders))
+    return numpy.repeat(senders, each.receivers, axis=1).ravel(), to.ravel()
+
+
+class Requests(NamedTuple):
+    """Small answers on top of other traffic."""
+
+    volume_bytes: int
+    per_s: int
+
+
+def requests(topology: Topology, workload: Workload) -> Requests | None:
+    """Return the answers that arrive beside the load; None where the pattern has none."""
+    if workload.pattern != REQUESTS:
+        return None
+    options = Options(topology, workload.options, Random())
+    return Requests(options.count("bytes", 1000, 1 << 20), options.count("per_s", 100, 100_000))
 
 
 def racks_of(topology: Topology) -> Ints:
@@ -158,6 +193,30 @@ ARRIVING: dict[str, Shared] = {
             {
                 SENDERS: "how many servers answer; 8 by default",
                 DEADLINE: "of a request's last byte; none by default",
+            },
+        ),
+        lambda options: _uniform(options.topology.servers),
+    ),
+    SHUFFLE: Shared(
+        Pattern(
+            "some servers send to some others at once, each to each (arrivals)",
+            lambda _: iter(()),
+            {
+                SENDERS: "how many; 4 by default",
+                RECEIVERS: "how many; 4 by default",
+                DEADLINE: "of a shuffle's last byte; none by default",
+            },
+        ),
+        lambda options: _uniform(options.topology.servers),
+    ),
+    REQUESTS: Shared(
+        Pattern(
+            "small answers to requests, with uniform traffic as their background (arrivals)",
+            lambda _: iter(()),
+            {
+                "bytes": "of an answer; 1000 by default",
+                "per_s": "how many in the whole network; 100 by default",
+                DEADLINE: "of an answer's last byte; none by default",
             },
         ),
         lambda options: _uniform(options.topology.servers),

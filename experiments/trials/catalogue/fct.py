@@ -12,8 +12,7 @@ EXPERIMENT = Experiment(
     "does a flow take, over what it would take alone?",
     # Small packets and a short catch-up, so that small flows meet a cable and not a burst.
     systems=tuple(
-        System(network, rate_mbit=20, mtu=1500, catch_up="0.5ms")
-        for network in NETWORKS
+        System(network, rate_mbit=20, mtu=1500, catch_up="0.5ms") for network in NETWORKS
     ),
     workload=Workload(
         pattern="all-to-all",

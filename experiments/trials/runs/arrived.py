@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from experiments.traffic.arrivals import Window
-from experiments.traffic.demand import DEADLINE, INCAST
+from experiments.traffic.demand import (
+    DEADLINE,
+    INCAST,
+    REQUESTS,
+    SHUFFLE,
+    requests,
+    together,
+)
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.open_loop import lateness_s
 from experiments.traffic.sizes import ALL, CLASSES
@@ -111,30 +118,41 @@ def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
     return {name: found.get(name) for name in names}
 
 
-def requests_of(order: Order, flows: Sequence[Mapping[str, Any]]) -> Row:
-    """Return how long requests took that several servers answered at once, of those that count.
+def together_of(order: Order, flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return how long flows took that arrive at once, of those that count, until the last is over.
 
-    A request of which an answer failed has not met its deadline, and has no time.
+    They are a request's answers, or a shuffle. One of which a flow failed has not met its deadline,
+    and has no time. A shuffle is told as so many times what its busiest port takes, all of a
+    server's ports sending or receiving: no routing is below 1.
     """
-    workload = order.workload
-    if workload.pattern != INCAST or workload.trace is not None:
+    workload, topology = order.workload, parse(order.trial.system.network)
+    if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
         return {}
-    answers: dict[tuple[float, str], list[float]] = {}
-    for row in flows:
-        if row["measured"]:
-            took_s = row["completion_s"]
-            answers.setdefault((row["start_s"], row["destination"]), []).append(
-                numpy.inf if took_s is None else took_s
-            )
-    took = numpy.array([max(times) for times in answers.values()])
-    whole = took[numpy.isfinite(took)]
-    deadline_s = workload.options.get(DEADLINE)
-    return {
+    counted = [row for row in flows if row["measured"]]
+    small = requests(topology, workload)
+    if small:
+        counted = [row for row in counted if row["volume_bytes"] == small.volume_bytes]
+    groups: dict[float, list[Mapping[str, Any]]] = {}
+    for row in counted:
+        groups.setdefault(row["start_s"], []).append(row)
+    took = numpy.array([max(map(_ended_s, group)) for group in groups.values()])
+    whole, deadline_s = took[numpy.isfinite(took)], workload.options.get(DEADLINE)
+    found = {
         "requests": len(took),
         "request_median_s": float(numpy.median(whole)) if len(whole) else None,
         "request_p99_s": float(numpy.quantile(whole, 0.99)) if len(whole) else None,
         "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
     }
+    if workload.pattern == SHUFFLE and len(whole) and counted[0]["alone_s"] is not None:
+        each = together(topology, workload)
+        busiest = max(1.0, max(each.senders, each.receivers) / topology.ports)
+        bound = numpy.array([group[0]["alone_s"] * busiest for group in groups.values()])
+        found["shuffle_slowdown"] = float(numpy.mean((took / bound)[numpy.isfinite(took)]))
+    return found
+
+
+def _ended_s(row: Mapping[str, Any]) -> float:
+    return numpy.inf if row["completion_s"] is None else float(row["completion_s"])
 
 
 def _shares(column: str, values: Sequence[float]) -> Row:

@@ -18,8 +18,8 @@ from experiments.trials.runs.arrived import (
     flow_columns,
     late,
     loads,
-    requests_of,
     slowdowns_of,
+    together_of,
 )
 from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.order import Measured, Order
@@ -65,7 +65,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
     if arrives:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
-        totals |= slowdowns_of(flows) | requests_of(order, flows)
+        totals |= slowdowns_of(flows) | together_of(order, flows)
     # With faults the ideal is not known, and hops of a file and transfers wait for one another.
     waiting = bool(collective or order.workload.options.get("distribute"))
     greedy = not order.faults and not waiting

@@ -48,11 +48,12 @@ TRIALS = {
     "slowdown_mean": "float64",  # of all that are measured; by size: CLASSES
     "slowdown_median": "float64",
     "slowdown_p99": "float64",
-    # Of requests that several servers answer at once (incast), missing for others.
+    # Of flows that arrive at once (incast, shuffle) and of requests; missing for others.
     "requests": "Int64",
-    "request_median_s": "float64",  # from the answers' moment to the last byte of the last
+    "request_median_s": "float64",  # from the flows' moment to the last byte of the last
     "request_p99_s": "float64",
     "in_time_share": "float64",  # of the requests, by their deadline; missing without one
+    "shuffle_slowdown": "float64",  # mean time over what the busiest port takes; of shuffles
 }
 FLOWS = {
     "flow": "int64",

@@ -55,6 +55,7 @@ ARRIVED = (  # of flows that arrive
     Measure("request_median_s", "request", "ms", 1e3),
     Measure("request_p99_s", "99th", "ms", 1e3),
     Measure("in_time_share", "in time", "%", 100.0),
+    Measure("shuffle_slowdown", "over bound", "times", 1.0),
 )
 
 

@@ -99,6 +99,34 @@ def test_requests_are_answered_by_several_at_once(
         assert len({*found.source[own].tolist(), int(asks)}) == senders + 1
 
 
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1 << 31))
+def test_a_shuffle_is_every_sender_to_every_receiver_at_once(
+    senders: int, receivers: int, seed: int
+) -> None:
+    options = {"senders": senders, "receivers": receivers}
+    workload = arriving(pattern="shuffle", options=options, sizes="5000")
+    found = drawn(BCUBE, workload, seed, 1e7)
+    assert offered_bps(found, window_of(workload)) == pytest.approx(6e6, rel=MOST_OFF)
+    for start_s in numpy.unique(found.start_s)[:5]:
+        own = found.start_s == start_s
+        pairs = set(zip(found.source[own].tolist(), found.destination[own].tolist(), strict=True))
+        assert len(pairs) == own.sum() == senders * receivers
+        ends = [{pair[side] for pair in pairs} for side in (0, 1)]
+        assert [len(one) for one in ends] == [senders, receivers]
+        assert not ends[0] & ends[1]
+
+
+def test_requests_come_on_top_of_their_background_and_within_the_load() -> None:
+    options = {"bytes": 2000, "per_s": 50}
+    workload = arriving(pattern="requests", options=options, sizes="web-search", size_scale=0.02)
+    found = drawn(BCUBE, workload, 1, CAPACITY_BPS)
+    small = found.volume_bytes == 2000
+    assert small.sum() == 50 * (window_of(workload).until_s + workload.cool_down_s)
+    assert (numpy.diff(found.start_s) >= 0).all()
+    wanted = 0.6 * CAPACITY_BPS
+    assert offered_bps(found, window_of(workload)) == pytest.approx(wanted, rel=2 * MOST_OFF)
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -129,6 +157,13 @@ def test_what_is_no_workload_is_refused(values: dict[str, Any], told: str) -> No
         ({"pattern": "rack", "options": {"part": 2}}, "has no option 'part'"),
         ({"pattern": "racks"}, "did you mean rack"),
         ({"pattern": "incast", "options": {"senders": 16}}, "from 1 to 15"),
+        ({"pattern": "shuffle", "options": {"senders": 12, "receivers": 5}}, "from 1 to 4"),
+        ({"pattern": "shuffle", "options": {"receiver": 5}}, "has no option 'receiver'"),
+        ({"pattern": "requests", "options": {"per_s": 0}}, "from 1 to 100000"),
+        (
+            {"pattern": "requests", "options": {"bytes": 1 << 20, "per_s": 90_000}},
+            "more than a load of 0.6",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(values: dict[str, Any], told: str) -> None:

@@ -146,6 +146,30 @@ def test_requests_have_a_time_and_a_deadline(tmp_path: Path) -> None:
     assert (found.trials.in_time_share == 0.0).all()
 
 
+def test_a_shuffle_is_told_as_so_many_times_its_busiest_port(tmp_path: Path) -> None:
+    options = {"senders": 2, "receivers": 2}
+    workload = replace(EXPERIMENT.workload, pattern="shuffle", sizes="200000", options=options)
+    found = run(replace(EXPERIMENT, workload=workload), tmp_path / "run", measure=fake()).trials
+    flows = 4 * found.requests
+    assert (flows > 0).all()
+    # BCube's servers have two ports for two flows, the tree's have one.
+    bcube, tree = (
+        found.shuffle_slowdown[found.system == name] for name in ("bcube,2,1", "tree,2,2")
+    )
+    assert bcube.to_numpy() == pytest.approx(2 * tree.to_numpy(), rel=0.05)
+
+
+def test_requests_are_told_apart_from_their_background(tmp_path: Path) -> None:
+    options = {"bytes": 2000, "per_s": 20, "deadline_s": 9.0}
+    workload = replace(EXPERIMENT.workload, pattern="requests", options=options)
+    found = run(replace(EXPERIMENT, workload=workload), tmp_path / "run", measure=fake())
+    flows = found.flows[found.flows.measured.astype(bool)]
+    small = flows[flows.volume_bytes == 2000].groupby("trial").size()
+    assert (found.trials.requests == small.to_numpy()).all()
+    assert found.trials.request_p99_s.to_numpy() == pytest.approx(SLOW * 2000 * 8 / RATE_BPS)
+    assert (found.trials.in_time_share == 1.0).all()
+
+
 def test_a_source_behind_its_schedule_is_not_valid(tmp_path: Path) -> None:
     found = run(EXPERIMENT, tmp_path / "run", measure=fake(late_s=0.004))
     assert not found.trials.valid.any()
