@@ -1,10 +1,10 @@
 """Everything that is checked before a change lands, in one order, for people and for CI alike.
 
-Three sections, by two marks of the tests::
+Three sections, by two marks of the tests (tests/side_by_side.py)::
 
     together   static checks, and every test that a busy machine does not change, on all processors
     alone      tests marked `alone`, one at a time: they assert what a busy machine changes
-    all        only with `--all`: tests marked `long`, and the benches
+    all        only with `--all`: tests marked `long`, one at a time, and the benches
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Step(NamedTuple):
 def run(args: list[str], *, everything: bool = False) -> int:
     """Run the formatter, the linters, the type checker and pytest.
 
-    Every step runs, whatever the ones before it said. What failed is named before pytest's last
-    run starts, so that its closing line is the last one printed.
+    Every step runs, whatever the ones before it said. The last line names what failed.
 
     Parameters
     ----------
@@ -52,14 +51,12 @@ def run(args: list[str], *, everything: bool = False) -> int:
     """
     with _cache_folder() as caches:
         beside = _static_checks(caches)
-        *before, last = _pytests(caches, args, everything=everything)
-        failed = [step.name for step in before if _run_step(step, caches) != 0]
+        code = _run_step(_pytest(caches, args, everything=everything), caches)
+        failed = ["pytest"] if code else []
         failed += _failed(beside)
         if everything:
             failed += [step.name for step in _benches() if _run_step(step, caches) != 0]
-        if failed:
-            print(f"\nFailed so far: {', '.join(failed)}.", flush=True)
-        code = _run_step(last, caches)
+    print(f"\nFailed: {', '.join(failed)}." if failed else "\nAll passed.", flush=True)
     return code or (1 if failed else 0)
 
 
@@ -84,24 +81,15 @@ def _static_checks(caches: Path | None) -> dict[str, subprocess.Popen[str]]:
     return {step.name: _started(step, caches) for step in steps}
 
 
-def _pytests(caches: Path | None, args: list[str], *, everything: bool) -> list[Step]:
+def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> Step:
     no_cache = ["-p", "no:cacheprovider"] if caches else []
     command = [sys.executable, "-m", "pytest", SLOWEST, *no_cache]
     if args:
-        return [Step("pytest", [*command, *args])]
-    many = ["--hypothesis-profile=many"] if everything else []
+        return Step("pytest", [*command, *args])
+    many = ["--hypothesis-profile=many", "-m", ""] if everything else []
     # Two more than processors: tests of live networks wait longer than they compute.
-    workers = ["--numprocesses", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
-    # Nothing is collected from other files, which takes longer than these tests.
-    texts = {file: file.read_text() for file in sorted((CHECKOUT / "tests").rglob("test_*.py"))}
-    alone = [str(file) for file, text in texts.items() if "pytest.mark.alone" in text]
-    together = [*command, *many, *workers, "-m", "not alone and not long"]
-    long = [Step("pytest: long tests", [*command, *many, "-m", "long"])] if everything else []
-    return [
-        Step("pytest: tests side by side", together),
-        *long,
-        Step("pytest: tests that run alone", [*command, *many, "-m", "alone and not long", *alone]),
-    ]
+    workers = ["--side-by-side", str((os.cpu_count() or 1) + 2)]
+    return Step("pytest", [*command, *many, "-p", "tests.side_by_side", *workers])
 
 
 def _benches() -> Iterator[Step]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,18 +16,15 @@ from experiments import testing
 ROOT = Path(__file__).parents[2]
 
 
-def sections(*, everything: bool) -> list[str]:
-    """Return which marks each run of pytest selects."""
-    steps = testing._pytests(None, [], everything=everything)
-    return [step.command[step.command.index("-m", 3) + 1] for step in steps]
+def pytest_of(arguments: list[str], *, everything: bool = False) -> list[str]:
+    return testing._pytest(None, arguments, everything=everything).command
 
 
-@pytest.mark.parametrize(("alone", "long"), [*product((False, True), repeat=2)])
-def test_every_test_is_in_one_section_and_long_ones_only_with_all(alone: bool, long: bool) -> None:
-    marks = {"alone": alone, "long": long}
-    for everything in (False, True):
-        runs = [eval(marked, marks.copy()) for marked in sections(everything=everything)]
-        assert runs.count(True) == (everything or not long)
+def test_long_tests_run_with_all_only(pytestconfig: pytest.Config) -> None:
+    assert "-m=not long" in pytestconfig.getini("addopts")
+    assert "-m" not in pytest_of([])[3:]
+    chosen = pytest_of([], everything=True)
+    assert chosen[chosen.index("-m", 3) + 1] == ""
 
 
 class Case:
@@ -55,10 +51,11 @@ def test_of_few_cases_each_value_of_each_parameter_stays(pytestconfig: pytest.Co
     assert len(kept) < 8
 
 
-def test_arguments_go_to_one_run_of_pytest() -> None:
-    (step,) = testing._pytests(None, ["-k", "dcell"], everything=False)
-    assert step.command[-2:] == ["-k", "dcell"]
-    assert "--numprocesses" not in step.command
+def test_with_arguments_tests_run_in_turn() -> None:
+    command = pytest_of(["-k", "dcell"])
+    assert command[-2:] == ["-k", "dcell"]
+    assert "--side-by-side" not in command
+    assert "--side-by-side" in pytest_of([])
 
 
 def test_bytecode_is_kept_but_where_root_would_leave_it(

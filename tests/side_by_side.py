@@ -1,0 +1,158 @@
+"""Run tests side by side, in processes that are forked once all tests are collected.
+
+To import and collect all tests takes 13 s of a processor in a fresh clone. Workers that begin
+anew, as pytest-xdist's do, take that each.
+
+A worker has a share of the tests, in their order, so that tests of one file find what the ones
+before them have set up. When it has run all of its share, it takes the back half of the largest
+share. What is marked `alone` or `long` runs when all workers have ended, in turn.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import warnings
+from functools import partial
+from itertools import chain, pairwise, zip_longest
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pytest
+
+from hosts.linux.calls import die_with_parent
+
+FORKING = multiprocessing.get_context("fork")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take --side-by-side."""
+    parser.addoption("--side-by-side", type=int, metavar="N", help="run N tests at a time")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the tests in workers; leave it to pytest where that is not asked for."""
+    workers = session.config.getoption("--side-by-side")
+    if not workers or session.testsfailed or session.config.option.collectonly:
+        return None
+    together, in_turn = [], []
+    for item in session.items:
+        marked = item.get_closest_marker("alone") or item.get_closest_marker("long")
+        (in_turn if marked else together).append(item)
+    _run(session, together, workers)
+    for item, following in zip_longest(in_turn, in_turn[1:]):
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+    return True
+
+
+class Shares:
+    """Which tests each worker has still to run: places in the list of all."""
+
+    def __init__(self, tests: int, workers: int) -> None:
+        ends = [tests * worker // workers for worker in range(workers + 1)]
+        self._shares = FORKING.Array("i", [*chain(*pairwise(ends))])
+
+    def take(self, worker: int) -> int | None:
+        """Return the next test for a worker; None where no worker has any left."""
+        with self._shares.get_lock():
+            shares = self._shares.get_obj()
+            begins, ends = shares[::2], shares[1::2]
+            left = [end - begin for begin, end in zip(begins, ends, strict=True)]
+            if not left[worker]:
+                largest = left.index(max(left))
+                middle = begins[largest] + left[largest] // 2
+                shares[2 * worker : 2 * worker + 2] = [middle, ends[largest]]
+                shares[2 * largest + 1] = middle
+                if middle == ends[largest]:
+                    return None
+            shares[2 * worker] += 1
+            return shares[2 * worker] - 1
+
+
+class Reporter:
+    """Passes a worker's reports to the process that prints them."""
+
+    def __init__(self, config: pytest.Config, pipe: Connection) -> None:
+        self._config, self._pipe = config, pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Pass one on."""
+        hook = self._config.hook
+        self._pipe.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
+    config = session.config
+    config._tmp_path_factory.getbasetemp()  # one for all
+    shares = Shares(len(items), workers)
+    pipes = [_started(session, items, shares, worker) for worker in range(workers)]
+    left = dict(enumerate(items))
+    running: dict[Connection, pytest.Item] = {}
+    while pipes:
+        for pipe in wait(pipes):
+            said = _received(pipe)
+            if said is None:
+                pipes.remove(pipe)
+                if pipe in running:
+                    _report_death(running[pipe])
+            elif isinstance(said, int):
+                running[pipe] = left.pop(said)
+            else:
+                report = config.hook.pytest_report_from_serializable(config=config, data=said)
+                config.hook.pytest_runtest_logreport(report=report)
+                if report.when == "teardown":
+                    del running[pipe]
+    if left:  # since workers have died
+        assert len(left) < len(items), "all workers have died before their first test"
+        _run(session, [*left.values()], workers)
+
+
+def _received(pipe: Connection) -> int | dict[str, Any] | None:
+    """Return which test begins, or a report of it; None at the worker's end."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
+
+
+def _report_death(item: pytest.Item) -> None:
+    failed = partial(pytest.fail, "the process that ran it has died", pytrace=False)
+    call = pytest.CallInfo.from_call(failed, when="call")
+    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _started(
+    session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int
+) -> Connection:
+    here, there = FORKING.Pipe(duplex=False)
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of threads; numpy's stand still, and know of forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        FORKING.Process(target=_work, args=(session, items, shares, worker, there)).start()
+    there.close()
+    return here
+
+
+def _work(
+    session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int, pipe: Connection
+) -> None:
+    die_with_parent(signal.SIGKILL)
+    plugins = session.config.pluginmanager
+    captured = plugins.get_plugin("capturemanager")._global_capturing
+    for stream in filter(None, (captured.out, captured.err)):
+        with tempfile.TemporaryFile() as own:  # else what one prints would be all workers'
+            os.dup2(own.fileno(), stream.tmpfile.fileno())
+    plugins.unregister(name="terminalreporter")
+    plugins.register(Reporter(session.config, pipe))
+    place = shares.take(worker)
+    while place is not None:
+        following = shares.take(worker)  # now: what both need is not torn down between them
+        item = items[place]
+        nextitem = None if following is None else items[following]
+        pipe.send(place)
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        place = following

@@ -1,0 +1,67 @@
+"""Tests that run side by side: each of them runs once, and none is lost with a worker."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.side_by_side import Shares
+
+pytest_plugins = "pytester"
+
+THEIRS = """
+import os, signal, pytest
+
+COLLECTED_BY = os.getpid()
+
+@pytest.fixture(scope="module")
+def who():
+    return os.getpid()
+
+@pytest.mark.alone
+def test_alone():
+    assert os.getpid() == COLLECTED_BY
+
+@pytest.mark.parametrize("number", range(20))
+def test_beside(number, who, tmp_path):
+    assert os.getppid() == COLLECTED_BY and os.getpid() == who
+
+def test_wrong():
+    print("what it printed")
+    assert not os.getpid()
+
+def test_deadly():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_skipped():
+    pytest.skip("as it is asked to")
+"""
+
+
+@given(tests=st.integers(0, 40), workers=st.integers(1, 5), data=st.data())
+def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> None:
+    shares, taken, busy = Shares(tests, workers), [], [*range(workers)]
+    while busy:
+        worker = data.draw(st.sampled_from(busy))
+        place = shares.take(worker)
+        if place is None:
+            busy.remove(worker)
+        else:
+            taken.append(place)
+    assert sorted(taken) == [*range(tests)]
+
+
+def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(THEIRS)
+    options = ("-p", "tests.side_by_side", "-p", "no:cacheprovider", "-W", "ignore")
+    done = pytester.runpytest_subprocess("--side-by-side=3", "--durations=2", *options)
+    done.assert_outcomes(passed=21, failed=2, skipped=1)
+    done.stdout.fnmatch_lines_random(
+        [
+            "*what it printed*",
+            "*the process that ran it has died*",
+            "*slowest 2 durations*",
+        ]
+    )
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
