@@ -29,6 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
+gc.disable()  # until all tests are collected: nothing of them is garbage
 TIME_LIMIT_S = 300  # only a guard: a busy machine may be many times slower than a quiet one
 
 
@@ -74,6 +75,7 @@ def pytest_collection_finish() -> None:
     """Leave what was loaded for all tests out of garbage collection: a sixth of their time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)
 
 

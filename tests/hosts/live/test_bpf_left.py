@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -56,12 +57,11 @@ def inner(protocol: int = UDP, ttl: int = 64, options: bytes = b"") -> bytes:
 DCN = DcnHeader(A, B, Protocol.IPV4)
 PATH = (Hop(1, 2), Hop(0, 2))
 BCUBE = BCubeHeader(A, B, Protocol.IPV4, PATH, next_hop=1)
-# The one whose checksum is zero: of its two zeros, the other is not what hosts/wire writes.
-ZERO_SUM = next(
-    packed
-    for number in range(1 << 16)
-    if (packed := DCN._replace(identification=number).pack(inner()))[10:12] == bytes(2)
-)
+# The one whose checksum is zero: of its two zeros, the other is not what hosts/wire writes. What
+# is written into a field of zeros is the checksum of all else; as a field, it makes the sum whole.
+(REST,) = struct.unpack_from(">H", DCN._replace(identification=0).pack(inner()), 10)
+ZERO_SUM = DCN._replace(identification=REST).pack(inner())
+assert ZERO_SUM[10:12] == bytes(2)
 LEFT_TO_PYTHON = {
     "DCN, other zero": (ZERO_SUM[:10] + b"\xff\xff" + ZERO_SUM[12:], "slow not plain data"),
     "DCN, last hop": (DCN._replace(ttl=1).pack(inner()), "slow ttl or retries used up"),
