@@ -19,6 +19,7 @@ import platform
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 from hosts.linux.calls import current_namespace, inside
 from hosts.linux.instructions import entrance
+from hosts.linux.interfaces import Changes
 from topos.base.errors import PillarboxError
 
 # Of linux/bpf.h.
@@ -35,10 +37,7 @@ PROG_ARRAY = 3  # a kind of map
 TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
 SCHED_CLS = 3  # programs of traffic control
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
-# Of libbpf.h.
-TC_INGRESS, TC_EGRESS = 1, 2
-TC_REPLACE = 1
-WARNING = 0
+WARNING = 0  # of libbpf.h
 # Asked once: the answer is read from /sys, where a lab's many servers would wait for one another.
 CPUS = os.cpu_count() or 1
 KIND_ENUM = 6  # of linux/btf.h
@@ -260,20 +259,23 @@ class Entrance:
         self._number, self._table = number, Map(made, 4, 4, MOST_ENTRANCES)
         self._entrances: dict[int, int] = {}  # by the program that they lead to
         self._files = [made]
-        self._filters: list[tuple[int, _Hook, _Filter]] = []  # each with its namespace
+        self._attached: list[tuple[int, bool]] = []  # interface, and whether to what it sends
+        self._namespace = -1  # the interfaces'
 
     def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
-        """Let a program see what an interface sends, or else receives."""
-        library = _libbpf()
-        _complaints.clear()
-        hook = _Hook(ctypes.sizeof(_Hook), ifindex, TC_EGRESS if egress else TC_INGRESS, 0)
+        """Let a program see what an interface sends, or else receives; all are in one namespace."""
         fd = self._entrances.get(program) or self._open(program)
-        filter_ = _Filter(ctypes.sizeof(_Filter), fd, TC_REPLACE, 0, 1, 1)
-        library.bpf_tc_hook_create(ctypes.byref(hook))  # there already, perhaps
-        failed = library.bpf_tc_attach(ctypes.byref(hook), ctypes.byref(filter_))
-        if failed:
-            raise _failure(f"a program cannot be attached to interface {ifindex}", -failed)
-        self._filters.append((current_namespace(), hook, filter_))
+        changes = Changes()
+        changes.attach(ifindex, fd, egress=egress)
+        try:
+            changes.make()
+        except OSError as error:
+            _complaints.clear()
+            sentence = f"a program cannot be attached to interface {ifindex}"
+            raise _failure(sentence, error.errno or 0) from None
+        if self._namespace < 0:
+            self._namespace = current_namespace()
+        self._attached.append((ifindex, egress))
 
     def _open(self, program: int) -> int:
         place = len(self._entrances)
@@ -284,15 +286,17 @@ class Entrance:
 
     def close(self) -> None:
         """Detach everything. Without this, the end of the process leaves filters that drop."""
-        for namespace, hook, filter_ in self._filters:
-            filter_.fd = filter_.flags = filter_.program = 0
-            with inside(namespace):
-                # Fails where the interface is gone, and the filter with it.
-                _libbpf().bpf_tc_detach(ctypes.byref(hook), ctypes.byref(filter_))
-            os.close(namespace)
+        if self._attached:
+            changes = Changes()
+            for ifindex, egress in self._attached:
+                changes.detach(ifindex, egress=egress)
+            # Fails where an interface is gone, and the filter with it.
+            with inside(self._namespace), suppress(OSError):
+                changes.make()
+            os.close(self._namespace)
         for fd in self._files:
             os.close(fd)
-        self._filters, self._files, self._entrances = [], [], {}
+        self._attached, self._files, self._entrances, self._namespace = [], [], {}, -1
 
 
 class _Enums:
@@ -327,30 +331,6 @@ class _Type(ctypes.Structure):
 
 class _Enumerator(ctypes.Structure):
     _fields_ = (("name", ctypes.c_uint32), ("value", ctypes.c_int32))
-
-
-class _Hook(ctypes.Structure):
-    """libbpf's struct bpf_tc_hook."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("ifindex", ctypes.c_int),
-        ("point", ctypes.c_int),
-        ("parent", ctypes.c_uint32),
-    )
-
-
-class _Filter(ctypes.Structure):
-    """libbpf's struct bpf_tc_opts."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("fd", ctypes.c_int),
-        ("flags", ctypes.c_uint32),
-        ("program", ctypes.c_uint32),
-        ("handle", ctypes.c_uint32),
-        ("priority", ctypes.c_uint32),
-    )
 
 
 # -- libbpf ------------------------------------------------------------------------------------
