@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import platform
 import time
+from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,10 @@ class Generators:
             for number, *fields in one["flows"]:
                 ends[machine, number] = fields
             for number, *fields in ROW.iter_unpack(base64.b64decode(one["rows"])):
-                rows[machine, number].append(Interval(*fields))
+                row = Interval(*fields)
+                if machine != self._lab.machine_of(self._flows[number].source):
+                    row = row._replace(retransmits=None, rtt_us=None, cwnd_bytes=None)
+                rows[machine, number].append(row)
         return [self._result(flow, ends, rows) for flow in self._flows]
 
     def _result(
@@ -183,7 +187,7 @@ class Generators:
             fields, intervals = ends[sender], rows[sender]
         else:
             fields = joined(ends[sender], ends[receiver])
-            intervals = joined_rows(rows[sender], rows[receiver], self.interval_s)
+            intervals = joined_rows(rows[sender], rows[receiver])
         result = FlowResult(flow, self.name, *fields)
         result.intervals = intervals
         return result
@@ -235,18 +239,25 @@ def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
     return [status, reason, begin_s, end_s, delivered, retransmits, tries]
 
 
-def joined_rows(
-    sent: Iterable[Interval], received: Iterable[Interval], interval_s: float
-) -> list[Interval]:
-    """Return a flow's intervals: what arrived in each, and what TCP did at the sending end."""
-    of_sender = {round(row.begin_s / interval_s): row for row in sent}
-    unknown = Interval(0.0, 0.0, 0)
-    rows = []
-    for row in received:
-        known = of_sender.get(round(row.begin_s / interval_s), unknown)
-        rows.append(
-            row._replace(
-                retransmits=known.retransmits, rtt_us=known.rtt_us, cwnd_bytes=known.cwnd_bytes
-            )
+def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:
+    """Return a flow's intervals: what arrived in each, and what TCP did at the sending end.
+
+    Both ends cut at the same moments, but a process that is late cuts later: so each of the
+    sender's intervals belongs to that of the receiver's which began the nearest.
+
+    >>> late = [Interval(0.06, 0.1, 500), Interval(0.1, 0.2, 900)]
+    >>> sent = [Interval(0.0, 0.1, 0, 1, 80, 9000), Interval(0.1, 0.21, 0, 2, 70, 8000)]
+    >>> [row[2:] for row in joined_rows(sent, late)]
+    [(500, 1, 80, 9000), (900, 2, 70, 8000)]
+    """
+    rows = list(received)
+    begins = [row.begin_s for row in rows]
+    for one in sent if rows else ():
+        after = bisect(begins, one.begin_s)
+        beside = range(max(0, after - 1), min(len(rows), after + 1))
+        at = min(beside, key=lambda at: abs(begins[at] - one.begin_s))
+        retransmits = (rows[at].retransmits or 0) + (one.retransmits or 0)
+        rows[at] = rows[at]._replace(
+            retransmits=retransmits, rtt_us=one.rtt_us, cwnd_bytes=one.cwnd_bytes
         )
     return rows
