@@ -1,5 +1,7 @@
 """Root's end of the one socket that a page's server has: what it may ask of a lab, and no more.
 
+Shells on servers (`shells`) are the gate's own: of what they print it tells without being asked.
+
 One line of JSON for each request, ``{"id": 1, "ask": "cut", "words": ["0.3-4.0"]}``, and one for
 each answer, ``{"id": 1, "answer": ...}`` or ``{"id": 1, "error": "..."}``, in any order.
 """
@@ -14,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from experiments.control.client import Entrance
+from experiments.page import shells
 from experiments.traffic.patterns import PATTERNS
 from topos.base.errors import PillarboxError, require
 
@@ -31,13 +35,18 @@ MOST_WAITING = 64
 LONGEST_REQUEST = 4096
 
 Ask = Callable[..., Any]
+Enter = Callable[[str], Entrance]
 
 
 class Gate:
-    """Passes requests from a socket to a lab, from threads of its own, until it is closed."""
+    """Passes requests from a socket to a lab, from threads of its own, until it is closed.
 
-    def __init__(self, near: socket.socket, ask: Ask) -> None:
+    `enter` returns the way into a server, for its shells.
+    """
+
+    def __init__(self, near: socket.socket, ask: Ask, enter: Enter) -> None:
         self._socket, self._ask = near, ask
+        self._shells = shells.Shells(enter, self._tell)
         self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, "page")
@@ -50,6 +59,7 @@ class Gate:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        self._shells.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
 
@@ -69,6 +79,9 @@ class Gate:
                     return
 
     def _submit(self, number: int | None, request: dict[str, Any]) -> None:
+        if request["ask"] in shells.DEEDS - {"shell"}:  # at once, in their order
+            self._tell({"id": number, "answer": self._shells.do(request)})
+            return
         if request["ask"] != "run":
             self._waiting.acquire()
             self._pool.submit(self._pass, number, request, self._waiting)
@@ -82,12 +95,16 @@ class Gate:
     ) -> None:
         reply: dict[str, Any] = {"id": number}
         try:
-            reply["answer"] = self._ask(**request)
+            do = self._shells.do if request["ask"] == "shell" else self._do
+            reply["answer"] = do(request)
         except (PillarboxError, OSError) as error:
             reply["error"] = str(error)
         finally:
             place.release()
         self._tell(reply)
+
+    def _do(self, request: dict[str, Any]) -> Any:
+        return self._ask(**request)
 
     def _tell(self, reply: dict[str, Any]) -> None:
         with suppress(OSError), self._writing:
@@ -125,8 +142,10 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     """
     require(bool(asked), "ask with a line of JSON")
     what = asked.get("ask")
-    require(isinstance(what, str) and what in LOOKS | DEEDS, f"a page may not ask for {what!r}")
-    require(asked.keys() <= KEYS, f"a page may not say {' '.join(sorted(asked.keys()))}")
+    known = isinstance(what, str) and what in LOOKS | DEEDS | shells.DEEDS
+    require(known, f"a page may not ask for {what!r}")
+    keys = shells.KEYS if what in shells.DEEDS else KEYS
+    require(asked.keys() <= keys, f"a page may not say {' '.join(sorted(asked.keys()))}")
     if what == "run":
         _check_run(asked.get("words"))
     return asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -20,6 +21,7 @@ class LabLink:
         self._reader, self._writer = reader, writer
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.heard: Callable[[dict[str, Any]], object] = lambda _: None  # what shells print
         self.ended = asyncio.create_task(self._read())
 
     @classmethod
@@ -44,6 +46,9 @@ class LabLink:
         try:
             while line := await self._reader.readline():
                 told = json.loads(line)
+                if "shell" in told:
+                    self.heard(told)
+                    continue
                 answer = self._waiting.get(told["id"])
                 if answer is None or answer.done():
                     continue

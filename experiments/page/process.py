@@ -14,9 +14,11 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.control.client import entrance
 from experiments.page.gate import Ask, Gate
 from hosts.linux.calls import confine, die_with_parent
 from topos.base.errors import PillarboxError, require
@@ -84,7 +86,7 @@ class Page:
         url = door.url("operate")
         door.socket.close()
         self._address: Path | None = None
-        self._gate = Gate(near, ask)
+        self._gate = Gate(near, ask, partial(entrance, folder))
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(json.dumps({"name": door.name, "tokens": door.tokens}))

@@ -13,11 +13,14 @@ import ipaddress
 import json
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from experiments.page import shells
 from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
@@ -26,7 +29,7 @@ from topos.base.errors import PillarboxError, require
 
 OPERATE, WATCH = "operate", "watch"
 VERBS = {
-    OPERATE: LOOKS - {"sample", "status"} | DEEDS,
+    OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS,
     WATCH: frozenset(["state"]),
 }
 LONGEST_MESSAGE = 4096
@@ -92,6 +95,10 @@ class PageServer:
         self._link, self._recorder = link, recorder
         self._files = files()  # read before this process gives up what it may
         self._mailboxes: list[Mailbox] = []
+        self._shells: dict[int, Mailbox] = {}  # whose they are
+        self._numbers = count(1)
+        self._ending: set[asyncio.Task[None]] = set()
+        link.heard = self._hear_shell
         recorder.tell = self._tell
 
     def application(self) -> web.Application:
@@ -173,6 +180,7 @@ class PageServer:
             await self._receive(channel, mailbox)
         finally:
             self._mailboxes.remove(mailbox)
+            self._leave_shells(mailbox)
             sender.cancel()
         return channel
 
@@ -205,14 +213,14 @@ class PageServer:
         number, told = None, {}
         try:
             number, verb, words = checked(text)
-            told = {"answer": await self._done(mailbox.role, verb, words)}
+            told = {"answer": await self._done(mailbox, verb, words)}
         except PillarboxError as error:
             told = {"error": str(error)}
         mailbox.put(json.dumps({"is": "answer", "id": number, **told}))
 
-    async def _done(self, role: str, verb: str, words: list[str]) -> Any:
+    async def _done(self, mailbox: Mailbox, verb: str, words: list[str]) -> Any:
         require(
-            verb in VERBS[role],
+            verb in VERBS[mailbox.role],
             f"this page may not {verb}: it only watches"
             if verb in VERBS[OPERATE]
             else f"there is no {verb!r}",
@@ -220,10 +228,57 @@ class PageServer:
         if verb == "state":
             require(len(words) == 1, "state takes one server")
             return await self._link.ask(ask="state", server=words[0])
+        if verb in shells.DEEDS:
+            return await self._shell(mailbox, verb, words)
         answer = await self._link.ask(ask=verb, words=words)
         if verb in ("path", "ping"):
             self._recorder.add_event(verb, time.monotonic(), words, **answer)
         return answer
+
+    # -- shells ------------------------------------------------------------------------------------
+
+    async def _shell(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, int]:
+        first, *more = words or [""]
+        request: dict[str, Any]
+        if verb == "shell":
+            number, request = next(self._numbers), {"server": first, **_size(more)}
+            self._shells[number] = mailbox  # before it prints anything
+        else:
+            number = int(first) if first.isdecimal() else 0
+            require(self._shells.get(number) is mailbox, "this page has no such terminal")
+            sizes = _size(more) if verb == "resize" else {}
+            request = {"text": "".join(more)} if verb == "type" else sizes
+        try:
+            await self._link.ask(ask=verb, shell=number, **request)
+        except PillarboxError:
+            if verb == "shell":
+                del self._shells[number]
+            raise
+        return {"shell": number}
+
+    def _hear_shell(self, told: dict[str, Any]) -> None:
+        mailbox = self._shells.get(told["shell"])
+        if mailbox:
+            mailbox.put(json.dumps({"is": "shell", **told}))
+        if "ended" in told:
+            self._shells.pop(told["shell"], None)
+
+    def _leave_shells(self, mailbox: Mailbox) -> None:
+        """End the shells of a page that has gone."""
+        for number in [number for number, whose in self._shells.items() if whose is mailbox]:
+            del self._shells[number]
+            task = asyncio.create_task(self._hang_up(number))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _hang_up(self, number: int) -> None:
+        with suppress(PillarboxError):  # the lab has ended
+            await self._link.ask(ask="hang up", shell=number)
+
+
+def _size(words: list[str]) -> dict[str, int]:
+    require(len(words) == 2 and all(map(str.isdecimal, words)), "give rows and columns")
+    return {"rows": int(words[0]), "columns": int(words[1])}
 
 
 def checked(text: str) -> tuple[int, str, list[str]]:

@@ -6,6 +6,7 @@ import { Picture, RAMP } from "./picture.js";
 import { Plot } from "./plot.js";
 import { EventList } from "./events.js";
 import { Panel } from "./panel.js";
+import { Terminal } from "./terminal.js";
 import { Traffic } from "./traffic.js";
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -26,6 +27,7 @@ class Page {
     this.list = new EventList($("events"), (at) => this.seek(at));
     this.panel = new Panel($("panel"), this);
     this.traffic = new Traffic(this);
+    this.terminal = new Terminal(this);
     this.listen();
     const saved = $("recording");
     if (saved) this.begin(JSON.parse(saved.textContent), "recorded");
@@ -42,7 +44,10 @@ class Page {
   hear(message) {
     this.lost = message.is === "lost";
     if (message.is === "recording") this.begin(message.recording ?? message, message.role ?? this.role);
-    else if (message.is === "sample") this.recording.add(message.sample);
+    else if (message.is === "shell") {
+      this.terminal.hear(message);
+      return;
+    } else if (message.is === "sample") this.recording.add(message.sample);
     else if (message.is === "event") this.recording.events.push(message.event);
     else if (message.is === "traffic") this.recording.traffic.push(message.traffic);
     else if (message.is === "state") this.recording.states.push(message.state);
@@ -183,7 +188,7 @@ class Page {
   // -- time ------------------------------------------------------------------------------------------
 
   seek(at) {
-    this.at = Math.min(this.recording.last, Math.max(this.recording.first, at));
+    this.at = Math.min(this.recording.last, Math.max(0, at)); // an event may be before the first sample
     this.playing = false;
     this.draw();
   }
@@ -243,7 +248,7 @@ class Page {
   }
 
   key(event) {
-    const field = event.target.closest("input, select, textarea");
+    const field = event.target.closest("input, select, textarea, #screen");
     if (event.ctrlKey || event.metaKey || event.altKey || field || !this.recording) return;
     if (event.target === $("picture") && event.key in ARROWS) {
       this.picture.at = this.picture.towards(...ARROWS[event.key]);

@@ -36,6 +36,10 @@ export class Panel {
       this.draw();
       return;
     }
+    if (verb === "terminal") {
+      this.page.terminal.open(words[0]);
+      return;
+    }
     this.say(`${verb} ${words.join(" ")} …`);
     try {
       const answer = await this.page.wire.ask(verb, words);
@@ -74,7 +78,14 @@ export class Panel {
             ["Cut silently", "cut", [names.join("-"), "silent"], "s"],
           ];
     }
-    if (item.kind === "server") return broken ? [["Revive", "revive", names, "r"]] : [["Kill", "kill", names, "k"]];
+    if (item.kind === "server") {
+      return broken
+        ? [["Revive", "revive", names, "r"]]
+        : [
+            ["Kill", "kill", names, "k"],
+            ["Terminal", "terminal", names, "t"],
+          ];
+    }
     return broken
       ? [["Heal", "heal", names, "h"]]
       : [

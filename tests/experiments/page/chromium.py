@@ -18,7 +18,7 @@ import aiohttp
 CHROMIUM = shutil.which("chromium")
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 OPTIONS += ["--disable-background-networking", "--remote-debugging-port=0"]
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Browser:

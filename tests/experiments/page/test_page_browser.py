@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,20 @@ pytestmark = [
 ]
 
 SPEC, ENDS = "dcell,4,1", ("0.3", "4.0")
+
+SCREENS = [  # what is printed on 4 lines of 8 letters; what is seen then, and what is answered
+    ("one\r\ntwo\tx", "one|two    x|||"),
+    ("123456789", "12345678|9|||"),
+    ("a\r\nb\r\nc\r\nd\r\ne", "b|c|d|e|"),
+    ("abcdef\x1b[3D\x1b[K!", "abc!||||"),
+    ("abcdef\x1b[1;3H\x1b[2P\x1b[@_", "ab_ef||||"),
+    ("1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3;1H\n5", "1|3|5|4|"),
+    ("1\r\n2\r\n3\x1b[2;1H\x1b[L\x1b[Mx", "1|x|3||"),
+    ("x\x1b[?1049h\x1b[Hy\x1b[?1049l", "x||||"),
+    ("\x1b]0;title\x07\x1b(B\x1b[1;31mred\x1b[0m\x1b[38;5;9m.", "red.||||"),
+    ("\x1b[2J\x1b[2;4H\x1b[6n", "||||\x1b[2;4R"),
+    ("\x1b[9;9HZ\x1bM\x1b7\x1b[Ha\x1b8b", "a|||b      Z|"),
+]
 
 
 def cable_between(a: str, b: str) -> int:
@@ -48,6 +63,37 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.click(f"#{cable} .grip")
     await tab.key("h")
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
+
+
+async def type_at(tab: Browser, server: str) -> None:
+    """Type at a terminal on a server, and leave it."""
+    await tab.click(f"#{server} .body")
+    await tab.key("t")
+    await tab.until("document.getElementById('screen').textContent.includes('$ ')")
+    for letter in "echo $((6*7))":
+        await tab.key(letter)
+    await tab.key("Enter")
+    await tab.until(
+        "[...document.querySelectorAll('#screen div')].some((line) => line.textContent === '42')"
+    )
+    await tab.click("#hang-up")
+    await tab.until("document.getElementById('terminal').hidden")
+
+
+async def draw_screens(tab: Browser) -> None:
+    """See that a screen does with controls what Linux's console does."""
+    await tab.value("import('./screen.js').then((made) => { window.Made = made.Screen; })")
+    await tab.until("window.Made")
+    for text, lines in SCREENS:
+        found = await tab.value(
+            f"""(() => {{
+              const screen = new Made(4, 8, (said) => {{ screen.said = said; }});
+              for (const letter of {json.dumps(text)}) screen.feed(letter);
+              const lines = screen.lines.map((line) => line.map(([one]) => one).join("").trimEnd());
+              return [...lines, screen.said ?? ""].join("|");
+            }})()"""
+        )
+        assert found == lines, text
 
 
 async def send(tab: Browser) -> None:
@@ -93,6 +139,8 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await tab.open(door.url("operate"))
             await touch(tab, cable, servers)
             await send(tab)
+            await type_at(tab, servers[0])
+            await draw_screens(tab)
             address = door.url("operate").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())

@@ -27,6 +27,10 @@ NASTY = "<img src=x onerror=alert(1)></script>"
 PATIENCE_S = 60.0
 
 
+def no_entrance(server: str) -> Any:
+    raise PillarboxError(f"{server} is dead: revive {server}")
+
+
 class Lab:
     """A lab that is none: it answers what is asked, and notes what it is to do."""
 
@@ -227,7 +231,7 @@ def test_the_server_has_no_rights(tmp_path: Path) -> None:
 
 def test_the_gate_lets_through_what_a_page_may_ask(lab: Lab) -> None:
     near, far = socket.socketpair()
-    gate = Gate(near, lab.ask)
+    gate = Gate(near, lab.ask, no_entrance)
     with far, far.makefile("rwb") as lines:
         for asked in (
             {"id": 1, "ask": "enter", "server": "0.0"},
