@@ -39,14 +39,14 @@ def live_paths(lab: Lab, flows: Sequence[Flow]) -> tuple[tuple[Way, ...], tuple[
     alive = [server for server in range(topology.servers) if server not in lab.dead]
     chosen = chosen_ways({topology.address(server): lab.state(server) for server in alive})
     ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
-    return _dealt(chosen, ends), _dealt(chosen, [(to, source) for source, to in ends])
+    return dealt(chosen, ends), dealt(chosen, [(to, source) for source, to in ends])
 
 
-def _dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
-    """Return a way for each flow; several flows of a pair get its ways in turn."""
+def dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
+    """Return a way for each flow, empty where none is known; those of a pair get its in turn."""
     flows, seen, ways = Counter(pairs), Counter[tuple[str, str]](), []
     for pair in pairs:
-        found = chosen.get(pair, [()])[-flows[pair] :]  # a tool's control connections come before
+        found = (chosen.get(pair) or [()])[-flows[pair] :]  # a tool's control connections come before
         ways.append(found[seen[pair] % len(found)])
         seen[pair] += 1
     return tuple(ways)

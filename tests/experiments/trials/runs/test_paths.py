@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import topos
-from experiments.trials.runs.paths import chosen_ways, path_of, paths_of
+from experiments.trials.runs.paths import chosen_ways, dealt, path_of, paths_of
 
 
 def test_source_routes_of_tcp_flows_alone():
@@ -31,6 +31,12 @@ def test_ways_to_a_destination_and_of_single_flows():
     flow = {"protocol": 6, "path": {"servers": ["0.0.0", "1.1.0", "1.0.1"]}}
     states["0.0.0"]["flows"] = [flow]
     assert chosen_ways(states) == {("0.0.0", "1.0.1"): [("0.0.0", "1.1.0", "1.0.1")]}
+
+
+def test_a_pair_whose_ways_have_all_failed_has_none():
+    destination = {"server": "1.0.1", "paths": [{"servers": ["0.0.0", "1.0.1"], "in use": False}]}
+    chosen = chosen_ways({"0.0.0": {"destinations": [destination]}})
+    assert dealt(chosen, [("0.0.0", "1.0.1")] * 2) == ((), ())
 
 
 def test_entries_are_followed_from_server_to_server():
