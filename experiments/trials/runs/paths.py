@@ -46,7 +46,8 @@ def dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
     """Return a way for each flow, empty where none is known; those of a pair get its in turn."""
     flows, seen, ways = Counter(pairs), Counter[tuple[str, str]](), []
     for pair in pairs:
-        found = (chosen.get(pair) or [()])[-flows[pair] :]  # a tool's control connections come before
+        known = chosen.get(pair) or [()]
+        found = known[-flows[pair] :]  # a tool's control connections come before
         ways.append(found[seen[pair] % len(found)])
         seen[pair] += 1
     return tuple(ways)
