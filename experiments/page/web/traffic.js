@@ -86,8 +86,10 @@ export class Traffic {
     else if (now) text += `${now.count} flows, ${rateText(sample.goodput ?? 0)}${of}`;
     this.say($("sent"), text);
     const { verdict } = now ?? {};
-    const reasons = verdict?.valid ? "valid" : `not valid: ${verdict?.reasons.join("; ")}`;
-    this.say($("verdict"), verdict && underWay ? `Verdict so far: ${reasons}` : "");
+    const [first, ...others] = verdict?.reasons ?? [];
+    const more = others.length ? ` (and ${others.length} more: see Events)` : "";
+    const said = verdict?.valid ? "valid" : `not valid: ${first}${more}`;
+    this.say($("verdict"), verdict && underWay ? `Verdict so far: ${said}` : "");
     $("verdict").classList.toggle("bad", verdict?.valid === false);
     $("flows").hidden = !now?.flows.length || !sample.flows;
     if (!$("flows").hidden && $("flows").open) this.drawFlows(now, recording.flowsAt(at));

@@ -1,0 +1,86 @@
+"""Takes the guide's pictures of the live page: ``sudo .venv/bin/python docs/page_pictures.py``.
+
+Of each of six networks: at rest, under load, and with a cable cut and a server dead under load. It
+takes Chromium, and some two minutes; names of networks choose some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.experiments.page.chromium import Browser, browser
+
+ROOT = Path(__file__).parents[1]
+NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")
+RATE_MBIT = 5
+SIZE = 1100, 700
+SCALE, QUALITY = 0.65, 55
+
+
+async def main(networks: list[str]) -> None:
+    """Take them all."""
+    for network in networks:
+        words = ["up", network, "--rate-mbit", str(RATE_MBIT), "--page", "--hold"]
+        lab = await asyncio.create_subprocess_exec(
+            sys.executable, str(Path(sys.executable).with_name("pillarbox")), *words,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+        )  # fmt: skip
+        assert lab.stdin and lab.stdout
+        try:
+            url = re.search(r"http\S+", (await lab.stdout.readline()).decode())
+            assert url, "the lab did not start: its reason is above"
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+                async with browser(Path(profile)) as tab:
+                    await tab.look(*SIZE, scale=SCALE)
+                    await tab.open(url[0])
+                    await pictures(tab, Path(__file__).parent / "page" / network.split(",")[0])
+                    assert tab.complaints == []
+        finally:
+            lab.stdin.close()
+            await lab.wait()
+        print(network)
+
+
+async def pictures(tab: Browser, name: Path) -> None:
+    """Take the three of one network."""
+    name.parent.mkdir(exist_ok=True)
+    await tab.until("document.getElementById('status').textContent === 'live'")
+    await later(tab, 1)
+    await shot(tab, f"{name}-rest")
+    await tab.value("document.getElementById('pattern').value = 'all-to-all'")
+    await tab.click("#start")
+    await tab.until("document.getElementById('sent').textContent.includes('ideal')")
+    await later(tab, 3)
+    await shot(tab, f"{name}-load")
+    await tab.click(".cable:last-of-type .grip")
+    await tab.key("c")
+    await tab.until("document.querySelector('.cable[data-failed=cut]')")
+    await tab.click("#node-1 .body")
+    await tab.key("k")
+    await tab.until("document.querySelector('.node[data-failed=dead]')")
+    await later(tab, 4)
+    await shot(tab, f"{name}-failure")
+
+
+async def later(tab: Browser, seconds: float) -> None:
+    """Wait until the recording is so much longer."""
+    clock = "parseFloat(document.getElementById('clock').textContent)"
+    await tab.until(f"{clock} > {await tab.value(clock) + seconds}")
+
+
+async def shot(tab: Browser, name: str) -> None:
+    """Write a picture."""
+    await tab.value("document.activeElement.blur()")
+    options = {"format": "webp", "quality": QUALITY}
+    taken = await tab.send("Page.captureScreenshot", **options)
+    Path(f"{name}.webp").write_bytes(base64.b64decode(taken["data"]))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:] or list(NETWORKS)))
