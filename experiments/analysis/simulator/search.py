@@ -21,6 +21,7 @@ from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 SOURCES = 64  # the bits of a word
+MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)  # of a byte; the lowest bit of each
 Words: TypeAlias = "NDArray[numpy.uint64]"
 Works: TypeAlias = "NDArray[numpy.bool_]"
 
@@ -145,11 +146,28 @@ def _spread(far: Any, switches: Any, onward: Any) -> None:
 
 
 @numba.njit(cache=True)
+def _add(lanes: Any, counts: Any) -> None:
+    """Add what the lanes have counted, and empty them."""
+    for bit in range(64):
+        counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
+    lanes[:] = 0
+
+
+@numba.njit(cache=True)
 def _bits(words: Any) -> Any:
-    """Return how many words have each bit."""
-    counts = numpy.zeros(64, numpy.int64)
+    """Return how many words have each bit.
+
+    Eight bits are counted at once: byte b of lane i counts bit 8 b + i, for up to 255 words.
+    """
+    counts, held = numpy.zeros(64, numpy.int64), 0
+    lanes = numpy.zeros(8, numpy.uint64)
     for word in words:
         if word:
-            for bit in range(64):
-                counts[bit] += (word >> numpy.uint64(bit)) & numpy.uint64(1)
+            for i in range(8):
+                lanes[i] += (word >> numpy.uint64(i)) & LOWEST
+            held += 1
+        if held == MOST_HELD:
+            _add(lanes, counts)
+            held = 0
+    _add(lanes, counts)
     return counts

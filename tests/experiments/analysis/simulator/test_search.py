@@ -5,6 +5,7 @@ import pytest
 
 import topos
 from experiments.analysis.fluid.links import working_links
+from experiments.analysis.simulator import search
 from experiments.analysis.simulator.search import distances, mean_and_deviation
 from hosts.base.failures import NONE, Failures, parse_failures
 from hosts.base.shortest import shortest_path
@@ -44,3 +45,12 @@ def test_shortest_paths_of_dcell_as_in_the_paper(spec: str, mean: float, deviati
     every = distances(network, numpy.arange(network.servers))  # more than a word has bits
     assert every.sum() == network.servers**2
     assert mean_and_deviation(every) == pytest.approx((mean, deviation), abs=0.005)
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 1000])
+def test_bits_are_counted_beyond_what_a_byte_holds(count: int) -> None:
+    words = numpy.random.default_rng(count).integers(0, 2**64, count, numpy.uint64)
+    words[::3] = 2**64 - 1
+    bits = [[int(word) >> bit & 1 for bit in range(search.SOURCES)] for word in words]
+    expected = [sum(column) for column in zip(*bits, strict=True)] or [0] * search.SOURCES
+    assert search._bits(words).tolist() == expected
