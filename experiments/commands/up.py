@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 @plane
 @timers
 @click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
+@click.option(
+    "--switches",
+    type=click.Choice(["bridges", "learning", "static", "vlan"]),
+    default="bridges",
+    show_default=True,
+    help="Where servers relay; all but bridges: Open vSwitch under an OpenFlow controller.",
+)
 @click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
 @click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
 @click.option(
@@ -109,7 +116,7 @@ def command(
     if machines:
         left_out = (
             page * ["--page"] + bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
-        )
+        ) + (how["switches"] != "bridges") * ["--switches"]
         require(not left_out, f"--machines goes without {' '.join(left_out)}")
     if detach:
         code = lasting.detached()

@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 import topos
-from experiments.emulation.kits import kit_module
+from experiments.emulation.kits import application, kit_module, serve
 from experiments.emulation.tables import Ports, Table, adapts, tables
 from hosts.base.failures import Failures
 from topos.base.topology import Topology
@@ -30,12 +30,10 @@ HASH_BASES = 1 << 16
 ADDRESSES_AND_PORTS = 3  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP
 HIGHEST_RANDOM_WEIGHT = 1  # NX_BD_ALG_HRW
 
-manager = kit_module("base.app_manager")
-hub = kit_module("lib.hub")
 events = kit_module("controller.ofp_event")
 handler = kit_module("controller.handler")
 protocol = kit_module("ofproto.ofproto_v1_3")
-Application: Any = getattr(manager, "OSKenApp", None) or manager.RyuApp
+Application: Any = application()
 
 
 class TableKeeper(Application):
@@ -167,14 +165,8 @@ def _is_down(port: Any) -> bool:
 
 def main(spec: str, routing: str, seed: str, port: str) -> None:
     """Serve the switches until the end."""
-    options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
-    kit_module("cfg").CONF(args=options, project="pillarbox", version="")
-    applications = manager.AppManager.get_instance()
-    # Loaded by its name, not as the program that this is: the kit looks for its classes there.
-    applications.load_apps(["experiments.emulation.controller"])
-    contexts = applications.create_contexts()
     network = {"topology": topos.parse(spec), "routing": routing, "seed": int(seed)}
-    hub.joinall(applications.instantiate_apps(**contexts, **network))
+    serve("experiments.emulation.controller", port, **network)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,12 @@ def missing_kit() -> str:
     return f"{lack} be imported: sudo ./pillarbox setup openflow"
 
 
+def application() -> Any:
+    """Return the class from which the kit's applications derive."""
+    manager = kit_module("base.app_manager")
+    return getattr(manager, "OSKenApp", None) or manager.RyuApp
+
+
 def kit_module(name: str) -> Any:
     """Return a module of the kit that is taken."""
     kit = kits()[0]
@@ -39,3 +45,14 @@ def kit_module(name: str) -> Any:
         wsgi = importlib.import_module("eventlet.wsgi")
         wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
     return importlib.import_module(f"{kit}.{name}")
+
+
+def serve(module: str, port: str, **network: Any) -> None:
+    """Serve switches at a port of the loopback with a module's application until the end."""
+    options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
+    kit_module("cfg").CONF(args=options, project="pillarbox", version="")
+    applications = kit_module("base.app_manager").AppManager.get_instance()
+    # Loaded by its name, not as the program that it is: the kit looks for its classes there.
+    applications.load_apps([module])
+    contexts = applications.create_contexts()
+    kit_module("lib.hub").joinall(applications.instantiate_apps(**contexts, **network))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulation import names, switching
-from experiments.emulation.choices import chosen_plane, usual_routing
+from experiments.emulation.choices import usual_routing
 from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
@@ -31,7 +31,7 @@ from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
-from experiments.emulation.routers import Switches, use_gateway
+from experiments.emulation.routers import Switches
 from experiments.emulation.tracing import Tracer, computed
 from experiments.linux import shaping
 from experiments.linux.queueing import Queue
@@ -84,9 +84,9 @@ class Lab:
         self.topology, self.settings, self.folder, self.seed = topology, settings, folder, seed
         self.outside: Outside | None = None
         self.relays = topology.ports > 1
-        self.switches = None if self.relays else self._switches()
+        self.switches = self._switches()
         if self.relays:
-            self.plane = chosen_plane(settings.plane)
+            self.plane = switching.servers_plane(self.switches, settings.plane)
             router_for(topology, self.routing)  # refuses what there is not, and so does the next
             timers_for(topology, settings.timers)
         else:
@@ -127,7 +127,7 @@ class Lab:
 
     def _switches(self) -> Switches | None:
         return switching.switches_of(
-            self.topology, self.settings.plane, self.routing, self.seed, self.folder
+            self.topology, self.settings, self.routing, self.seed, self.folder
         )
 
     def _forwarders(self) -> Forwarders:
@@ -333,7 +333,7 @@ class Lab:
             else:
                 self.host(server).intfs[0].ifconfig("up")
             if self.switches:
-                use_gateway(self.net, self.topology, server)
+                self.switches.admit(self.net, server)
             if self.outside:
                 self.outside.set_alive(server, True)
             self.dead.remove(server)

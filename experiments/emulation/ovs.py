@@ -22,9 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation.choices import chosen_plane
 from experiments.emulation.kits import missing_kit
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
-from experiments.emulation.tables import PORT
 from experiments.files import CHECKOUT
 from experiments.linux import netlink, offloads, sandbox
 from experiments.linux.namespaces import fabric, interface_index
@@ -34,6 +34,8 @@ from topos.base.topology import Topology
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_PORT = 6653
+VLAN, CHASSIS, MOST_VLANS = "vlan", "chassis", 4094
+KINDS = ("learning", "static", VLAN)
 USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
@@ -73,6 +75,21 @@ class OpenVSwitch(Switches):
         )
         self._running: list[subprocess.Popen[bytes]] = []
 
+    def controller(self) -> list[str]:
+        """Return the module of the controller, and its arguments before the port."""
+        module = "experiments.emulation.controller"
+        return [module, self.topology.spec, self.routing, str(self.seed)]
+
+    def bridges(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the ports of each bridge, as interfaces with the numbers that OpenFlow uses."""
+        network = self.topology
+        return {
+            network.node_name(node): [
+                (network.interface(node, port), port + 1) for port, _ in network.neighbours(node)
+            ]
+            for node in range(network.servers, network.nodes)
+        }
+
     def start(self, net: Any) -> None:
         """Start the daemons and the controller, and wait until every switch has its table."""
         try:
@@ -104,9 +121,8 @@ class OpenVSwitch(Switches):
                 process.wait()
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
-        words = [self.topology.spec, self.routing, str(self.seed), str(CONTROLLER_PORT)]
-        module = "experiments.emulation.controller"
-        return self._start([sys.executable, "-m", module, *words], "controller", subprocess.PIPE)
+        words = [*self.controller(), str(CONTROLLER_PORT)]
+        return self._start([sys.executable, "-m", *words], "controller", subprocess.PIPE)
 
     def _start_daemons(self) -> None:
         database = self.folder / "ovs.db"
@@ -126,22 +142,23 @@ class OpenVSwitch(Switches):
         own = f"--unixctl={self._control}"
         # Without the kernel's module the daemon must not look for it.
         system = ["--disable-system"] if self.datapath == USERSPACE else []
-        self._start(["ovs-vswitchd", f"unix:{self._database}", own, *system], "vswitchd")
+        # Before all programs of the lab: a switch that waits for its turn loses heart-beats.
+        first = ["nice", "-n", "-15"] if self.datapath == USERSPACE else []
+        daemon = ["ovs-vswitchd", f"unix:{self._database}", own, *system]
+        self._start([*first, *daemon], "vswitchd")
 
     def _make_bridges(self) -> None:
         words: list[str] = []
-        for switch in range(self.topology.switches):
-            name = self.topology.node_name(self.topology.servers + switch)
+        for number, (name, ports) in enumerate(self.bridges().items(), 1):
             words += ["--", "add-br", name, "--", "set", "bridge", name]
             words += [f"datapath_type={self.datapath}", "fail_mode=secure"]
-            words += ["protocols=OpenFlow13", f"other-config:datapath-id={switch + 1:016x}"]
+            words += ["protocols=OpenFlow13", f"other-config:datapath-id={number:016x}"]
             words += ["--", "set-controller", name, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
             words += ["--", "set", "controller", name, "connection_mode=out-of-band"]
             words += ["max_backoff=1000"]
-            for port, _ in self.topology.neighbours(self.topology.servers + switch):
-                intf = self.topology.interface(self.topology.servers + switch, port)
-                words += ["--", "add-port", name, intf]
-                words += ["--", "set", "interface", intf, f"ofport_request={port + 1}"]
+            for interface, port in ports:
+                words += ["--", "add-port", name, interface]
+                words += ["--", "set", "interface", interface, f"ofport_request={port}"]
         self._vsctl(f"--timeout={READY_S:.0f}", *words)
 
     def _wait_ready(self, controller: subprocess.Popen[bytes]) -> None:
@@ -163,10 +180,11 @@ class OpenVSwitch(Switches):
         said = (self.folder / "vswitchd.log").read_text()
         offloads = UDP_SEGMENTS if TAKES_SUPER_PACKETS in said else ALL_OFFLOADS
         for host in net.hosts:
-            switch_off(host, host.intfs[PORT].name, offloads)
+            for port in range(self.topology.ports):
+                switch_off(host, host.intfs[port].name, offloads)
         # Its bridges' own interfaces outlive the daemon: they go with the lab's others.
         home = fabric()
-        for name in ("ovs-netdev", *(switch.name for switch in net.switches)):
+        for name in ("ovs-netdev", *self.bridges()):
             body = netlink.interface(interface_index(name))
             body += netlink.number(netlink.IFLA_GROUP, home.group)
             home.send(Message(netlink.RTM_NEWLINK, 0, body, f"let {name} go with the lab"))
@@ -206,6 +224,56 @@ class OpenVSwitch(Switches):
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)
         return {**os.environ, "OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder}
+
+
+class MiniSwitches(OpenVSwitch):
+    """The switches of a network whose servers relay, of a kind that `mini` tells of."""
+
+    def __init__(self, topology: Topology, kind: str, folder: Path) -> None:
+        super().__init__(topology, "", 0, folder)
+        require(kind in KINDS, f"switches are {kind!r}: they can be bridges, {', '.join(KINDS)}")
+        self.kind = kind
+        most = MOST_VLANS if kind == VLAN else topology.switches
+        require(
+            topology.switches <= most,
+            f"{topology.spec} has {topology.switches} switches, and there are {most} VLANs",
+        )
+
+    def controller(self) -> list[str]:
+        """Return the module of the controller, and its arguments before the port."""
+        return ["experiments.emulation.mini", self.topology.spec, self.kind]
+
+    def bridges(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the ports of each bridge; of one for all, where VLANs divide it."""
+        each = super().bridges()
+        if self.kind != VLAN:
+            return each
+        return {
+            CHASSIS: [
+                (interface, chassis_port(self.topology, switch, port - 1))
+                for switch, ports in enumerate(each.values())
+                for interface, port in ports
+            ]
+        }
+
+    def admit(self, net: Any, server: int) -> None:
+        """Leave a server's addresses to its forwarder."""
+
+    def servers_plane(self, asked: str) -> str:
+        """Return what moves packets on the servers."""
+        if self.datapath == KERNEL:
+            return chosen_plane(asked)
+        require(
+            asked != "ebpf",
+            "without the kernel's module Open vSwitch loses TCP of the eBPF plane: load it "
+            "(modprobe openvswitch), or take --plane python",
+        )
+        return chosen_plane("python")
+
+
+def chassis_port(topology: Topology, switch: int, port: int) -> int:
+    """Return the number of a mini-switch's port where all are one large switch."""
+    return switch * topology.switch_ports + port + 1
 
 
 def check_installed() -> None:

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
+from experiments.emulation.choices import chosen_plane
 from experiments.emulation.nodes import LabNode
 from experiments.emulation.tables import PORT, Ports, Table, adapts, tables
 from experiments.linux import netlink
@@ -85,7 +86,15 @@ class Switches:
         """Let servers send everything to their switch; see to it that every switch routes."""
         with fabric().batch():
             for server in range(self.topology.servers):
-                use_gateway(net, self.topology, server)
+                self.admit(net, server)
+
+    def admit(self, net: Any, server: int) -> None:
+        """Let a server that is up send by its switch."""
+        use_gateway(net, self.topology, server)
+
+    def servers_plane(self, asked: str) -> str:
+        """Return what moves packets where servers relay."""
+        return chosen_plane(asked)
 
     def stop(self) -> None:
         """End what does not end with the namespaces."""

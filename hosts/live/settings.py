@@ -16,6 +16,7 @@ class LabSettings:
 
     routing: str = ""  # the network's usual one
     plane: str = "auto"
+    switches: str = "bridges"  # where servers relay; or learning, static, vlan: on Open vSwitch
     timers: str = "fast"
     rate_mbit: float | None = 100.0  # of every cable; None for as fast as the machine can
     delay: str | None = None  # of every cable

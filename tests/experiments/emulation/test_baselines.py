@@ -32,7 +32,9 @@ IP_RECVTTL = 12  # Python has no name for it
 
 
 @contextmanager
-def lab(spec: str, folder: Path, routing: str = "", plane: str = "auto") -> Iterator[Any]:
+def lab(
+    spec: str, folder: Path, routing: str = "", plane: str = "auto", switches: str = "bridges"
+) -> Iterator[Any]:
     from mininet.log import setLogLevel
 
     from experiments.emulation.lab import running
@@ -40,7 +42,8 @@ def lab(spec: str, folder: Path, routing: str = "", plane: str = "auto") -> Iter
 
     setLogLevel("critical")
     kit = plane if plane in KITS else ""
-    settings = LabSettings(routing=routing, plane="ovs" if kit else plane, rate_mbit=100)
+    plane = "ovs" if kit else plane
+    settings = LabSettings(routing=routing, plane=plane, switches=switches, rate_mbit=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CHOICE, kit)
         with running(topos.parse(spec), settings, folder) as live:
