@@ -145,7 +145,6 @@ setup(
             "import-linter>=2.1",
             "mypy>=1.10",
             "pytest>=8.2",
-            "pytest-xdist>=3.5",
             "pyyaml>=6.0",
             "ruff>=0.6",
         ],

@@ -1,6 +1,6 @@
 """Everything that is checked before a change lands, in one order, for people and for CI alike.
 
-Three sections, by two marks of the tests (tests/side_by_side.py)::
+Three sections, by two marks of the tests (experiments/forked_tests.py)::
 
     together   static checks, and every test that a busy machine does not change, on all processors
     alone      tests marked `alone`, one at a time: they assert what a busy machine changes
@@ -89,7 +89,7 @@ def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> Step:
     many = ["--hypothesis-profile=many", "-m", ""] if everything else []
     # Two more than processors: tests of live networks wait longer than they compute.
     workers = ["--side-by-side", str((os.cpu_count() or 1) + 2)]
-    return Step("pytest", [*command, *many, "-p", "tests.side_by_side", *workers])
+    return Step("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
 
 
 def _benches() -> Iterator[Step]:

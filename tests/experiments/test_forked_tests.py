@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.side_by_side import Shares
+from experiments.forked_tests import Shares
 
 pytest_plugins = "pytester"
 
@@ -54,7 +54,7 @@ def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> No
 
 def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(THEIRS)
-    options = ("-p", "tests.side_by_side", "-p", "no:cacheprovider", "-W", "ignore")
+    options = ("-p", "experiments.forked_tests", "-p", "no:cacheprovider", "-W", "ignore")
     done = pytester.runpytest_subprocess("--side-by-side=3", "--durations=2", *options)
     done.assert_outcomes(passed=21, failed=2, skipped=1)
     done.stdout.fnmatch_lines_random(

@@ -1,7 +1,7 @@
 """Run tests side by side, in processes that are forked once all tests are collected.
 
 To import and collect all tests takes 13 s of a processor in a fresh clone. Workers that begin
-anew, as pytest-xdist's do, take that each.
+anew, as those of pytest-xdist do, take that each.
 
 A worker has a share of the tests, in their order, so that tests of one file find what the ones
 before them have set up. When it has run all of its share, it takes the back half of the largest
