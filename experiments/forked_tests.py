@@ -38,7 +38,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     workers = session.config.getoption("--side-by-side")
     if not workers or session.testsfailed or session.config.option.collectonly:
         return None
-    together, in_turn = [], []
+    together: list[pytest.Item] = []
+    in_turn: list[pytest.Item] = []
     for item in session.items:
         marked = item.get_closest_marker("alone") or item.get_closest_marker("long")
         (in_turn if marked else together).append(item)
@@ -53,7 +54,7 @@ class Shares:
 
     def __init__(self, tests: int, workers: int) -> None:
         ends = [tests * worker // workers for worker in range(workers + 1)]
-        self._shares = FORKING.Array("i", [*chain(*pairwise(ends))])
+        self._shares: Any = FORKING.Array("i", [*chain(*pairwise(ends))])
 
     def take(self, worker: int) -> int | None:
         """Return the next test for a worker; None where no worker has any left."""
@@ -68,8 +69,9 @@ class Shares:
                 shares[2 * largest + 1] = middle
                 if middle == ends[largest]:
                     return None
+            place: int = shares[2 * worker]
             shares[2 * worker] += 1
-            return shares[2 * worker] - 1
+            return place
 
 
 class Reporter:
@@ -85,7 +87,7 @@ class Reporter:
 
 
 def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
-    config = session.config
+    config: Any = session.config
     config._tmp_path_factory.getbasetemp()  # one for all
     shares = Shares(len(items), workers)
     pipes = [_started(session, items, shares, worker) for worker in range(workers)]
@@ -93,6 +95,7 @@ def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> Non
     running: dict[Connection, pytest.Item] = {}
     while pipes:
         for pipe in wait(pipes):
+            assert isinstance(pipe, Connection)
             said = _received(pipe)
             if said is None:
                 pipes.remove(pipe)
@@ -110,7 +113,7 @@ def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> Non
         _run(session, [*left.values()], workers)
 
 
-def _received(pipe: Connection) -> int | dict[str, Any] | None:
+def _received(pipe: Connection) -> Any:
     """Return which test begins, or a report of it; None at the worker's end."""
     try:
         return pipe.recv()
@@ -141,7 +144,7 @@ def _work(
     session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int, pipe: Connection
 ) -> None:
     die_with_parent(signal.SIGKILL)
-    plugins = session.config.pluginmanager
+    plugins: Any = session.config.pluginmanager
     captured = plugins.get_plugin("capturemanager")._global_capturing
     for stream in filter(None, (captured.out, captured.err)):
         with tempfile.TemporaryFile() as own:  # else what one prints would be all workers'

@@ -79,7 +79,7 @@ class LabOverMachines(Lab):
         self._entrances = Entrances(topology, self._folders, self._machine_of)
         self.computer: Computer | None = None
         self.clocks = Clocks(machines)
-        self.means = MeansOverMachines(self)
+        self.means = MeansOverMachines(self, self)
         super().__init__(topology, settings, folder, seed)
 
     def _forwarders(self) -> Forwarders:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.emulation.crossing import Underlay
+from experiments.emulation.lab import Lab
 from experiments.linux.namespaces import fabric
 from experiments.machines.cards import CardWatch
 from experiments.machines.sender import Sender
@@ -13,22 +14,19 @@ from experiments.machines.watching import PartWatch
 from experiments.trials.trust.watch import Watch
 from topos.base.errors import PillarboxError
 
-if TYPE_CHECKING:
-    from experiments.machines.part import Part
-
 
 class PartTrial:
     """Does what is asked of a part for a trial, one at a time.
 
     Parameters
     ----------
-    part : Part
-        The part.
+    part : Lab
+        The part of the lab.
     underlay : Underlay
         Its machine's card.
     """
 
-    def __init__(self, part: Part, underlay: Underlay) -> None:
+    def __init__(self, part: Lab, underlay: Underlay) -> None:
         self._part, self._underlay = part, underlay
         self._sender: Sender | None = None
         self._watch: PartWatch | None = None

@@ -9,17 +9,15 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.machines.ends import ELSEWHERE
+from experiments.machines.many import Machines
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
 from experiments.traffic.generator import ANSWER_S, check_congestion_control, interval_of
 from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require
-
-if TYPE_CHECKING:
-    from experiments.machines.lab import LabOverMachines
 
 LOOK_S = 0.2  # between two looks at how far flows are: each asks all machines
 
@@ -29,7 +27,7 @@ class Generators:
 
     Parameters
     ----------
-    lab : LabOverMachines
+    lab : Machines
         The running lab.
     flows : sequence of Flow
         What is sent; numbered from 0.
@@ -42,7 +40,7 @@ class Generators:
     name = "generator"
 
     def __init__(
-        self, lab: LabOverMachines, flows: Sequence[Flow], sending: Sending, *, arrive: bool = False
+        self, lab: Machines, flows: Sequence[Flow], sending: Sending, *, arrive: bool = False
     ) -> None:
         require(bool(flows), "there is no flow to send")
         self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive

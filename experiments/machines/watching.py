@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.machines.cards import Card, CardWatch
 from experiments.machines.clock import Offset, moved_s
+from experiments.machines.many import Machines
 from experiments.trials.trust.machine import Machine, between, machine
 from experiments.trials.trust.readings import MachineReadings, Readings, Spread
 from experiments.trials.trust.strays import since
 from experiments.trials.trust.watch import Watch, faults_since
 from topos.base.errors import PillarboxError
-
-if TYPE_CHECKING:
-    from experiments.machines.lab import LabOverMachines
 
 LOST, BACK = "was lost", "was away and came back"
 
@@ -55,13 +53,13 @@ class WatchOverMachines:
 
     Parameters
     ----------
-    lab : LabOverMachines
+    lab : Machines
         The lab.
     come_and_go : bool
         As for `Watch`.
     """
 
-    def __init__(self, lab: LabOverMachines, *, come_and_go: bool = False) -> None:
+    def __init__(self, lab: Machines, *, come_and_go: bool = False) -> None:
         self._lab = lab
         self._begin_s = 0.0
         self._before: Machine | None = None
