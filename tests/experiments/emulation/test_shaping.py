@@ -258,7 +258,18 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
         front = BROADCAST_MAC + bytes([2, 0, 0, 0, 0, 1]) + ETH_DCN.to_bytes(2, "big")
         return front + DcnHeader(0, 0, protocol).pack(bytes(64))
 
+    def counted(place: tuple[str, str]) -> tuple[int, int]:
+        where, name = place
+        told = net[where].cmd(f"tc -s qdisc show dev {name} root")
+        found = re.search(r"direct_packets_stat (\d+) .*\n Sent \d+ bytes (\d+) pkt", told)
+        assert found, told
+        return int(found[1]), int(found[2])
+
+    places = [("h0", "h0-eth0"), ("s0", "s0-eth1"), ("s0", "s0-eth2")]
     with lab("tree,3,1", rate_mbit=10) as net:
+        for other in ("h1", "h2"):
+            wait_until_answered(net["h0"], net[other].IP())
+        before = [sent for _, sent in map(counted, places)]
         with net["h0"].live_namespace():
             ports = sender("h0-eth0"), sender("h0-eth0")
         ports[1].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
@@ -266,13 +277,11 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
             with port:
                 for _ in range(3):
                     port.send(frame(protocol))
-        for where, name in (("h0", "h0-eth0"), ("s0", "s0-eth1"), ("s0", "s0-eth2")):
-            told = ""
+        for place, had in zip(places, before, strict=True):
             deadline = time.monotonic() + WAIT_S
-            while "Sent" not in told or int(re.findall(r"Sent \d+ bytes (\d+) pkt", told)[0]) < 6:
-                assert time.monotonic() < deadline, told
-                told = net[where].cmd(f"tc -s qdisc show dev {name} root")
-            assert "direct_packets_stat 3 " in told
+            while (now := counted(place))[1] < had + 6:
+                assert time.monotonic() < deadline, (place, had, now)
+            assert now[0] == 3
 
 
 def test_a_delay_is_for_heart_beats_as_well() -> None:
