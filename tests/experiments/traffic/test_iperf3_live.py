@@ -163,8 +163,9 @@ def test_a_lab_server_that_dies_fails_the_flows_of_both_directions(tmp_path: Pat
     flows = [ENDLESS, Flow(1, 3, 0, duration_s=60.0), Flow(2, 1, 2, duration_s=0.2)]
     with lab_of("tree,2,2", tmp_path / "lab") as lab:
         # A port that has just come up has no route until its carrier is noticed.
-        said = lab.host(0).cmd(f"ping -n -c1 -i0.02 -w30 {lab.topology.ip(3)}")
-        assert " 1 received" in said, said
+        ping, deadline = f"ping -n -c1 -W1 {lab.topology.ip(3)}", time.monotonic() + WAIT_S
+        while " 1 received" not in (said := lab.host(0).cmd(ping)):
+            assert time.monotonic() < deadline, said
         with closing(Iperf3(lab, flows, Sending(timeout_s=5.0))) as tool:
             tool.prepare()
             tool.start(time.monotonic())
