@@ -163,6 +163,9 @@ class Iperf3:
     def _connect(self, session: Session) -> None:
         """Start a flow's client."""
         flow = session.flow
+        if flow.destination in self._lab.dead:
+            session.fail(f"server {self._lab.name(flow.destination)} is dead")
+            return
         session.client_says.seek(0)
         session.client_says.truncate()
         try:
