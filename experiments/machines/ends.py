@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import NICE
 from experiments.traffic.generator_sockets import Connection, Connector
-from experiments.traffic.generator_worker import Deaths, Loop, Task, planned
+from experiments.traffic.generator_worker import Deaths, Loop, Task, planned, say
 from experiments.traffic.open_loop_worker import Arriving, be_on_time
 
 ELSEWHERE = "its other end broke off"
@@ -119,7 +119,7 @@ def main() -> None:
     task: Task = order["task"]
     here = {int(server) for server in task["namespaces"]}
     connections, connector = planned(task)
-    _say({"ports": connector.listen(connections)})
+    say({"ports": connector.listen(connections)})
     connect(connections, connector, task, here, lines)
     path, known_bytes = task["events"]
     deaths = Deaths(path, known_bytes, task["names"])
@@ -130,10 +130,10 @@ def main() -> None:
     loop.listen_to_lead(lines, here)
     gc.freeze()
     gc.disable()  # nothing here refers to itself
-    _say({"connected": sum(not one.ended for one in connections)})
+    say({"connected": sum(not one.ended for one in connections)})
     cost = loop.run(lines.next()["at_s"])
     flows = [[one.flow.number, *loop.outcome(one)] for one in connections]
-    _say({"flows": flows, "cost": cost, "rows": len(loop.rows)})
+    say({"flows": flows, "cost": cost, "rows": len(loop.rows)})
     sys.stdout.buffer.write(loop.rows)
 
 
@@ -151,7 +151,7 @@ def connect(
     clients = {
         number: one.sender.getsockname() for number, one in away.items() if one.sender is not None
     }
-    _say({"clients": clients})
+    say({"clients": clients})
     come = {int(flow): tuple(client) for flow, client in lines.next()["clients"].items()}
     awaited = {}
     for one in connections:
@@ -163,11 +163,6 @@ def connect(
             one.fail(ELSEWHERE)
     connector.take(awaited)
     connector.close()
-
-
-def _say(what: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(json.dumps(what).encode() + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

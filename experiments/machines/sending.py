@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import platform
 import time
 from bisect import bisect
 from collections import defaultdict
@@ -14,7 +13,7 @@ from typing import Any
 from experiments.machines.ends import ELSEWHERE
 from experiments.machines.many import Machines
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
-from experiments.traffic.generator import ANSWER_S, check_congestion_control, interval_of
+from experiments.traffic.generator import ANSWER_S, check_congestion_control, facts, interval_of
 from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require
@@ -197,16 +196,8 @@ class Generators:
             sums, most = ("own_s", "cpu_s", "cpu_share"), ("peak_mb", "late_s")
             cost = {key: round(sum(one[key] for one in self._costs), 3) for key in sums}
             cost |= {key: max(one[key] for one in self._costs) for key in most}
-        return {
-            "tool": self.name,
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-            "congestion": self._sending.congestion,
-            "most_bps": self._sending.most_bps,
-            "interval_s": self.interval_s,
-            "processes": len(self._of),
-            **cost,
-        }
+        found = facts(self.name, self._sending, self.interval_s)
+        return {**found, "processes": len(self._of), **cost}
 
     def close(self) -> None:
         """End all processes, however far they came."""

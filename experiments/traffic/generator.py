@@ -188,16 +188,7 @@ class Generator:
 
     def versions(self) -> dict[str, Any]:
         """Return what sends, how, and, after the end, what it has cost."""
-        return {
-            "tool": self.name,
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-            "congestion": self._sending.congestion,
-            "most_bps": self._sending.most_bps,
-            "interval_s": self.interval_s,
-            "processes": 1,
-            **self._cost,
-        }
+        return {**facts(self.name, self._sending, self.interval_s), "processes": 1, **self._cost}
 
     def close(self) -> None:
         """End the process, however far it came."""
@@ -210,6 +201,18 @@ class Generator:
         if self._board_file >= 0:
             os.close(self._board_file)
             self._board_file = -1
+
+
+def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
+    """Return what a manifest says of a tool that sends by sockets of its own."""
+    return {
+        "tool": tool,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "congestion": sending.congestion,
+        "most_bps": sending.most_bps,
+        "interval_s": interval_s,
+    }
 
 
 def interval_of(flows: int, wanted_s: float) -> float:

@@ -334,24 +334,25 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> Non
     try:
         connections = connected(task)
     except ValueError as error:
-        _say({"refused": str(error)})
+        say({"refused": str(error)})
         return
     loop = loop_of(connections, task, deaths)
     signal.signal(signal.SIGUSR1, loop.finish)
     gc.freeze()
     gc.disable()  # nothing here refers to itself
-    _say({"connected": sum(not one.ended for one in connections)})
+    say({"connected": sum(not one.ended for one in connections)})
     barrier = sys.stdin.readline()
     if not barrier:
         return
     cost = loop.run(json.loads(barrier))
     # Python ends a long write that a signal interrupts, and says nothing of it.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    _say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
+    say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
     sys.stdout.buffer.write(loop.rows)
 
 
-def _say(what: dict[str, Any]) -> None:
+def say(what: dict[str, Any]) -> None:
+    """Tell whoever started this process, in a line."""
     sys.stdout.buffer.write(json.dumps(what).encode() + b"\n")
     sys.stdout.buffer.flush()
 
