@@ -55,7 +55,10 @@ class MiniSwitches(Application):
         getattr(self, f"_{self.kind}")(bridge)
         bridge.send_msg(bridge.ofproto_parser.OFPBarrierRequest(bridge))
 
-    @handler.set_ev_cls(events.EventOFPBarrierReply, handler.MAIN_DISPATCHER)
+    # The answer may come before the kit itself has asked the bridge for its ports.
+    @handler.set_ev_cls(
+        events.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
+    )
     def has_entries(self, event: Any) -> None:
         """Say so when the last bridge has them."""
         self._ready.add(event.msg.datapath.id)
