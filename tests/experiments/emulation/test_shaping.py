@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 
 import topos
+from experiments.trials.trust.machine import between, machine
 from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
 WAIT_S = 20.0
+# What this machine's host takes of its processors while figures are those of the cables.
+LITTLE, MOST_TRIES = 0.01, 5
 
 
 def lab(spec: str = "tree,2,1", **options: Any) -> Any:
@@ -32,6 +35,17 @@ def lab(spec: str = "tree,2,1", **options: Any) -> Any:
 
 
 def goodput_mbit(sender: Any, receiver: Any, seconds: float = 2) -> float:
+    """Return what TCP gets; the most of some tries where this machine's host takes its time."""
+    found = []
+    while len(found) < MOST_TRIES:
+        before = machine()
+        found.append(goodput_once_mbit(sender, receiver, seconds))
+        if between(before, machine()).steal < LITTLE:
+            return found[-1]
+    return max(found)
+
+
+def goodput_once_mbit(sender: Any, receiver: Any, seconds: float) -> float:
     server = receiver.popen("iperf3 -s -1 --forceflush")
     # The server says so when it listens; connecting before that is refused.
     assert b"-----" in server.stdout.readline()
