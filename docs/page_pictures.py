@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.experiments.page.chromium import Browser, browser
+from experiments.page.chromium import Browser, browser
 
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")

@@ -67,9 +67,12 @@ def opened(listen: str = "") -> Door:
 
 
 class Page:
-    """A page's server that runs, and its gate to a lab; both end with `close`."""
+    """A page's server that runs, and its gate to a lab; both end with `close`.
 
-    def __init__(self, door: Door, ask: Ask, folder: Path) -> None:
+    `period_s` is between samples; by default it depends on how large the network is.
+    """
+
+    def __init__(self, door: Door, ask: Ask, folder: Path, period_s: float | None = None) -> None:
         near, far = socket.socketpair()
         with far:
             words = [sys.executable, "-m", "experiments.page.process"]
@@ -89,7 +92,8 @@ class Page:
         self._gate = Gate(near, ask, partial(entrance, folder))
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            stdin.write(json.dumps({"name": door.name, "tokens": door.tokens}))
+            told = {"name": door.name, "tokens": door.tokens, "period_s": period_s}
+            stdin.write(json.dumps(told))
         with self._process.stdout as stdout:
             ready = stdout.readline()
         if not ready:
@@ -139,7 +143,7 @@ def main() -> None:
     told = json.load(sys.stdin)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(PillarboxError, asyncio.CancelledError):
-        asyncio.run(serve(listening, lab, told["name"], told["tokens"], give_up_rights))
+        asyncio.run(serve(listening, lab, give_up_rights, **told))
 
 
 def give_up_rights() -> None:

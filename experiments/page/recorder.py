@@ -38,11 +38,19 @@ class Recorder:
         Its network when the page was opened.
     about : dict
         What the lab says of itself: its status.
+    period_s : float, optional
+        Between samples.
     """
 
-    def __init__(self, link: LabLink, topology: Topology, about: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        link: LabLink,
+        topology: Topology,
+        about: dict[str, Any],
+        period_s: float | None = None,
+    ) -> None:
         self._link, self.topology = link, topology
-        self._about = about
+        self._about, self._period_s = about, period_s
         self.recording = self._new_recording(time.monotonic())
         self.tell: Tell = lambda _kind, _text: None
         self._last: dict[str, Any] | None = None
@@ -68,7 +76,8 @@ class Recorder:
 
     async def run(self) -> None:
         """Take samples as long as the lab answers."""
-        period_s = PERIOD_S if self.topology.servers <= FEW_SERVERS else LONG_PERIOD_S
+        usual_s = PERIOD_S if self.topology.servers <= FEW_SERVERS else LONG_PERIOD_S
+        period_s = self._period_s or usual_s
         log_from, traffic_from, due_s = 0, 0.0, time.monotonic()
         while True:
             asked = {"log_from": log_from, "traffic_from": traffic_from}

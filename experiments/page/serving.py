@@ -19,14 +19,17 @@ from topos.base.spec import parse
 async def serve(
     listening: socket.socket,
     lab: socket.socket,
+    give_up_rights: Callable[[], None],
+    *,
     name: str,
     tokens: dict[str, str],
-    give_up_rights: Callable[[], None],
+    period_s: float | None,
 ) -> None:
     """Serve until the lab is gone."""
     link = await LabLink.over(lab)
     about = await link.ask(ask="status")
-    recorder = Recorder(link, parse(about["network"]), about)  # draws, and reads fonts for it
+    topology = parse(about["network"])
+    recorder = Recorder(link, topology, about, period_s)  # draws, and reads fonts for it
     server = PageServer(tokens, name, link, recorder)
     give_up_rights()
     runner = web.AppRunner(server.application(), access_log=None, handle_signals=False)

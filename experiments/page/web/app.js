@@ -214,7 +214,7 @@ class Page {
       this.playing = false;
       this.at = this.wire ? null : this.recording.last;
     } else requestAnimationFrame((next) => this.tick(next));
-    this.draw();
+    this.drawNow(); // a frame begins: `draw` would wait for the next
   }
 
   // -- hands -----------------------------------------------------------------------------------------

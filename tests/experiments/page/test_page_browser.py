@@ -12,8 +12,8 @@ import pytest
 
 import topos
 from experiments.page import process
+from experiments.page.chromium import CHROMIUM, Browser, browser
 from hosts.live.settings import LabSettings
-from tests.experiments.page.chromium import CHROMIUM, Browser, browser
 
 pytestmark = [
     pytest.mark.root,

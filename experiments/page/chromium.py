@@ -1,4 +1,7 @@
-"""Debian's Chromium, driven over its own protocol: real clicks, keys and pictures, headless."""
+"""Debian's Chromium, driven over its own protocol: real clicks, keys and pictures, headless.
+
+For tests, the guide's pictures and `pillarbox bench page`; the page itself has no use for it.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ class Browser:
         self.complaints: list[str] = []  # of the page: exceptions, and what its policy refused
 
     async def send(self, method: str, **parameters: Any) -> Any:
+        """Ask for something of Chromium's protocol, and return the answer."""
         number = next(self._numbers)
         await self._channel.send_json({"id": number, "method": method, "params": parameters})
         while True:
@@ -45,14 +49,16 @@ class Browser:
                 self.complaints.append(told["params"]["entry"]["text"])
 
     async def open(self, url: str) -> None:
+        """Go to an address, and wait for the network's picture."""
         for domain in ("Runtime", "Log", "Page", "Network"):
             await self.send(f"{domain}.enable")
         await self.send("Page.navigate", url=url)
         await self.until("document.querySelectorAll('.node').length > 0")
 
     async def value(self, expression: str) -> Any:
-        """Return what JavaScript says in the page."""
-        found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return what JavaScript says in the page, or promises."""
+        how = {"returnByValue": True, "awaitPromise": True}
+        found = await self.send("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -86,6 +92,7 @@ class Browser:
             )  # fmt: skip
 
     async def key(self, key: str) -> None:
+        """Press a key, and let it go."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, **text)
@@ -98,6 +105,7 @@ class Browser:
         await self.send("Emulation.setEmulatedMedia", features=wish)
 
     async def picture(self, file: Path, *, whole: bool = False) -> None:
+        """Write a picture of the page as PNG."""
         shot = await self.send("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(shot["data"]))
 

@@ -1,0 +1,373 @@
+"""What the live page costs a network's flows, what its server takes, and how fast it is drawn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.benches._frame import Row
+from experiments.linux.measure import in_child
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.page.client import Client
+
+NETWORK, QUICK_NETWORK = "bcube,4,1", "bcube,2,1"
+TURNS, QUICK_TURNS = 12, 1
+SECONDS, QUICK_SECONDS = 2.0, 0.6
+ALONE, AGAIN, CLIENT, BROWSER = "no page", "no page again", "a client", "a browser"
+LEAST_GOODPUT = 0.99
+
+MANY, QUICK_MANY = "bcube,8,2", "bcube,4,1"
+HZ, SERVER_S, QUICK_SERVER_S = 10, 8.0, 0.5
+MOST_SERVER = 0.05
+
+DRAWN, QUICK_DRAWN = ("bcube,4,1", "bcube,10,2"), ("bcube,2,1",)
+LEAST_FRAMES, MOST_FIRST_S = 30.0, 1.0
+PLAYED_S, QUICK_PLAYED_S, SAMPLES_A_SECOND = 3.0, 0.5, 60
+WINDOW = 1280, 800
+
+TIME_LIMIT_S = 240.0
+BESIDE_S = 60.0  # for who watches to see a first sample
+NOTES = f"""
+goodput: all-to-all over one lab of {NETWORK} as `up` makes it, {SECONDS:.0f} s each, in turns:
+without a page, once more without one (what chance does), with the page open and watched by its
+protocol's Python client, and by a headless Chromium on the same machine. ratio: goodput by that
+without a page, the mean over turns, and its interval of 95 %; the goal is {LEAST_GOODPUT}.
+server_percent: what the page's server takes of one processor at {HZ} samples a second of a network
+whose every cable carries something, with one client watching; at most {MOST_SERVER:.0%} is wanted.
+That lab is pretended.
+first_picture_s: from the address until the network is painted, at most {MOST_FIRST_S:g} s.
+frames_a_second: a recording of {SAMPLES_A_SECOND} samples a second, each of which changes every
+cable, is played for {PLAYED_S:.0f} s in a window of {WINDOW[0]} by {WINDOW[1]}, without a graphics
+card; {LEAST_FRAMES:g} are wanted.
+"""
+# When the network has been painted for the first time.
+FIRST = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector(".node")) return;
+  observer.disconnect();
+  requestAnimationFrame(() => setTimeout(() => { window.firstPictureMs = performance.now(); }));
+}).observe(document, { childList: true, subtree: true });
+"""
+# How many frames show something new each second: the slider moves with what is drawn.
+FRAMES = """
+new Promise((done) => {
+  let [changed, drawn] = [false, 0];
+  const slider = document.getElementById("moment");
+  new MutationObserver(() => { changed = true; }).observe(slider, { attributes: true });
+  const begun = performance.now();
+  const tick = () => {
+    drawn += changed;
+    changed = false;
+    const seconds = (performance.now() - begun) / 1e3;
+    if (seconds < %s) requestAnimationFrame(tick);
+    else done(drawn / seconds);
+  };
+  document.getElementById("play").click();
+  requestAnimationFrame(tick);
+})
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield rows of goodput, then of the page's server, then of a browser."""
+    yield from _goodput(quick)
+    yield _server(quick)
+    for network in QUICK_DRAWN if quick else DRAWN:
+        yield _drawn(network, quick)
+
+
+def _has_browser() -> bool:
+    from experiments.page.chromium import CHROMIUM
+
+    return CHROMIUM is not None
+
+
+# -- what flows lose -----------------------------------------------------------------------------
+
+
+def _goodput(quick: bool) -> Iterator[Row]:
+    network = QUICK_NETWORK if quick else NETWORK
+    turns, seconds = (QUICK_TURNS, QUICK_SECONDS) if quick else (TURNS, SECONDS)
+    cases = [ALONE, AGAIN, CLIENT, BROWSER]
+    if os.geteuid():
+        yield _goodput_row(network, AGAIN, {}, "skipped: network namespaces need root")
+        return
+    if not _has_browser():
+        cases.remove(BROWSER)
+        yield _goodput_row(network, BROWSER, {}, "skipped: apt-get install chromium")
+    arguments = network, turns, seconds, cases
+    result = in_child(goodputs, *arguments, time_limit_s=TIME_LIMIT_S)
+    for case in cases[1:]:
+        if result.failure:
+            yield _goodput_row(network, case, {}, f"failed: {result.failure}")
+        else:
+            yield _goodput_row(network, case, result.value, "ok", judged=not quick)
+
+
+def _goodput_row(
+    network: str, case: str, found: dict[str, list[float]], outcome: str, *, judged: bool = False
+) -> Row:
+    from experiments.trials.runs.statistics import compare
+
+    row: Row = {"network": network, "watched_by": case}
+    row |= dict.fromkeys(("turns", "goodput_mbit", "ratio", "low", "high"))
+    if found:
+        ratio = compare(dict(enumerate(found[case])), dict(enumerate(found[ALONE]))).ratio
+        row |= {
+            "turns": len(found[case]),
+            "goodput_mbit": sum(found[case]) / len(found[case]) / 1e6,
+        }
+        row["ratio"] = ratio.value
+        if ratio.repeats > 1:
+            row |= {"low": ratio.low, "high": ratio.high}
+        if judged and case == AGAIN and abs(ratio.value - 1) > 1 - LEAST_GOODPUT:
+            outcome = "missed: chance alone does as much on this machine as is looked for"
+        elif judged and ratio.value < LEAST_GOODPUT:
+            outcome = f"missed: {LEAST_GOODPUT} wanted"
+    return row | {"outcome": outcome}
+
+
+def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict[str, list[float]]:
+    """Return the goodput of each turn in bit/s, by who watches, in one lab in a sandbox."""
+    from experiments.linux import sandbox
+
+    sandbox.enter()
+    from experiments.control.client import ask
+    from experiments.control.running import run as send
+    from experiments.control.service import Service
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
+
+    found: dict[str, list[float]] = {case: [] for case in cases}
+    words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(parse(network), LabSettings(), Path(folder)) as lab,
+    ):
+        lab.wait_converged()
+        service = Service(lab)
+        try:
+            send(lab, words)  # once for caches and imports
+            for turn in range(turns):
+                for case in cases[turn % len(cases) :] + cases[: turn % len(cases)]:
+                    page = _watched(partial(ask, lab.folder), lab.folder, case == BROWSER)
+                    with page if case in (CLIENT, BROWSER) else nullcontext():
+                        found[case].append(send(lab, words)["goodput_bps"])
+        finally:
+            service.close()
+    return found
+
+
+@contextmanager
+def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = None) -> Iterator[Any]:
+    """Keep a page open, and watched from another process, as long as the block lasts."""
+    from experiments.page import process
+
+    door = process.opened()
+    page = process.Page(door, ask, folder, period_s)
+    words = [sys.executable, "-c", f"from {__name__} import watch; watch()"]
+    words += [door.url("watch"), *["browser"] * browser]
+    root = Path(__file__).parents[2]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, cwd=root) as watching:
+        assert watching.stdin and watching.stdout
+        try:
+            if not watching.stdout.readline():
+                raise PillarboxError("nobody watches the page: the reason is above")
+            yield page
+        finally:
+            watching.stdin.close()
+            watching.wait()
+            page.close()
+
+
+def watch() -> None:
+    """Watch the page whose address the command line has, until standard input ends."""
+    url, *browser = sys.argv[1:]
+    asyncio.run(_watch_in_browser(url) if browser else _watch(url))
+
+
+async def _watch(url: str) -> None:
+    from experiments.page.client import watching
+
+    async with watching(url) as page:
+        await asyncio.wait_for(page.heard("sample"), BESIDE_S)
+        hearing = asyncio.create_task(_hear(page))
+        await _said()
+        hearing.cancel()
+
+
+async def _hear(page: Client) -> None:
+    async for _ in page:
+        pass
+
+
+async def _watch_in_browser(url: str) -> None:
+    from experiments.page.chromium import browser
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        async with browser(Path(profile)) as tab:
+            await tab.look(*WINDOW)
+            await tab.open(url)
+            await tab.until("document.getElementById('status').textContent.startsWith('live')")
+            await _said()
+
+
+def _said() -> asyncio.Future[bytes]:
+    """Say that the page is watched; return what is done when standard input ends."""
+    sys.stdout.write("watching\n")
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    return loop.run_in_executor(None, sys.stdin.buffer.read)
+
+
+# -- what the server takes -----------------------------------------------------------------------
+
+
+def _server(quick: bool) -> Row:
+    network = QUICK_MANY if quick else MANY
+    arguments = network, QUICK_SERVER_S if quick else SERVER_S
+    result = in_child(server_load, *arguments, time_limit_s=TIME_LIMIT_S)
+    row: Row = {"network": network, "servers": parse(network).servers}
+    row |= {"samples_a_second": None, "server_percent": None}
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    row |= result.value
+    small = row["server_percent"] <= MOST_SERVER * 100
+    return row | {"outcome": "ok" if small or quick else f"missed: {MOST_SERVER:.0%} wanted"}
+
+
+def server_load(network: str, seconds: float) -> Row:
+    """Return what a page's server takes, whose lab is pretended."""
+    from experiments.linux.processes import processor_s
+
+    lab = Pretended(network)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _watched(lab.ask, Path(folder), browser=False, period_s=1 / HZ) as page,
+    ):
+        samples, before_s, start_s = lab.samples, processor_s(page.number), time.monotonic()
+        time.sleep(seconds)
+        passed_s = time.monotonic() - start_s
+        taken_s = processor_s(page.number) - before_s
+        return {
+            "samples_a_second": (lab.samples - samples) / passed_s,
+            "server_percent": taken_s / passed_s * 100,
+        }
+
+
+class Pretended:
+    """A lab that is none: each of its cables carries another load in each sample."""
+
+    def __init__(self, network: str) -> None:
+        self.network, self.samples = network, 0
+        topology = parse(network)
+        self._sent = [0] * (2 * topology.cables)
+        self._received = [0] * topology.servers
+
+    def ask(self, ask: str, **_words: Any) -> Any:
+        """Answer what a page's server asks of itself."""
+        if ask != "sample":
+            about = {"routing": "", "plane": "", "timers": "", "rate_mbit": 100.0}
+            return {"network": self.network, **about}
+        self.samples += 1
+        for i in range(len(self._sent)):
+            self._sent[i] += load_of(i, self.samples) * 125
+        for i in range(len(self._received)):
+            self._received[i] += 10**5
+        return {
+            "at_s": time.monotonic(),
+            "network": self.network,
+            "sent_bytes": self._sent,
+            "received_bytes": self._received,
+            "faults": [],
+            "dead": [],
+            "log": [],
+            "log_to": 0,
+        }
+
+
+def load_of(direction: int, sample: int) -> int:
+    """Return what a direction of a cable carries in a sample, in kbit/s of 100 Mbit/s."""
+    return 1000 * (1 + (7 * direction + 11 * sample) % 100)
+
+
+# -- what a browser draws ------------------------------------------------------------------------
+
+
+def _drawn(network: str, quick: bool) -> Row:
+    topology = parse(network)
+    row: Row = {"network": network, "servers": topology.servers, "cables": topology.cables}
+    row |= {"first_picture_s": None, "frames_a_second": None}
+    if not _has_browser():
+        return row | {"outcome": "skipped: apt-get install chromium"}
+    seconds = QUICK_PLAYED_S if quick else PLAYED_S
+    result = in_child(drawing, network, seconds, time_limit_s=TIME_LIMIT_S)
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    row |= result.value
+    missed = []
+    if row["first_picture_s"] > MOST_FIRST_S:
+        missed.append(f"a first picture within {MOST_FIRST_S:g} s wanted")
+    if row["frames_a_second"] < LEAST_FRAMES:
+        missed.append(f"{LEAST_FRAMES:g} frames a second wanted")
+    return row | {"outcome": f"missed: {'; '.join(missed)}" if missed and not quick else "ok"}
+
+
+def drawing(network: str, seconds: float) -> Row:
+    """Return how soon and how often a browser draws a network."""
+    return asyncio.run(_drawing(network, seconds))
+
+
+async def _drawing(network: str, seconds: float) -> Row:
+    from experiments.page import process
+    from experiments.page.chromium import browser
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        played = Path(scratch) / "played.html"
+        played.write_text(_recording(network, seconds + 1))
+        door = process.opened()
+        page = process.Page(door, Pretended(network).ask, Path(scratch))
+        try:
+            async with browser(Path(scratch) / "profile") as tab:
+                await tab.look(*WINDOW)
+                await tab.send("Page.enable")
+                await tab.send("Page.addScriptToEvaluateOnNewDocument", source=FIRST)
+                await tab.open(door.url("watch"))
+                await tab.until("window.firstPictureMs")
+                first_ms = await tab.value("window.firstPictureMs")
+                await tab.open(played.as_uri())
+                await tab.until("window.firstPictureMs")
+                frames = await tab.value(FRAMES % seconds)
+        finally:
+            page.close()
+    return {"first_picture_s": first_ms / 1e3, "frames_a_second": frames}
+
+
+def _recording(network: str, seconds: float) -> str:
+    """Return a saved page whose every sample changes every cable."""
+    from experiments.page.picture import picture_of
+    from experiments.page.recording import Recording
+    from experiments.page.standalone import files, standalone
+
+    topology = parse(network)
+    head = {"network": network, "title": network, "about": [], "rate_mbit": 100.0, "begun_s": 0.0}
+    recording = Recording({**head, "picture": picture_of(topology)})
+    for sample in range(int(seconds * SAMPLES_A_SECOND)):
+        turns = [[i, load_of(i, sample)] for i in range(2 * topology.cables)]
+        sent = [number for turn in turns for number in turn]
+        at_s = round(sample / SAMPLES_A_SECOND, 4)
+        recording.add_sample({"at_s": at_s, "sent": sent, "received": 0})
+    return standalone(recording.text(), files())
