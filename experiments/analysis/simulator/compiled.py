@@ -46,10 +46,22 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
     >>> native(digit)(4, 13, 1)
     3
     """
+    return _called(function, rules)
 
+
+def native_in_place(function: Function, **rules: Callable[..., Any]) -> Function:
+    """Return the same of a function that makes no array, nor does what it calls.
+
+    numba counts who uses an array's memory, anew for each row that a loop looks at, which can take
+    most of the loop's time. Where all memory is the caller's there is nothing to count.
+    """
+    return _called(function, rules, in_place=True)
+
+
+def _called(function: Function, rules: dict[str, Callable[..., Any]], **how: bool) -> Function:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        found = _compiled(function, tuple(rules.items()), kept=True)
+        found = _compiled(function, tuple(rules.items()), kept=True, **how)
         if not found.signatures:
             _compile(found, arguments)
         return found(*arguments)
@@ -58,11 +70,17 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
 
 
 @functools.cache
-def _compiled(function: Any, rules: tuple[tuple[str, Any], ...] = (), *, kept: bool) -> Any:
+def _compiled(
+    function: Any,
+    rules: tuple[tuple[str, Any], ...] = (),
+    *,
+    kept: bool,
+    in_place: bool = False,
+) -> Any:
     """Return what numba makes of a copy of the function."""
     known = _known(function, rules)
     callees = {
-        name: _compiled(inspect.unwrap(value), kept=False)
+        name: _compiled(inspect.unwrap(value), kept=False, in_place=in_place)
         for name, value in known.items()
         if isinstance(value, FunctionType)
     }
@@ -71,6 +89,9 @@ def _compiled(function: Any, rules: tuple[tuple[str, Any], ...] = (), *, kept: b
     # Python calls only what is kept, and C nothing: what would let them takes a third of the time,
     # and keeps LLVM from moving a function into its only caller.
     options: dict[str, Any] = {"no_cpython_wrapper": not kept, "no_cfunc_wrapper": True}
+    if in_place:
+        copy.__qualname__ += ".in_place"  # under which it is kept
+        options["_nrt"] = False
     found: Any = numba.njit(copy, nogil=True, **options)
     if kept:
         found._cache = _Kept(copy, digest(function, rules))

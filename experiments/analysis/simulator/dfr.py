@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.analysis.simulator.compiled import native
+from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Fill, Ints
 from experiments.analysis.simulator.recursive import arrays
@@ -118,7 +118,7 @@ def _uids(dcell: DCell) -> Any:
     return dcell.uid(numpy.arange(dcell.servers))
 
 
-@native
+@native_in_place
 def _fill(
     net: Nested,
     works: Any,
@@ -136,8 +136,8 @@ def _fill(
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
         proxy, came_by, left, hops = NONE, NONE, retry, 0
+        link = next_link(net, b, here, destination, proxy)
         while here != destination:
-            link = next_link(net, b, here, destination, proxy)
             hop = own_link(works, here, proxy, came_by, link)
             if hop.port == NONE:
                 inside = _inside(net, works, b, ways, here)
@@ -148,7 +148,11 @@ def _fill(
                 break
             ports[flow, hops], peers[flow, hops] = hop.port, hop.peer
             hops += 1
+            # All servers of a DCell_b agree on the next link to the same server.
+            agreed = hop.port <= b and hop.proxy == proxy and hop.proxy != hop.peer
             here, came_by, proxy = hop.peer, hop.port, hop.proxy
+            if not agreed:
+                link = next_link(net, b, here, destination, proxy)
         counts[flow] = hops
         rerouted[flow] = retry - left
 
@@ -187,6 +191,16 @@ def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, p
                 queue[reached] = peer
                 reached += 1
         if done == end:  # all of equally near servers are done, and come in the order of places
-            queue[begin:end].sort()
+            _sort(queue, begin, end)
             begin, end = end, reached
     return reached
+
+
+def _sort(places: Any, begin: int, end: int) -> None:
+    """Sort a short part in its place, for which numba's own way would need memory."""
+    for place in range(begin + 1, end):
+        value, at = places[place], place
+        while at > begin and places[at - 1] > value:
+            places[at] = places[at - 1]
+            at -= 1
+        places[at] = value

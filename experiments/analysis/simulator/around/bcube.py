@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.simulator.around import Find
-from experiments.analysis.simulator.compiled import native
+from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
 from hosts.base.rules import NONE
@@ -48,6 +48,10 @@ class State(NamedTuple):
     closed_switches: Any
     near: Wave
     far: Wave
+    # The flow's set: hops, a row each as long as the longest path, and how many they are.
+    set_ports: Any
+    set_peers: Any
+    lengths: Any
 
 
 def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
@@ -115,10 +119,13 @@ def _begun(bcube: BCube, works: Bools, plain: bool) -> State:
         numpy.zeros((levels, servers), numpy.int64),
         near,
         far,
+        numpy.empty((levels, most_hops(bcube)), numpy.int8),
+        numpy.empty((levels, most_hops(bcube)), numpy.int64),
+        numpy.empty(levels, numpy.int64),
     )
 
 
-@native
+@native_in_place
 def _fill(
     state: State,
     random: Any,
@@ -129,9 +136,7 @@ def _fill(
     counts: Any,
 ) -> None:
     works, levels = state.works, state.works.shape[1]
-    # The flow's set; a row is as long as the longest path.
-    set_ports = numpy.empty((levels, ports.shape[1]), numpy.int8)
-    set_peers = numpy.empty((levels, ports.shape[1]), numpy.int64)
+    set_ports, set_peers, lengths = state.set_ports, state.set_peers, state.lengths
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         place = int(random.random() * levels)
@@ -142,7 +147,6 @@ def _fill(
             continue
         state.number[0] = state.number[1] + 1  # no path of an earlier flow is avoided
         found, empty = 0, 0
-        lengths = numpy.zeros(levels, numpy.int64)
         for other in range(levels):
             # Places before the drawn one that are empty as well take earlier replacements.
             to_ports, to_peers = set_ports[found], set_peers[found]
@@ -170,7 +174,7 @@ def _fill(
                 row_ports[hop], row_peers[hop] = set_ports[chosen, hop], set_peers[chosen, hop]
 
 
-@native
+@native_in_place
 def _fill_sets(
     state: State,
     sources: Any,

@@ -8,9 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy
 import pytest
 
-from experiments.analysis.simulator.compiled import _compiled, digest, kept_in, native
+from experiments.analysis.simulator.compiled import (
+    _compiled,
+    digest,
+    kept_in,
+    native,
+    native_in_place,
+)
 from experiments.files import CHECKOUT
 
 CALLED = """
@@ -92,6 +99,30 @@ def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleTyp
     assert native(calling.total, rule=called.onward)(0) == 1 + 2 + 3
     assert native(calling.total, rule=twice)(5) == 10
     assert native(calling.total, rule=called.onward)(1) == 2 + 3
+
+
+ROWS = """
+def largest(row):
+    found = row[0]
+    for value in row:
+        found = max(found, value)
+    return found
+
+def write(rows, found):
+    for i in range(len(rows)):
+        found[i] = largest(rows[i])
+"""
+
+
+def test_in_place_nobody_counts_who_uses_the_memory(
+    module: Callable[[str, str], ModuleType],
+) -> None:
+    write = module("rows", ROWS).write
+    rows, found = numpy.array([[1, 5, 2], [7, 3, 4]]), numpy.zeros(2, numpy.int64)
+    native_in_place(write)(rows, found)
+    assert found.tolist() == [5, 7]
+    (code,) = _compiled(write, (), kept=True, in_place=True).inspect_llvm().values()
+    assert "NRT_incref" not in code
 
 
 @pytest.mark.parametrize(
