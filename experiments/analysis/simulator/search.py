@@ -77,6 +77,7 @@ def _search(
     for bit, server in enumerate(sources.tolist()):
         words[server] |= numpy.uint64(1 << bit)
     seen, counts = words.copy(), [_bits(words)]
+    switched = [ends for ends in far if (ends >= topology.servers).any()]
     while counts[-1].any():
         onward = numpy.zeros_like(words)
         switches = numpy.zeros(topology.switches, numpy.uint64)
@@ -84,7 +85,7 @@ def _search(
             _gather(ends, words, onward, switches)
         if topology.switches_interconnect:
             switches = _through_fabric(topology, switches, works)
-        for ends in far:
+        for ends in switched:
             _spread(ends, switches, onward)
         words = onward & ~seen
         seen |= words
@@ -129,6 +130,8 @@ def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
     """Pass each server's word to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
+        if not words[server]:  # as most are, but in the middle of the search: leave far ends alone
+            continue
         end = far[server]
         if end >= servers:
             switches[end - servers] |= words[server]
