@@ -48,7 +48,7 @@ class Done(NamedTuple):
     """What came of a task, and what it took."""
 
     found: Any
-    seconds: float
+    seconds: float  # of a processor
     peak_mib: float
 
 
@@ -81,7 +81,7 @@ def sweep(
     say : callable
         Takes sentences about the progress.
     took : callable
-        Takes the seconds of each task, whenever it was done.
+        Takes the processor time of each task in seconds, whenever it was done.
     """
     code = code_of(measure.__module__)
     files = [folder / f"{_key(measure, task, code)}.json" for task in tasks]
@@ -114,10 +114,11 @@ def sweep(
 def measured(measure: Measure, task: Any) -> Done:
     """Do a task here: what a worker calls."""
     _forget_peak()
-    began = time.monotonic()
+    # Of the processor: others on the machine, or a pause, do not make a task longer.
+    began = time.process_time()
     # Through JSON at once, so that it makes no difference whether a result was kept.
     found = json.loads(_text(measure(task)))
-    return Done(found, round(time.monotonic() - began, 3), round(peak_mib(), 1))
+    return Done(found, round(time.process_time() - began, 3), round(peak_mib(), 1))
 
 
 def measured_alike(measure: Measure, task: Any, code: str) -> Done:

@@ -64,7 +64,7 @@ def _machines(found: Sequence[Reproduction]) -> str:
             known += [] if version in known else [version]
     lines = [f"{machine}, by Pillarbox {', '.join(known)}" for machine, known in versions.items()]
     how = (
-        "The time of a simulated figure is that of all its tasks, one after the other; that of a "
+        "The time of a simulated figure is what all its tasks took of a processor; that of a "
         "live one is what the last call of the command took."
     )
     return f"Made on: {'; '.join(lines)}. {how}" if lines else ""
