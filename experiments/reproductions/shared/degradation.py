@@ -24,6 +24,7 @@ from topos.base.spec import parse
 SERVERS, SWITCHES = "servers", "switches"  # what fails
 BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"
 CURVE_RUNS = 2
+Case = tuple[str, str, float]  # what a network is called, what fails, which share
 Networks = Mapping[str, tuple[str, str]]  # the spec and the routing, by what they are called
 
 
@@ -74,16 +75,19 @@ def runs_of(
     runs: int,
     kinds: Sequence[str] = (SERVERS, SWITCHES),
     judged: Callable[[str, str, float], bool] = lambda *_: True,
+    more: Mapping[Case, int] | None = None,
 ) -> list[Failing]:
     """Return the runs of every network, kind and share; kinds share those without failures.
 
-    `judged` says of a case whether a verdict depends on it. Others are drawn `CURVE_RUNS` times.
+    `judged` says of a case whether a verdict depends on it. Others are drawn `CURVE_RUNS` times,
+    and those of `more` as often as it says.
     """
     cases = [(series, kind, share) for series in networks for kind in kinds for share in shares]
     drawn_cases = [
         (*networks[series], kind if share else SERVERS, share) for series, kind, share in cases
     ]
     few = settings.repeats or min(runs, CURVE_RUNS)
-    counts = [runs if judged(*case) else few for case in cases]
+    by_case = more or {}
+    counts = [by_case.get(case, runs if judged(*case) else few) for case in cases]
     found = draws(settings, measure, drawn_cases, counts)
     return [Failing(*case, of_case) for case, of_case in zip(cases, found, strict=True)]
