@@ -249,7 +249,8 @@ def _number(words: list[str], verb: str) -> int | None:
 
 TAKEN = ("path", "delivered", "dropped", "lost_to", "lost_port", "computed")
 DONE = ("did", "noticed_ms", "not_noticed")
-HOW = ("network", "servers", "routing", "plane", "timers", "rate_mbit", "dead", "faults")
+MADE_OF = ("network", "servers", "routing", "plane", "timers", "rate_mbit", "queue_bytes")
+HOW = (*MADE_OF, "dead", "faults")
 
 VERBS = {
     "path": Verb(

@@ -456,6 +456,7 @@ class Lab:
             "plane": self.plane,
             "timers": self.settings.timers,
             "rate_mbit": self.settings.rate_mbit,
+            "queue_bytes": self.net.queue_bytes,
             "dead": [self.topology.address(server) for server in sorted(self.dead)],
             "faults": [[fault.kind, *self.names_in(fault)] for fault in self.faults.active],
             "failures": failure_texts(self.topology, self.failures()),

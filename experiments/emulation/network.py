@@ -103,6 +103,16 @@ class LabNet(Mininet):
         Mininet.inited = True  # its own preparations change settings of the whole machine
         super().__init__(topo=topo, **options)
 
+    @property
+    def queue_bytes(self) -> int | None:
+        """What the queue of a port holds; None where cables have no rate."""
+        if self.rate_mbit is None:
+            return None
+        cable = self.cable
+        packets = cable["max_queue_size"] or shaping.QUEUE_PACKETS
+        frame_bytes = cable["mtu"] + shaping.ETHERNET_BYTES
+        return shaping.queue_bytes(self.rate_mbit, packets, frame_bytes, cable["queue"])
+
     def __enter__(self) -> LabNet:
         self.start()
         return self

@@ -1,7 +1,8 @@
 """A running lab at one moment: what its cables have carried, what has failed, and its log.
 
 All cables have an end in the fabric, so that one request to the kernel counts both directions of
-all of them. What programs have received is counted by their servers' kernels.
+all of them. What programs have received is counted by their servers' kernels, and so is what waits
+in the queues of their ports and what those have dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from experiments.linux import bpf
-from experiments.linux.namespaces import fabric
+from experiments.linux.backlogs import queues
+from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.netlink import Netlink
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Sampler:
         self._network = ""
         self._counters: dict[int, FileIO] = {}  # of each server's kernel
         self._taps: list[bpf.Tap] = []  # of each cable of `Topology.links`, from a and from b
+        self._ports: list[tuple[Namespace, int]] = []  # that send there: where, and their index
 
     def sample(self, log_from: int = 0) -> dict[str, Any]:
         """Return the lab's state at this moment.
@@ -48,8 +51,10 @@ class Sampler:
         -------
         dict
             ``at_s`` by CLOCK_MONOTONIC; ``sent_bytes`` from a and from b of each cable, in the
-            order of `Topology.links`; ``received_bytes`` of IP packets by each server's programs,
-            acknowledgements included; ``faults`` and ``dead``; the ``log`` since `log_from`.
+            order of `Topology.links`, and so ``waiting_bytes``, in the port's queue now, and
+            ``dropped`` packets, by that queue so far, both 0 where there is no rate;
+            ``received_bytes`` of IP packets by each server's programs, acknowledgements included;
+            ``faults`` and ``dead``; the ``log`` since `log_from`.
         """
         lab = self._lab
         with self._lock:
@@ -59,12 +64,15 @@ class Sampler:
             counted = octets(fabric().netlink)
             sent = [counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS] for tap in self._taps]
             received = [self._received(server) for server in range(lab.topology.servers)]
+            waiting, dropped = self._queues()
         log, log_to = self._log(log_from)
         return {
             "at_s": at_s,
             "network": self._network,
             "rate_mbit": lab.settings.rate_mbit,
             "sent_bytes": sent,
+            "waiting_bytes": waiting,
+            "dropped": dropped,
             "received_bytes": received,
             "faults": [[fault.kind, *lab.names_in(fault)] for fault in lab.faults.active],
             "dead": [lab.name(server) for server in sorted(lab.dead)],
@@ -80,15 +88,17 @@ class Sampler:
     def _begin(self) -> None:
         self.close()
         topology = self._lab.topology
-        taps = {}
+        ends = {}
         for link in self._lab.net.links:
             for intf, tap in zip((link.intf1, link.intf2), link.taps, strict=True):
-                taps[intf.name] = tap
-        self._taps = [
-            taps[topology.interface(*end)]
+                ends[intf.name] = tap, (intf.node.live_namespace(), intf.ifindex)
+        in_order = [
+            ends[topology.interface(*end)]
             for cable in topology.links()
             for end in ((cable.a, cable.a_port), (cable.b, cable.b_port))
         ]
+        self._taps = [tap for tap, _ in in_order]
+        self._ports = [port for _, port in in_order]
         self._network = topology.spec
 
     def _received(self, server: int) -> int:
@@ -102,6 +112,14 @@ class Sampler:
         file = self._counters[server]
         file.seek(0)
         return in_octets(file.read(1 << 16))
+
+    def _queues(self) -> tuple[list[int], list[int]]:
+        """Return what waits at each port, in bytes, and how many packets each has dropped."""
+        namespaces = {namespace for namespace, _ in self._ports}
+        known = {namespace: queues(namespace.netlink) for namespace in namespaces}
+        found = [known[namespace].get(index) for namespace, index in self._ports]
+        waiting = [queue.waiting_bytes if queue else 0 for queue in found]
+        return waiting, [queue.drops if queue else 0 for queue in found]
 
     def _log(self, start: int) -> tuple[list[str], int]:
         """Return the log's whole lines from there on, and where the next begins."""

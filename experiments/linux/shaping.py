@@ -174,9 +174,7 @@ def limited(
         )
         return [*rate, _delayed(index, root | 1, delay, packets, rate_mbit)]
     control_bytes_s = int(bytes_s * CONTROL_SHARE)
-    least = LEAST_SUPER_PACKETS * size
-    wanted = queue.bytes(bytes_s, frame_bytes) if queue.length else packets * frame_bytes
-    limit = max(wanted, size if queue.length else least)
+    limit = queue_bytes(rate_mbit, packets, frame_bytes, queue)
     share, late_s = (bytes_s - control_bytes_s, bytes_s), queue.late_s
     return [
         *rate,
@@ -186,6 +184,18 @@ def limited(
         bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
         *_marked(index, queue, bytes_s, limit, deed),
     ]
+
+
+def queue_bytes(rate_mbit: float, packets: int, frame_bytes: int, queue: Queue = DROPTAIL) -> int:
+    """Return how much a port's queue holds.
+
+    >>> queue_bytes(10, 100, 1514), queue_bytes(1000, 100, 1514)
+    (151400, 524288)
+    """
+    size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
+    if queue.length:
+        return max(queue.bytes(int(rate_mbit * 125_000), frame_bytes), size)
+    return max(packets * frame_bytes, LEAST_SUPER_PACKETS * size)
 
 
 def _waiting(index: int, queue: Queue, limit: int, frame_bytes: int, deed: str) -> Message:

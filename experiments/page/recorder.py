@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from experiments.page.link import LabLink
@@ -69,6 +69,7 @@ class Recorder:
                 "title": f"{self.topology.title} {self.topology.spec}",
                 "about": [[name, str(self._about.get(name, ""))] for name in names],
                 "rate_mbit": self._about.get("rate_mbit"),
+                "queue_bytes": self._about.get("queue_bytes"),
                 "begun_s": time.time(),
                 "picture": picture_of(self.topology),
             }
@@ -131,20 +132,26 @@ class Recorder:
         """Return what was carried between two samples, in kbit/s; what carried nothing is left out.
 
         ``sent`` has the number of a cable's direction and its rate in turns: 2 i is cable i from
-        its end a, 2 i + 1 from b.
+        its end a, 2 i + 1 from b. So have ``waiting`` what waits in its queue, in bytes, and
+        ``dropped`` how many packets a second that queue had no room for, where there are any.
         """
         ms = (after["at_s"] - before["at_s"]) * 1e3
-        sent: list[int] = []
-        for i, (old, new) in enumerate(zip(before["sent_bytes"], after["sent_bytes"], strict=True)):
-            kbit = round(max(0, new - old) * 8 / ms)
-            if kbit:
-                sent += [i, kbit]
+        sent = _turns(
+            round(max(0, new - old) * 8 / ms)
+            for old, new in zip(before["sent_bytes"], after["sent_bytes"], strict=True)
+        )
+        dropped = _turns(
+            round(max(0, new - old) * 1e3 / ms)
+            for old, new in zip(before["dropped"], after["dropped"], strict=True)
+        )
+        queues = {"waiting": _turns(after["waiting_bytes"]), "dropped": dropped}
         received = sum(
             max(0, new - old)
             for old, new in zip(before["received_bytes"], after["received_bytes"], strict=True)
         )
         at_s = self._since(after["at_s"])
-        return {"at_s": at_s, "sent": sent, "received": round(received * 8 / ms)}
+        found = {"at_s": at_s, "sent": sent, "received": round(received * 8 / ms)}
+        return found | {name: turns for name, turns in queues.items() if turns}
 
     def _since(self, at_s: float) -> float:
         return round(at_s - self._begun_s, 4)
@@ -215,6 +222,11 @@ class Recorder:
                 if not missing[server]:
                     del missing[server]
             await asyncio.sleep(LOOK_S)
+
+
+def _turns(values: Iterable[int]) -> list[int]:
+    """Return number and value in turns, of those that are not 0."""
+    return [one for pair in enumerate(values) if pair[1] for one in pair]
 
 
 def changed_links(

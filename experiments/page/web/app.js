@@ -87,6 +87,10 @@ class Page {
     return this.recording.loadsAt(this.moment());
   }
 
+  queues() {
+    return this.recording.queuesAt(this.moment());
+  }
+
   draw() {
     if (!this.recording || this.drawing) return;
     this.drawing = true;
@@ -99,7 +103,7 @@ class Page {
   drawNow() {
     const { recording } = this;
     const at = this.moment();
-    this.picture.update(this.loads(), this.failed());
+    this.picture.update(this.loads(), this.failed(), this.queues());
     this.picture.drawPaths(this.paths(at));
     this.traffic.draw(at);
     const flows = recording.trafficAt(at)?.flows ?? [];
@@ -145,6 +149,8 @@ class Page {
       ["cut", "cut"],
       ["silent", "silently cut"],
       ["dead", "dead or stopped"],
+      ["waiting", "waits in a queue"],
+      ["dropping", "full, and drops"],
       ["computed", "path computed"],
       ["taken", "path taken"],
     ];

@@ -1,11 +1,11 @@
 // What is selected: how it is, and what can be done to it.
 
-import { element, rateText } from "./time.js";
+import { element, queueText, rateText } from "./time.js";
 
 const ASK_MS = 1000;
 
 export class Panel {
-  // `page` has: recording, failed(), loads(), role, wire, choose(items), selected.
+  // `page` has: recording, failed(), loads(), queues(), role, wire, choose(items), selected.
   constructor(box, page) {
     this.box = box;
     this.page = page;
@@ -174,8 +174,13 @@ export class Panel {
       const { a, b, level } = recording.picture.cables[item.number];
       const names = [this.node(a).name, this.node(b).name];
       facts.push(["state", failed.cables.get(item.number) ?? "works"], ["level", String(level)]);
-      facts.push([`${names[0]} → ${names[1]}`, rateText(loads.get(2 * item.number) ?? 0)]);
-      facts.push([`${names[1]} → ${names[0]}`, rateText(loads.get(2 * item.number + 1) ?? 0)]);
+      const { waiting, dropped } = this.page.queues();
+      for (const side of [0, 1]) {
+        const way = 2 * item.number + side;
+        facts.push([`${names[side]} → ${names[1 - side]}`, rateText(loads.get(way) ?? 0)]);
+        const queue = queueText(waiting.get(way) ?? 0, dropped.get(way) ?? 0, recording.rate_mbit);
+        if (recording.queue_bytes) facts.push([`queue at ${names[side]}`, queue]);
+      }
     } else if (selected.length === 1) {
       facts.push(["state", failed.nodes.get(item.number) ?? "works"]);
       if (this.node(item.number).ip) facts.push(["IPv4", this.node(item.number).ip]);

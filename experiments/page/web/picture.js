@@ -1,9 +1,12 @@
 // The network as SVG: made once, then only what has changed is touched.
 
-import { rateText } from "./time.js";
+import { queueText, rateText } from "./time.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const LANE = 0.085; // from a cable's middle to a direction's line, in units of the layout
+const QUEUE_ASIDE = 0.19; // as far as that beside it is what waits at a cable's end
+const QUEUE_LONG = 0.55; // a full queue
+const QUEUE_THICK = 9;
 const STEPS = [0.25, 0.5, 0.75, 0.95]; // shares of the rate at which the colour changes
 const THIN = 1;
 const THICK = 7;
@@ -45,7 +48,7 @@ export class Picture {
     svg.replaceChildren();
     this.home = recording.picture.box;
     this.show(this.home);
-    const layers = ["frames", "cables", "paths", "nodes", "marks"];
+    const layers = ["frames", "cables", "paths", "queues", "nodes", "marks"];
     this.layers = Object.fromEntries(layers.map((name) => [name, made("g", { class: name }, svg)]));
     this.drawFrames();
     this.cables = recording.picture.cables.map((cable, number) => this.drawCable(cable, number));
@@ -77,7 +80,7 @@ export class Picture {
   drawCable(cable, number) {
     const group = made("g", { class: "cable", id: `cable-${number}`, role: "img" }, this.layers.cables);
     made("path", { class: "grip", d: way(cable.points) }, group);
-    const base = made("path", { class: "base", d: way(cable.points) }, group);
+    made("path", { class: "base", d: way(cable.points) }, group);
     const lanes = [LANE, -LANE].map((aside) =>
       made("path", { class: "lane", d: way(shifted(cable.points, aside)) }, group),
     );
@@ -86,7 +89,9 @@ export class Picture {
     const item = { kind: "cable", number, x, y, shape: group };
     this.items.push(item);
     group.addEventListener("click", (event) => this.select(item, event.shiftKey));
-    return { group, base, lanes, title, mark: null, x, y, kind: "" };
+    const ends = [cable.points, [...cable.points].reverse()];
+    const starts = [cable.a, cable.b].map((node, side) => this.port(node, ends[side]));
+    return { group, lanes, title, mark: null, x, y, kind: "", starts, queues: [null, null] };
   }
 
   drawNode(node, number, again) {
@@ -114,10 +119,23 @@ export class Picture {
     return { group, title };
   }
 
+  // Where a cable leaves a node, and the direction it takes.
+  port(node, [from, to]) {
+    const { servers, radius, height } = this.recording.picture;
+    const length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+    const along = [(to[0] - from[0]) / length, (to[1] - from[1]) / length];
+    const away = (node < servers ? radius : height / 2) + 0.06;
+    return {
+      at: [0, 1].map((i) => from[i] + along[i] * away + (i ? along[0] : -along[1]) * QUEUE_ASIDE),
+      along,
+    };
+  }
+
   // -- how it is now -------------------------------------------------------------------------------
 
-  update(loads, failed) {
+  update(loads, failed, queues) {
     const { nodes, cables } = this.recording.picture;
+    const { rate_mbit: rateMbit } = this.recording;
     const full = this.full(loads);
     const unit = this.svg.clientWidth / this.box[2]; // in a large network cables stand closer
     const thick = Math.min(THICK, Math.max(THIN + 0.5, 2 * LANE * unit));
@@ -133,11 +151,18 @@ export class Picture {
           lane.style.strokeWidth = `${width}px`;
         }
       });
+      cable.starts.forEach((_, side) => this.drawQueue(cable, side, 2 * number + side, queues, unit));
       const [a, b] = [nodes[cables[number].a].name, nodes[cables[number].b].name];
       const kind = failed.cables.get(number) ?? "";
       cable.title.textContent =
         `${a} – ${b}${kind ? `: ${kind}` : ""}\n` +
-        `${a} → ${b}  ${rateText(rates[0])}\n${b} → ${a}  ${rateText(rates[1])}`;
+        [`${a} → ${b}`, `${b} → ${a}`]
+          .map((way, side) => {
+            const [waiting, dropped] = [queues.waiting, queues.dropped].map((of) => of.get(2 * number + side) ?? 0);
+            const queue = waiting || dropped ? `, queue ${queueText(waiting, dropped, rateMbit)}` : "";
+            return `${way}  ${rateText(rates[side])}${queue}`;
+          })
+          .join("\n");
       if (cable.kind !== kind) this.mark(cable, kind);
     });
     this.nodes.forEach((node, number) => {
@@ -153,6 +178,29 @@ export class Picture {
   full(loads) {
     const rate = this.recording.rate_mbit;
     return rate ? rate * 1e3 : Math.max(1e3, ...loads.values());
+  }
+
+  // What waits to be sent at a cable's end: a row of bars that grows from the port; a triangle drops.
+  drawQueue(cable, side, direction, { waiting, dropped }, unit) {
+    const full = this.recording.queue_bytes || Math.max(1, ...waiting.values());
+    const share = Math.min(1, (waiting.get(direction) ?? 0) / full);
+    const drops = dropped.has(direction);
+    const shown = share < 0.02 && !drops ? "" : `${share.toFixed(2)} ${drops} ${Math.round(unit)}`;
+    const old = cable.queues[side];
+    if ((old?.dataset.shown ?? "") === shown) return;
+    old?.remove();
+    cable.queues[side] = null;
+    if (!shown) return;
+    const { at, along } = cable.starts[side];
+    const [end, tip] = [QUEUE_LONG * share, 0.2].map((far) => along.map((one) => one * far));
+    const group = made("g", { class: "queue", transform: `translate(${at})` }, this.layers.queues);
+    group.dataset.shown = shown;
+    const bars = made("path", { class: "bars", d: `M0 0L${end}` }, group);
+    bars.style.strokeWidth = `${Math.min(QUEUE_THICK, 0.24 * unit).toFixed(1)}px`;
+    const top = [end[0] + tip[0], end[1] + tip[1]];
+    const base = [1, -1].map((way) => [end[0] - tip[1] * 0.6 * way, end[1] + tip[0] * 0.6 * way]);
+    if (drops) made("path", { class: "drops", d: `M${base[0]}L${base[1]}L${top}Z` }, group);
+    cable.queues[side] = group;
   }
 
   mark(cable, kind) {

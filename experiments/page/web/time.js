@@ -112,6 +112,12 @@ export class Recording {
     return pairsOf(this.before(this.samples, at)?.flows);
   }
 
+  // What waits in the queues of directions of cables at a moment, in bytes, and what those drop a second.
+  queuesAt(at) {
+    const sample = this.before(this.samples, at);
+    return { waiting: pairsOf(sample?.waiting), dropped: pairsOf(sample?.dropped) };
+  }
+
   // The rates of all directions of cables at a moment, in kbit/s: 2 i is cable i from its end a.
   loadsAt(at) {
     return pairsOf(this.before(this.samples, at)?.sent);
@@ -128,6 +134,14 @@ export function rateText(kbit) {
   if (kbit >= 1e6) return `${(kbit / 1e6).toFixed(2)} Gbit/s`;
   if (kbit >= 1e3) return `${(kbit / 1e3).toFixed(1)} Mbit/s`;
   return `${Math.round(kbit)} kbit/s`;
+}
+
+// What waits in a queue, and how long at that rate.
+export function queueText(bytes, dropped, rateMbit) {
+  const size = bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e3).toFixed(1)} kB`;
+  const ms = (bytes * 8e-3) / (rateMbit ?? Infinity);
+  const waits = ms ? `, ${ms.toFixed(ms < 10 ? 1 : 0)} ms` : "";
+  return `${bytes ? `${size}${waits}` : "empty"}${dropped ? `; drops ${dropped} packets/s` : ""}`;
 }
 
 // The words of a workload, shorter.

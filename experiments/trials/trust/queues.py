@@ -4,55 +4,24 @@ A shaped port is HTB over a queue. As long as packets wait in it, exactly rate x
 less does, the machine was too busy to send in time, and every result that rests on that rate is
 wrong, however plausible it looks. It does not matter what the traffic was.
 
-The kernel lists all queues of a namespace in one answer: bytes sent, bytes waiting, packets
-dropped. A port counts as backlogged from one look to a later one if packets waited at every look
+A port counts as backlogged from one look to a later one if packets waited at every look
 between. A few always do where TCP sends in bursts: so it takes more than two super-packets, at
 several looks in a row, and that for a good part of the time (see `Account`).
 """
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.linux.netlink import Netlink, attributes
-
-RTM_GETQDISC = 38
-TCA_STATS = 3
-HTB = b"htb\0"
-ALL_INTERFACES = struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)
-_TCMSG = struct.Struct("=BxHiIII")
-_STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
+from experiments.linux.backlogs import Queue, queues
+from experiments.linux.netlink import Netlink
 
 LEAST_LOOKS = 4  # in a row, with packets waiting at each
 LEAST_STRETCH_S = 0.075
 LEAST_BACKLOGGED_S = 0.2  # altogether: below that a cable's ratio says little
-
-
-class Queue(NamedTuple):
-    """The kernel's counters of a shaped port."""
-
-    sent_bytes: int
-    sent_packets: int
-    drops: int
-    waiting_bytes: int
-
-
-def queues(kernel: Netlink) -> dict[int, Queue]:
-    """Return the shaped ports of a namespace, by the index of their interface."""
-    found = {}
-    for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
-        if payload[24:28] != HTB:  # the kind comes first, and most are others
-            continue
-        for kind, data in attributes(payload, _TCMSG.size):
-            if kind == TCA_STATS:
-                sent, packets, drops, _, _, _, _, waiting = _STATS.unpack_from(data)
-                index = _TCMSG.unpack_from(payload)[2]
-                found[index] = Queue(sent, packets, drops, waiting)
-    return found
 
 
 @dataclass

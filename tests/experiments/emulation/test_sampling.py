@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,28 @@ def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
     assert [event["event"] for event in events][:2] == ["cut", "kill"]
     assert first["at_s"] < events[0]["at_s"] < second["at_s"]
     assert third["log"] == []
+
+
+def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) -> None:
+    from experiments.emulation.lab import running
+    from experiments.emulation.sampling import Sampler
+
+    slow = LabSettings(rate_mbit=1.0, queue_length="5 packets")
+    with running(topos.parse("bcube,2,1"), slow, tmp_path / "lab") as lab:
+        lab.wait_converged()
+        sampler = Sampler(lab)
+        assert lab.net.queue_bytes == 5 * (lab.net.cable["mtu"] + 14)
+        flood = f"ping -q -c 50 -l 50 -s 1400 {lab.topology.ip(1)}"
+        pinging = lab.host(0).popen(flood.split())
+        most, deadline = [0] * (2 * lab.topology.cables), time.monotonic() + 30.0
+        sample = sampler.sample()
+        while not (max(most) and max(sample["dropped"])):
+            assert time.monotonic() < deadline, sample
+            sample = sampler.sample()
+            most = [max(pair) for pair in zip(most, sample["waiting_bytes"], strict=True)]
+        pinging.kill()
+        pinging.wait()
+        sampler.close()
+    ends = [end for cable in lab.topology.links() for end in (cable.a, cable.b)]
+    assert {ends[i] for i, count in enumerate(sample["dropped"]) if count} == {0}
+    assert 1400 <= most[ends.index(0)] <= 5 * (lab.net.cable["mtu"] + 14) + 2000

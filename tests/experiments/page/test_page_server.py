@@ -48,6 +48,8 @@ class Lab:
                 "at_s": float(self.samples),
                 "network": SPEC,
                 "sent_bytes": [125_000 * self.samples] + [0] * (2 * CABLES - 1),
+                "waiting_bytes": [0, 1514] + [0] * (2 * CABLES - 2),
+                "dropped": [0, 0, 7 * self.samples] + [0] * (2 * CABLES - 3),
                 "received_bytes": [250_000 * self.samples] + [0] * (SERVERS - 1),
                 "faults": self.faults,
                 "dead": [],
@@ -92,6 +94,7 @@ def test_it_shows_a_network_and_does_what_is_asked(with_page: Any, lab: Lab) -> 
             sample = await page.heard("sample")
             assert sample["sent"] == [0, 1000]  # 125 kB in a second
             assert sample["received"] == 2000
+            assert (sample["waiting"], sample["dropped"]) == ([1, 1514], [2, 7])
             assert await page.do("cut", "0.3", "4.0") == {"said": "cut done"}
             state = await page.heard("state")
             while not state["faults"]:
