@@ -245,6 +245,13 @@ class Lab:
         """Start a dead server anew."""
         return self._change("revive", server)
 
+    def cable(self, a: str, b: str, **values: object) -> Mapping[str, Any]:
+        """Change ``rate_mbit``, ``delay`` or ``loss`` of a cable; without any it is as usual."""
+        given = (f"{name}={value}" for name, value in values.items())
+        found = self.ask("cable", f"{a}-{b}", *given)
+        del found["said"]
+        return found
+
     def _change(self, verb: str, *words: str) -> Change:
         found = self.ask(verb, *words)
         return Change(found["did"], found.get("noticed_ms", {}), found.get("not_noticed", []))

@@ -300,6 +300,7 @@ class Pretended:
             "dropped": self._dropped,
             "faults": [],
             "dead": [],
+            "shapes": [],
             "log": [],
             "log_to": 0,
         }

@@ -107,29 +107,33 @@ class UnderWay:
 
     def _assess(self) -> None:
         """Find the ideal anew after each fault, and the verdict so far."""
-        failures, ideal_s = self._lab.failures(), self._barrier_s + SETTLED_S
+        state, ideal_s = self._state(), self._barrier_s + SETTLED_S
         verdict_s = self._barrier_s + VERDICT_S
         while not self._over.wait(LOOK_S):
-            now_s, failed = time.monotonic(), self._lab.failures()
-            if failed != failures:
-                failures, ideal_s = failed, now_s + SETTLED_S
+            now_s, now = time.monotonic(), self._state()
+            if now != state:
+                state, ideal_s = now, now_s + SETTLED_S
             if now_s >= ideal_s:
-                self._ideal, ideal_s = self._ideal_now(failures), float("inf")
+                self._ideal, ideal_s = self._ideal_now(state[0]), float("inf")
             if now_s >= verdict_s:
                 self._judge(now_s)
                 verdict_s = now_s + max(VERDICT_S, VERDICT_SHARE * (now_s - self._barrier_s))
+
+    def _state(self) -> tuple[Failures, dict[Any, Any]]:
+        """Return what the ideal depends on: what has failed, and which cables are not as usual."""
+        return self._lab.failures(), dict(self._lab.net.shapes.changed)
 
     @property
     def _tells_flows(self) -> bool:
         return len(self._order.flows) <= MOST_FLOWS
 
-    def _ideal_now(self, failures: Failures) -> dict[str, Any] | None:
-        """Return the ideal of the paths in use, None where it is not known."""
+    def _ideal_now(self, failures: Failures) -> dict[str, Any]:
+        """Return the ideal of the paths in use, of 0 bit/s where it is not known."""
         found = None
         with suppress(PillarboxError):  # a server died meanwhile: the next look tells
             found = ideal_of_paths_in_use(self._lab, self._order, failures)
         if found is None:
-            return None
+            return {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
         flows = [round(bps) if bps == bps else 0 for bps in found.goodput_bps.tolist()]
         told = {"at_s": time.monotonic(), "total_bps": round(found.total_bps)}
         return {**told, "flows_bps": flows if self._tells_flows else []}
@@ -141,7 +145,7 @@ class UnderWay:
             if readings is None:
                 return
             ideal_bps = achieved_bps = None
-            if self._ideal and self._rows and not readings.faults:
+            if self._ideal and self._ideal["total_bps"] and self._rows and not readings.faults:
                 at_s, delivered = self._rows[-1]
                 ideal_bps = self._ideal["total_bps"]
                 achieved_bps = sum(delivered) * 8 / (at_s - self._barrier_s)
@@ -178,7 +182,7 @@ class UnderWay:
 def ideal_of_paths_in_use(lab: Lab, order: Order, failures: Failures) -> Ideal | None:
     """Return what the flows could do at best over the paths that they take now."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
-    if rate_mbit is None or lab.routing.endswith(".py"):
+    if rate_mbit is None or lab.routing.endswith(".py") or lab.net.shapes.changed:
         return None
     if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
         return None  # their flows are not all under way at once

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.arguments import MORE
 from experiments.control import looks
 from experiments.control.noticing import noticed
+from experiments.emulation.shapes import Shape
 from experiments.trials.plans.faults import nodes_of
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, read
@@ -119,6 +120,33 @@ def _faults_of(lab: Lab, words: list[str]) -> list[Fault]:
     hint = f": revive {' '.join(words)}" if dead else ""
     require(bool(found), f"nothing of {' '.join(words)} was cut or stopped{hint}")
     return found
+
+
+def _cable(lab: Lab, words: list[str]) -> Answer:
+    """Change what is given of a cable; without any, make it as usual again."""
+    require(bool(words), f"write: {VERBS['cable'].form}")
+    require(lab.whole, "cables are changed in labs on one machine only")
+    a, b = (lab.topology.node_name(lab.node(end)) for end in ends_of(words[0]))
+    shapes = lab.net.shapes
+    given = dict(map(_setting, words[1:]))
+    wanted = shapes.of(a, b)._replace(**given) if given else shapes.usual
+    shapes.change(a, b, wanted)
+    ends = [lab.name(lab.node(name)) for name in (a, b)]
+    lab.log("cable", what=ends, shape=str(wanted), usual=wanted == shapes.usual)
+    usual = " as usual" if wanted == shapes.usual else ""
+    return Answer({"cable": ends, **wanted._asdict()}, f"{'-'.join(ends)} is{usual} now: {wanted}")
+
+
+def _setting(word: str) -> tuple[str, Any]:
+    """Return a value that a cable is given, by its name."""
+    name, equals, text = word.partition("=")
+    require(bool(equals) and name in Shape._fields, f"write: {VERBS['cable'].form}")
+    if name == "delay":
+        return name, text if text.strip("0.msu") else None
+    try:
+        return name, float(text) if name == "rate_mbit" else float(text) or None
+    except ValueError:
+        raise PillarboxError(f"{text!r} is no number: write {name}=20") from None
 
 
 def _changed(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
@@ -272,6 +300,12 @@ VERBS = {
         "rack SWITCH", "take the power from a switch and from the servers on it", _rack, DONE
     ),
     "heal": Verb("heal A-B, heal SWITCH, or heal all", "undo what was cut or stopped", _heal, DONE),
+    "cable": Verb(
+        "cable A-B [rate_mbit=R] [delay=D] [loss=PERCENT]",
+        "change a cable; without values it is as usual again",
+        _cable,
+        ("cable", *Shape._fields),
+    ),
     "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill, DONE),
     "revive": Verb("revive A", "start a dead server anew", _revive, DONE),
     "grow": Verb(

@@ -363,8 +363,8 @@ class Lab:
             leaving = " ".join(self.name(each) for each in self.gateways if each >= after.servers)
             require(not leaving, f"{leaving} cannot leave: it is a gateway")
             require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
-            staying = range(min(before.servers, after.servers))
-            told = [server for server in staying if server not in self.dead]
+            staying = set(range(min(before.servers, after.servers)))
+            told = sorted(staying - self.dead)
             if after.servers > before.servers:
                 self._add(after, told)
             else:

@@ -223,8 +223,6 @@ class LabLink(Link):
     ) -> None:
         """Set what one end of the cable sends: all of it anew, but the loss where none is given."""
         wanted = shaping.checked_delay(delay, jitter)
-        if loss is not None:
-            self._lose(intf, loss)
         by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
         if wanted and by_process:
             self._hold(intf, wanted)
@@ -244,6 +242,8 @@ class LabLink(Link):
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
         self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)
         intf.node.live_namespace().send(*messages)
+        if loss is not None:
+            self._lose(intf, loss)
 
     def _run_at(self, tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
         """Load a program and attach it, now or with the batch."""

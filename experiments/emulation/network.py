@@ -26,6 +26,7 @@ from mininet.net import Mininet
 
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
+from experiments.emulation.shapes import Shape, Shapes
 from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
@@ -89,6 +90,7 @@ class LabNet(Mininet):
             "jitter": jitter,
             "loss": loss,
         }
+        self.shapes = Shapes(self, Shape(rate_mbit, delay, loss))
         self.cable |= {"max_queue_size": queue_packets, "queue": queue, "mtu": mtu}
         options = {
             "switch": LabSwitch,

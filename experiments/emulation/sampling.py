@@ -54,7 +54,8 @@ class Sampler:
             order of `Topology.links`, and so ``waiting_bytes``, in the port's queue now, and
             ``dropped`` packets, by that queue so far, both 0 where there is no rate;
             ``received_bytes`` of IP packets by each server's programs, acknowledgements included;
-            ``faults`` and ``dead``; the ``log`` since `log_from`.
+            ``faults`` and ``dead``; ``shapes``: both ends of cables that are not as usual, and how
+            they are, in words and in Mbit/s; the ``log`` since `log_from`.
         """
         lab = self._lab
         with self._lock:
@@ -75,6 +76,10 @@ class Sampler:
             "dropped": dropped,
             "received_bytes": received,
             "faults": [[fault.kind, *lab.names_in(fault)] for fault in lab.faults.active],
+            "shapes": [
+                [*sorted(lab.name(lab.node(end)) for end in ends), str(shape), shape.rate_mbit]
+                for ends, shape in list(lab.net.shapes.changed.items())
+            ],
             "dead": [lab.name(server) for server in sorted(lab.dead)],
             "log": log,
             "log_to": log_to,

@@ -22,7 +22,9 @@ from experiments.traffic.patterns import PATTERNS
 from topos.base.errors import PillarboxError, require
 
 LOOKS = frozenset(["sample", "state", "status", "path", "why"])
-DEEDS = frozenset(["cut", "heal", "kill", "revive", "stop", "rack", "ping", "run", "finish"])
+DEEDS = frozenset(
+    ["cut", "heal", "kill", "revive", "stop", "rack", "cable", "ping", "run", "finish"]
+)
 KEYS = frozenset(["ask", "words", "server", "log_from", "traffic_from"])
 # Of a workload; arrivals and sizes may be names of files, which root would read.
 RUN_KEYS = {

@@ -177,7 +177,7 @@ class Recorder:
         self.tell("event", self.recording.add_event(event))
 
     def _take_state(self, sample: dict[str, Any]) -> None:
-        state = {"faults": sample["faults"], "dead": sample["dead"]}
+        state = {name: sample[name] for name in ("faults", "dead", "shapes")}
         if state == self._state:
             return
         self._state = state

@@ -149,6 +149,7 @@ class Page {
       ["cut", "cut"],
       ["silent", "silently cut"],
       ["dead", "dead or stopped"],
+      ["changed", "other rate, delay or loss"],
       ["waiting", "waits in a queue"],
       ["dropping", "full, and drops"],
       ["computed", "path computed"],

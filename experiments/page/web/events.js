@@ -20,6 +20,8 @@ export function said(event) {
       return `${ends} has stopped`;
     case "rack":
       return `${event.what[0]} has stopped, with ${event.what.slice(1).join(" ")}`;
+    case "cable":
+      return `${ends} is ${event.usual ? "as usual" : "now"}: ${event.shape}`;
     case "healed":
       return `${ends} works again`;
     case "noticed":

@@ -150,7 +150,8 @@ export class Panel {
 
   around() {
     const { selected, recording } = this.page;
-    if (selected.length !== 1 || selected[0].kind === "cable") return [];
+    if (selected.length !== 1) return [];
+    if (selected[0].kind === "cable") return this.page.role === "operate" && this.page.live() ? [this.shaping()] : [];
     const list = element("ul", { className: "neighbours" });
     for (const { cable, node } of recording.neighbours(selected[0].number)) {
       const name = this.node(node).name;
@@ -164,6 +165,28 @@ export class Panel {
     return [element("h3", { textContent: "Neighbours" }), list, (this.known = element("div"))];
   }
 
+  // A cable's rate, delay and loss.
+  shaping() {
+    const cable = this.names().join("-");
+    const field = (name, label) => {
+      const input = element("input", { type: "text", name, autocomplete: "off", size: 6 });
+      return element("label", {}, `${label} `, input);
+    };
+    const fields = [field("rate_mbit", "Mbit/s"), field("delay", "delay"), field("loss", "loses %")];
+    fields[1].firstElementChild.placeholder = "5ms";
+    const usual = element("button", { type: "button", textContent: "As usual" });
+    usual.addEventListener("click", () => this.act("cable", [cable]));
+    const change = element("button", { type: "submit", textContent: "Change" });
+    const form = element("form", { className: "shaping" }, ...fields, change, usual);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const given = [...new FormData(form)].filter(([, value]) => value.trim());
+      if (given.length) this.act("cable", [cable, ...given.map(([name, value]) => `${name}=${value.trim()}`)]);
+      else this.say("write a rate, a delay or a loss first", true);
+    });
+    return form;
+  }
+
   drawFacts() {
     const { selected, recording } = this.page;
     const loads = this.page.loads();
@@ -174,11 +197,14 @@ export class Panel {
       const { a, b, level } = recording.picture.cables[item.number];
       const names = [this.node(a).name, this.node(b).name];
       facts.push(["state", failed.cables.get(item.number) ?? "works"], ["level", String(level)]);
+      const shape = failed.shapes.get(item.number);
+      if (shape) facts.push(["not as usual", shape.text]);
       const { waiting, dropped } = this.page.queues();
       for (const side of [0, 1]) {
         const way = 2 * item.number + side;
         facts.push([`${names[side]} → ${names[1 - side]}`, rateText(loads.get(way) ?? 0)]);
-        const queue = queueText(waiting.get(way) ?? 0, dropped.get(way) ?? 0, recording.rate_mbit);
+        const rate = shape ? shape.rate : recording.rate_mbit;
+        const queue = queueText(waiting.get(way) ?? 0, dropped.get(way) ?? 0, rate);
         if (recording.queue_bytes) facts.push([`queue at ${names[side]}`, queue]);
       }
     } else if (selected.length === 1) {

@@ -141,8 +141,9 @@ export class Picture {
     const thick = Math.min(THICK, Math.max(THIN + 0.5, 2 * LANE * unit));
     this.cables.forEach((cable, number) => {
       const rates = [loads.get(2 * number) ?? 0, loads.get(2 * number + 1) ?? 0];
+      const shape = failed.shapes.get(number);
       cable.lanes.forEach((lane, side) => {
-        const share = Math.min(1, rates[side] / full);
+        const share = Math.min(1, rates[side] / (shape?.rate ? shape.rate * 1e3 : full));
         const level = share < 0.005 ? "none" : STEPS.filter((step) => share >= step).length;
         if (lane.dataset.level !== String(level)) lane.dataset.level = level;
         const width = (THIN + (thick - THIN) * share).toFixed(1);
@@ -155,7 +156,7 @@ export class Picture {
       const [a, b] = [nodes[cables[number].a].name, nodes[cables[number].b].name];
       const kind = failed.cables.get(number) ?? "";
       cable.title.textContent =
-        `${a} – ${b}${kind ? `: ${kind}` : ""}\n` +
+        `${a} – ${b}${kind ? `: ${kind}` : ""}${shape ? `: ${shape.text}` : ""}\n` +
         [`${a} → ${b}`, `${b} → ${a}`]
           .map((way, side) => {
             const [waiting, dropped] = [queues.waiting, queues.dropped].map((of) => of.get(2 * number + side) ?? 0);
@@ -164,6 +165,7 @@ export class Picture {
           })
           .join("\n");
       if (cable.kind !== kind) this.mark(cable, kind);
+      if (cable.shape !== shape?.text) this.label(cable, shape?.text);
     });
     this.nodes.forEach((node, number) => {
       const kind = failed.nodes.get(number) ?? "";
@@ -214,6 +216,17 @@ export class Picture {
     if (kind === "cut") made("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
     else made("text", { dy: "0.36em", "font-size": 0.36 }, mark).textContent = "?";
     cable.mark = mark;
+  }
+
+  // What a cable is like that is not as usual: a double line, and words beside it.
+  label(cable, text) {
+    cable.shape = text;
+    cable.group.classList.toggle("changed", Boolean(text));
+    cable.label?.remove();
+    cable.label = null;
+    if (!text) return;
+    cable.label = made("text", { x: cable.x, y: cable.y, dy: "-0.45em", class: "shape" }, this.layers.marks);
+    cable.label.textContent = text;
   }
 
   drawPaths(paths) {

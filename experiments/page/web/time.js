@@ -71,7 +71,8 @@ export class Recording {
     return found;
   }
 
-  // What has failed at a moment: kinds of faults by cable, and nodes that are dead or stopped.
+  // What is not as usual at a moment: kinds of faults by cable, nodes that are dead or stopped, and
+  // cables with a rate, delay or loss of their own.
   failedAt(at) {
     const state = this.before(this.states, at) ?? { faults: [], dead: [] };
     const cables = new Map();
@@ -88,7 +89,11 @@ export class Recording {
       }
     }
     for (const name of state.dead) nodes.set(this.byName.get(name), "dead");
-    return { cables, nodes };
+    const shapes = new Map();
+    for (const [a, b, text, rate] of state.shapes ?? []) {
+      for (const cable of this.cablesBetween(this.byName.get(a), this.byName.get(b))) shapes.set(cable, { text, rate });
+    }
+    return { cables, nodes, shapes };
   }
 
   // The workload at a moment: what it sends, its flows and their ideals, the verdict, its result.

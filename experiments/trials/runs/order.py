@@ -52,5 +52,6 @@ class Measured:
     events: tuple[dict[str, Any], ...]
     readings: Readings
     lab: dict[str, Any]
+    uniform: bool = True  # whether every cable was as the system says
     steps: tuple[Step, ...] = ()  # of a collective operation
     log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event

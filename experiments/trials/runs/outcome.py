@@ -113,12 +113,13 @@ def ideal_of(
 ) -> Ideal | None:
     """Return what the flows could do at best; None where it is not known.
 
-    That is without a rate of the cables, and with a routing of the user's own, whose headers are
-    not declared. The hops of a file that is passed on count as if none had to wait for another;
-    the transfers of a collective operation wait for those that they need.
+    That is without a rate of the cables, where some of them have another, and with a routing of the
+    user's own, whose headers are not declared. The hops of a file that is passed on count as if
+    none had to wait for another; the transfers of a collective operation wait for those that they
+    need.
     """
     system = order.trial.system
-    if system.rate_mbit is None or found.routing.endswith(".py"):
+    if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
         return None
     from experiments.analysis.fluid.ideal import ideal
 
@@ -145,7 +146,9 @@ def bound_of(
     """
     system = order.trial.system
     passed_on = order.workload.options.get("distribute")
-    if system.rate_mbit is None or found.routing.endswith(".py") or passed_on:
+    if system.rate_mbit is None or not found.uniform:
+        return None
+    if found.routing.endswith(".py") or passed_on:
         return None
     from experiments.analysis.fluid.ideal import bound_bps, header_bytes, header_efficiency
 

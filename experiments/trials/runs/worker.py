@@ -134,6 +134,7 @@ def measured_in(
             events=tuple(events),
             readings=readings,
             lab=facts,
+            uniform=not lab.net.shapes.changed,
             steps=tuple(tool.steps()) if isinstance(tool, Collective) else (),
             log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )

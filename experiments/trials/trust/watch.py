@@ -158,11 +158,16 @@ class Watch:
         return list(places.values())
 
     def _rows(
-        self, ports: list[Counted | None], rate_bps: float | None, duration_s: float
+        self, ports: list[Counted | None], usual_bps: float | None, duration_s: float
     ) -> list[dict[str, Any]]:
         """Return the rows of the table of links."""
         rows = []
         for one, port in zip(self._directions, ports, strict=True):
+            ends = map(self._lab.topology.node_name, (one.node, one.peer))
+            changed = self._lab.net.shapes.changed.get(frozenset(ends))
+            rate_bps = usual_bps
+            if changed:
+                rate_bps = None if changed.rate_mbit is None else changed.rate_mbit * 1e6
             if port is None or rate_bps is None:
                 continue
             rows.append(
@@ -174,7 +179,8 @@ class Watch:
                     "sent_bytes": port.sent_bytes,
                     "dropped_packets": port.drops,
                     "busy_share": min(1.0, port.sent_bytes * 8 / (rate_bps * duration_s)),
-                    "conserved": port.conserved(rate_bps),
+                    # It may have been slower or faster before.
+                    "conserved": None if changed else port.conserved(rate_bps),
                 }
             )
         return rows

@@ -11,6 +11,7 @@ import pytest
 
 import topos
 from hosts.live.settings import LabSettings
+from topos.base.errors import PillarboxError
 from topos.base.spec import small
 
 pytestmark = pytest.mark.root
@@ -103,3 +104,34 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
     ends = [end for cable in lab.topology.links() for end in (cable.a, cable.b)]
     assert {ends[i] for i, count in enumerate(sample["dropped"]) if count} == {0}
     assert 1400 <= most[ends.index(0)] <= 5 * (lab.net.cable["mtu"] + 14) + 2000
+
+
+def test_a_cable_is_changed_and_as_usual_again(tmp_path: Path) -> None:
+    from experiments.control.verbs import answer
+    from experiments.emulation.lab import running
+    from experiments.emulation.sampling import Sampler
+
+    with running(topos.parse("tree,2,1"), LabSettings(rate_mbit=50.0), tmp_path / "lab") as lab:
+        lab.wait_converged()
+        sampler, ends = Sampler(lab), [lab.name(0), lab.name(1)]
+        cable = f"{ends[0]}-s0"
+        found = answer(lab, "cable", [cable, "rate_mbit=2", "loss=100"])
+        assert found.said == f"{cable} is now: 2 Mbit/s, loses 100 %"
+        assert sampler.sample()["shapes"] == [[ends[0], "s0", "2 Mbit/s, loses 100 %", 2.0]]
+        unheard = answer(lab, "ping", ends).data["ms"]
+        answer(lab, "cable", [cable, "loss=0"])  # of the rate nothing was said
+        slow = answer(lab, "iperf", [*ends, "0.5"]).data["mbit"]
+        for wrong in (["rate_mbit=0"], ["rate_mbit=fast"], ["loss=101"], ["colour=3"], ["loss"]):
+            with pytest.raises(PillarboxError):
+                answer(lab, "cable", [cable, *wrong])
+        with pytest.raises(PillarboxError, match="no cable joins"):
+            answer(lab, "cable", ["-".join(ends), "loss=1"])
+        assert answer(lab, "cable", [cable]).said == f"{cable} is as usual now: 50 Mbit/s"
+        fast = answer(lab, "iperf", [*ends, "0.5"]).data["mbit"]
+        sample = sampler.sample()
+        sampler.close()
+    assert unheard is None
+    assert slow < 2.0 < fast
+    assert sample["shapes"] == []
+    events = [json.loads(line) for line in sample["log"]]
+    assert [event["usual"] for event in events if event["event"] == "cable"] == [False, False, True]

@@ -53,6 +53,7 @@ class Lab:
                 "received_bytes": [250_000 * self.samples] + [0] * (SERVERS - 1),
                 "faults": self.faults,
                 "dead": [],
+                "shapes": [],
                 "log": [],
                 "log_to": 0,
             }
