@@ -38,14 +38,15 @@ packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
     libbpf-dev libseccomp2 mininet net-tools procps psmisc python3 python3-venv tcpdump tshark"
 commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump tshark"
 
-# For the live page's test only: Debian has a Chromium as a package, and Ubuntu has none.
-if [ -n "${PILLARBOX_BROWSER:-}" ]; then
-    packages="$packages chromium" commands="$commands chromium"
-fi
-
-# What tests use and few else need.
+# What tests use and few else need. Debian has a Chromium as a package, and Ubuntu has none.
 if [ -n "${PILLARBOX_TESTS:-}" ]; then
     PILLARBOX_OPENFLOW=1 PILLARBOX_MPI=1
+    grep -qs '^ID=debian' /etc/os-release && PILLARBOX_BROWSER=1
+fi
+
+# For the live page's test only.
+if [ -n "${PILLARBOX_BROWSER:-}" ]; then
+    packages="$packages chromium" commands="$commands chromium"
 fi
 
 # For the switches of `up --plane ovs`: Open vSwitch, whose package starts a service where there is

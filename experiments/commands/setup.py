@@ -133,12 +133,12 @@ def mpi() -> int:
 def tests() -> int:
     """Install what tests use and few else need, for `test`: without it they are skipped.
 
-    Needs root. It is what `setup openflow` installs.
+    Needs root. It is what `setup openflow` and `setup mpi` install, and on Debian Chromium.
 
     \b
     sudo ./pillarbox setup tests
     """
-    return _provision("PILLARBOX_TESTS", "it", "sudo apt-get install openvswitch-switch")
+    return _provision("PILLARBOX_TESTS", "it", "sudo apt-get install openvswitch-switch chromium")
 
 
 def _provision(switch: str, what: str, by_hand: str) -> int:

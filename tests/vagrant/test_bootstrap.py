@@ -283,6 +283,20 @@ def test_mpi_brings_debians_open_mpi(machine: Machine, wish: str) -> None:
     assert "installing Debian's openmpi-bin python3-mpi4py (" in told
 
 
+@pytest.mark.parametrize("wish", ["PILLARBOX_BROWSER", "PILLARBOX_TESTS"])
+def test_tests_bring_chromium_where_it_is_a_package(machine: Machine, wish: str) -> None:
+    machine.become_root()
+    machine.program("apt-get", FAKE_APT)
+    machine.program(
+        "dpkg-query", '#!/bin/sh\ncase "$*" in *chromium*) exit 1 ;; esac\necho installed\n'
+    )
+    machine.settings[wish] = "1"
+    machine.settings["PILLARBOX_DIST_PACKAGES"] = str(machine.folder / "nothing")
+    is_debian = "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text()
+    wanted = wish == "PILLARBOX_BROWSER" or is_debian
+    assert ("installing Debian's chromium (" in machine.provision().stdout) is wanted
+
+
 def test_failed_update_leaves_the_environment_as_it_was(machine: Machine) -> None:
     machine.provision()
     before = machine.stamp
