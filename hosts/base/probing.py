@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from random import Random
 from typing import Any
 
 from hosts.base.path import Path
@@ -229,23 +230,28 @@ class Pace:
     """When a server may begin its next round of probes: on average one in so much time.
 
     A few may follow one another closely, and those that cannot wait (`urgent`) do not, but the
-    others then wait longer.
+    others then wait longer. Who waits does so until a random moment of its turn: servers whose flows
+    began together would otherwise all probe at the same moments, and be late for everything else.
 
-    >>> pace = Pace(spacing_s=1.0, now=0.0)
-    >>> [pace.turn(0.0) for _ in range(10)]
-    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0]
-    >>> pace.turn(0.0, urgent=True), pace.turn(0.0)
-    (0.0, 4.0)
+    >>> pace = Pace(spacing_s=1.0, now=0.0, random=Random(1))
+    >>> [int(pace.turn(0.0)) for _ in range(10)]
+    [0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+    >>> pace.turn(0.0, urgent=True), int(pace.turn(0.0))
+    (0.0, 4)
     """
 
     TOGETHER = 8
 
-    def __init__(self, spacing_s: float, now: float) -> None:
+    def __init__(self, spacing_s: float, now: float, random: Random) -> None:
         self.spacing_s = spacing_s
+        self._random = random
         self._next_s = now  # when the next one is due, had they all come at the pace
 
     def turn(self, now: float, *, urgent: bool = False) -> float:
         """Take a turn; return when it is."""
         due = self._next_s
         self._next_s = max(now, due) + self.spacing_s
-        return now if urgent else max(now, due - (self.TOGETHER - 1) * self.spacing_s)
+        waits_until = due - (self.TOGETHER - 1) * self.spacing_s
+        if urgent or waits_until <= now:
+            return now
+        return waits_until + self._random.random() * self.spacing_s

@@ -80,7 +80,7 @@ class BSR(Forwarding):
         self._lost: set[Pair] = set()  # links that no flow was looked through for yet
         self._gathering_until_s = now
         self._pairs = Pairs(self.flows, self.bandwidth)
-        self._pace = Pace(self.timers.probe_spacing_s, now)
+        self._pace = Pace(self.timers.probe_spacing_s, now, self.random)
 
     # -- packets ---------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class FaultTolerant(Tunnelling):
         self.destinations: Bounded[int, Destination] = Bounded(
             DESTINATIONS, self.timers.flow_idle_s
         )
-        self._pace = Pace(self.timers.probe_spacing_s, 0.0)
+        self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
 
     # -- packets ---------------------------------------------------------------------------------
 

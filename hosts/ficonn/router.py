@@ -94,7 +94,7 @@ class Tar(Router):
         self.level_0 = virtual_flows.level_0
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
-        self._pace = Pace(self.timers.probe_spacing_s, 0.0)
+        self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.told: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
         self.searches = Searches(self.agenda, self._look)

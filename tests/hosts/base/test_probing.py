@@ -1,5 +1,8 @@
 """Rounds of probes and the choice among paths, as every routing that probes uses them."""
 
+from itertools import pairwise
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,15 +195,25 @@ def test_an_answer_that_comes_late_brings_its_path_back() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=60))
 def test_a_pace_is_kept_on_average(steps: list[tuple[float, bool]]) -> None:
-    pace, now, turns = Pace(0.5, 0.0), 0.0, []
+    pace, now, turns = Pace(0.5, 0.0, Random(1)), 0.0, []
     for wait_s, urgent in steps:
         now += wait_s
         turn = pace.turn(now, urgent=urgent)
         assert turn == now if urgent else turn >= now
         turns.append(turn)
     calm = [turn for turn, (_, urgent) in zip(turns, steps, strict=True) if not urgent]
-    for begin, end in zip(calm, calm[Pace.TOGETHER + 1 :], strict=False):
+    for begin, end in zip(calm, calm[Pace.TOGETHER + 2 :], strict=False):
         assert end - begin >= 0.5 * 0.99
+
+
+def test_servers_that_begin_together_do_not_probe_together() -> None:
+    paces = [Pace(0.5, 0.0, Random(server)) for server in range(16)]
+    for pace in paces:
+        for _ in range(Pace.TOGETHER):
+            assert pace.turn(0.0) == 0.0
+    turns = sorted(pace.turn(0.0) for pace in paces)
+    assert turns[0] > 0.5 and turns[-1] < 1.0
+    assert max(end - begin for begin, end in pairwise(turns)) < 0.25
 
 
 def test_departs_a_longer_path_must_offer_more_for_each_hop() -> None:
