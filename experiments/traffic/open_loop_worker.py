@@ -18,6 +18,7 @@ from typing import Any
 
 from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
+from hosts.linux.calls import run_in_short_turns
 
 
 class Arriving(Loop):
@@ -67,12 +68,14 @@ def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arrivi
 
 
 def be_on_time() -> None:
-    """Be as nice as the kernel's threads are.
+    """Be as nice as the kernel's threads are, and have short turns.
 
-    A trial's programs let those go first. This one sends a schedule, and needs little.
+    A trial's programs let those go first. This one sends a schedule, and needs little. With turns
+    as long as the others' it waits until each forwarder that has something to do has had one.
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
+    run_in_short_turns()
 
 
 if __name__ == "__main__":

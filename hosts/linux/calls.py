@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import platform
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ MS_BIND = 0x1000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_TIMERSLACK, PR_SET_NO_NEW_PRIVS = 1, 4, 29, 38
 # System calls with the same number on every processor.
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_PIDFD_GETFD = 428, 429, 438
+SYS_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
 SIOCETHTOOL, SO_ATTACH_FILTER = 0x8946, 26
@@ -103,6 +105,20 @@ def confine() -> None:
 def wake_punctually() -> None:
     """Let this thread's timers be late by no more than the kernel needs; 50 us are usual."""
     _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def run_in_short_turns(turn_s: float = 1e-4) -> None:
+    """Let this process have its share of the processors in short turns, and so have them sooner.
+
+    Among processes that wait, the kernel runs the one first whose turn would end first (Linux 6.12;
+    before, and where it does not let us, turns stay some milliseconds long).
+    """
+    number = SYS_SCHED_SETATTR.get(platform.machine())
+    if number is not None:
+        asked = struct.pack(
+            "=IIQiIQQQ", 48, 0, 0, os.getpriority(os.PRIO_PROCESS, 0), 0, int(turn_s * 1e9), 0, 0
+        )
+        _libc.syscall(ctypes.c_long(number), 0, asked, 0)
 
 
 def shared_file(pidfd: int, descriptor: int) -> int:
