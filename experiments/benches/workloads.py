@@ -28,10 +28,10 @@ Live, at 20 Mbit/s with packets of 1500 bytes, for a minute, or half of one. sch
 {MOST_CPU:.0%} of a processor (cpu), with what the kernel does in its time. one cable: flows of
 {ONE_SIZE} bytes from one server to another; the mean slowdown beside 1 / (1 - load), which is that
 of M/G/1 processor sharing whatever the sizes are (Kleinrock 1976, section 4.4), goal
-{MOST_OFF:.0%}. A minute's flows are few: by their draw alone the mean may be a tenth off. So slowdown
-is corrected for what a fluid, shared as the theory has it, makes of the same flows: live - fluid +
-theory. simulated: the fluid by itself, {MANY:,} flows. alone: live, at a load of {ALONE_LOAD}, where
-the median is to be {ALONE[0]:g} to {ALONE[1]:g}.
+{MOST_OFF:.0%}. A minute's flows are few: by their draw alone the mean may be a tenth off. So
+slowdown is corrected for what a fluid, shared as the theory has it, makes of the same flows:
+live - fluid + theory. simulated: the fluid by itself, {MANY:,} flows. alone: live, at a load of
+{ALONE_LOAD}, where the median is to be {ALONE[0]:g} to {ALONE[1]:g}.
 """
 
 

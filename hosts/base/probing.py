@@ -230,8 +230,8 @@ class Pace:
     """When a server may begin its next round of probes: on average one in so much time.
 
     A few may follow one another closely, and those that cannot wait (`urgent`) do not, but the
-    others then wait longer. Who waits does so until a random moment of its turn: servers whose flows
-    began together would otherwise all probe at the same moments, and be late for everything else.
+    others then wait longer. Who waits does so until a random moment of its turn: servers whose
+    flows began together would otherwise all probe together, and be late for everything else.
 
     >>> pace = Pace(spacing_s=1.0, now=0.0, random=Random(1))
     >>> [int(pace.turn(0.0)) for _ in range(10)]
