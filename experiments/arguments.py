@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[
 class Group(click.Group):
     """A group whose help shows each subcommand's summary whole: click would cut it off."""
 
+    sections: Mapping[str, Sequence[str]] = {}
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the subcommands' names and summaries."""
-        with formatter.section("Commands"):
-            found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-            formatter.write_dl([(n, one.get_short_help_str(WHOLE)) for n, one in found if one])
+        """Write the subcommands' names and summaries, by sections where there are some."""
+        for title, names in (self.sections or {"Commands": self.list_commands(ctx)}).items():
+            found = ((name, self.get_command(ctx, name)) for name in names)
+            with formatter.section(title):
+                formatter.write_dl([(n, one.get_short_help_str(WHOLE)) for n, one in found if one])
 
 
 class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
@@ -92,6 +95,19 @@ timers = click.option(
     show_default=True,
     help="How soon a silent neighbour is dead: as fast as a machine can, or as in the papers.",
 )
+
+
+def routing_option(
+    *name: str,
+    about: str = "The network's own by default.",
+    metavar: str = "NAME",
+    **settings: Any,
+) -> Callable[[Any], Any]:
+    """Return the option ``--routing``, which shells complete."""
+    known = complete("routings")
+    return click.option(
+        "--routing", *name, metavar=metavar, help=about, shell_complete=known, **settings
+    )
 
 
 class JsonOption(click.Option):

@@ -25,10 +25,24 @@ EXTRAS = {
     "test": ("pytest",),
 }
 RENAMED = {"--algorithm": "--routing"}
+SECTIONS = {
+    "Networks on paper": (
+        *("topo", "path", "compare", "gap", "check-router", "simulate", "packaging", "place"),
+    ),
+    "Experiments": (*("demo", "run", "report", "compare-runs", "reproduce", "calibrate", "bench"),),
+    "A live network": ("up", "labs", "down", "page", "exec", "mpirun", "hosts"),
+    "Looking into it": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
+    "Measuring in it": ("ping", "pingall", "iperf", "finish", "metrics"),
+    "Changing it": ("cut", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
+    "Teaching": ("grade", "grade-all"),
+    "This machine": ("doctor", "setup", "clean", "test"),
+}
 
 
 class Commands(Group):
     """The group of all files in experiments/commands."""
+
+    sections = SECTIONS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands (``compare_runs.py`` is ``compare-runs``)."""
@@ -80,11 +94,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(BAD_INPUT)
     except click.NoSuchOption as error:
         renamed = RENAMED.get(error.option_name, "")
-        _fail(
-            f"{error.format_message()} Did you mean {renamed}?"
-            if renamed
-            else error.format_message()
-        )
+        _fail(error.format_message() + (f" Did you mean {renamed}?" if renamed else ""))
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         hint = f" ({usage.command_path} --help tells more)" if usage else ""

@@ -54,7 +54,7 @@ def _entry(command: click.Command, ctx: click.Context) -> Entry:
     options = [param.get_help_record(ctx) for param in own]
     return Entry(
         ctx.command_path,
-        " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)]),
+        " ".join(filter(None, [ctx.command_path, *command.collect_usage_pieces(ctx)])),
         " ".join(text.split()),
         tuple(line.strip() for line in examples.split("\n\n")[0].splitlines() if line.strip()),
         tuple(record for record in options if record),

@@ -6,20 +6,14 @@ import os
 
 import click
 
-from experiments.arguments import answer, complete, json_option, network, plane, timers
+from experiments.arguments import answer, json_option, network, plane, routing_option, timers
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 
 @click.command()
 @network
-@click.option(
-    "--routing",
-    shell_complete=complete("routings"),
-    default="",
-    metavar="NAME",
-    help="The network's own by default.",
-)
+@routing_option(default="")
 @plane
 @timers
 @click.option(

@@ -30,7 +30,7 @@ from experiments.arguments import FILE, answer, json_option, lab
     show_default=True,
     help="Kept of each frame.",
 )
-@click.option("--no-heart-beats", is_flag=True, help="Nor link states: what is sent all the time.")
+@click.option("--no-heart-beats", is_flag=True, help="Nor link states: they are sent all the time.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @json_option("file", "frames", "missed")
 def command(

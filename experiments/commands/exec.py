@@ -18,7 +18,7 @@ from topos.base.errors import PillarboxError
 @click.option("--user", metavar="NAME", help="Run it as this user, and not as root.")
 @click.option("--raw", is_flag=True, help="Leave addresses in CMD as they are.")
 @click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
-@click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
 ) -> int:

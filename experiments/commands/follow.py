@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from experiments.arguments import FILE, answer, complete, json_option
+from experiments.arguments import FILE, answer, json_option, routing_option
 
 STRAYED = 1
 
@@ -16,12 +16,7 @@ STRAYED = 1
 @click.command()
 @click.argument("capture", metavar="PCAP", type=FILE)
 @click.option("--network", metavar="SPEC", help="The network, where the capture does not say.")
-@click.option(
-    "--routing",
-    shell_complete=complete("routings"),
-    metavar="NAME",
-    help="The routing, where the capture does not say.",
-)
+@routing_option(about="The routing, where the capture does not say.")
 @click.option(
     "--fail",
     multiple=True,

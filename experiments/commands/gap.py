@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import MORE, answer, complete, fail, json_option, network
+from experiments.arguments import MORE, answer, complete, fail, json_option, network, routing_option
 from hosts.base.failures import parse_failures
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 @click.command(no_args_is_help=True)
 @network
 @click.argument("ends", shell_complete=complete("servers"), metavar="[SRC DST]", nargs=-1)
-@click.option(
-    "--routing",
-    "routings",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete("routings"),
-    help="Repeatable; else all.",
-)
+@routing_option("routings", multiple=True, about="All by default; repeatable.")
 @click.option(
     "--flows",
     "pattern",

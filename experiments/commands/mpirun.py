@@ -21,7 +21,7 @@ from topos.base.errors import PillarboxError, require
 @click.option(
     "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Of each server."
 )
-@click.argument("program", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
     """Run a program of Open MPI on the servers of a running lab, a process for each slot.
 

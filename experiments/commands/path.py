@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import answer, complete, fail, json_option, network
+from experiments.arguments import answer, complete, fail, json_option, network, routing_option
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
@@ -20,14 +20,12 @@ DROPPED = 1
 @network
 @click.argument("source", shell_complete=complete("servers"), metavar="SRC")
 @click.argument("destination", shell_complete=complete("servers"), metavar="DST")
-@click.option(
-    "--routing",
-    shell_complete=complete("routings"),
-    metavar="NAME",
-    help="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest (the network's own by "
-    "default), or a FILE.py with a router of your own.",
+@routing_option(
+    about="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest; the network's own by "
+    "default.",
+    metavar="NAME|FILE.py",
 )
-@click.option("--all", "several", is_flag=True, help="The whole set of disjoint paths.")
+@click.option("--all", "several", is_flag=True, help="Show the whole set of disjoint paths.")
 @click.option("--direction", type=click.Choice(["cw", "ccw"]), help="DPillar's direction.")
 @fail
 @click.option(

@@ -23,7 +23,7 @@ FAILED = 1
 @click.command()
 @click.argument("names", shell_complete=complete("figures"), metavar="[NAME...]", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every figure and table that there is.")
-@click.option("--list", "listed", is_flag=True, help="Show what there is.")
+@click.option("--list", "listed", is_flag=True, help="List the figures and tables.")
 @json_option("figures")
 @click.option(
     "--out",

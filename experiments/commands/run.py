@@ -21,7 +21,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @click.command()
 @click.argument("name", shell_complete=complete("experiments"), metavar="NAME|FILE", required=False)
-@click.option("--list", "listed", is_flag=True, help="Say which experiments there are.")
+@click.option("--list", "listed", is_flag=True, help="List the experiments of the catalogue.")
 @click.option(
     "--set",
     "changes",
@@ -43,7 +43,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     metavar="RUN",
     help="Go on with a run that was stopped; NAME may be left out.",
 )
-@click.option("--plain-csv", is_flag=True, help="In CSV: 1.10, which some take for a number.")
+@click.option(
+    "--plain-csv",
+    is_flag=True,
+    help="Write addresses in CSV as 1.10, which some take for a number.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
 @json_option("experiments", "order", "folder", "trials", "slowdowns")
 def command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import FILE, FOLDER, SPEC, answer, complete, json_option
+from experiments.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -28,12 +28,9 @@ QUANTILES = ("median", "p95", "p99")
 
 @click.command(no_args_is_help=True)
 @click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
-@click.option(
-    "--routing",
+@routing_option(
     default="",
-    shell_complete=complete("routings"),
-    metavar="NAME",
-    help="As in `gap`; parallel: BCube's BuildPathSet.  [default: the network's first]",
+    about="As in `gap`; parallel: BCube's BuildPathSet.  [default: the network's first]",
 )
 @click.option(
     "--choose",

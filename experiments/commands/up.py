@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import complete, network, plane, timers
+from experiments.arguments import network, plane, routing_option, timers
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @network
-@click.option(
-    "--routing",
-    shell_complete=complete("routings"),
-    default="",
-    metavar="NAME|FILE.py",
-    help="The network's own by default.",
-)
+@routing_option(default="", metavar="NAME|FILE.py")
 @plane
 @timers
-@click.option("--rate-mbit", type=float, default=100.0, show_default=True, help="0: no limit.")
+@click.option(
+    "--rate-mbit", type=float, default=100.0, show_default=True, help="Of every cable; 0: no limit."
+)
 @click.option(
     "--switches",
     type=click.Choice(["bridges", "learning", "static", "vlan"]),
@@ -55,9 +51,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="What each port does with packets that wait.",
 )
-@click.option("--queue-length", default="", metavar="LENGTH", help="'100 packets', '150 kB', 10ms.")
 @click.option(
-    "--gateway", "gateways", multiple=True, metavar="SERVER", help="To the outside; several times."
+    "--queue-length",
+    default="",
+    metavar="LENGTH",
+    help="Of every port, such as '100 packets', '150 kB' or 10ms.",
+)
+@click.option(
+    "--gateway",
+    "gateways",
+    multiple=True,
+    metavar="SERVER",
+    help="A server with an uplink; repeatable.",
 )
 @click.option(
     "--machines",
@@ -75,7 +80,7 @@ if TYPE_CHECKING:
 )
 @click.option("--detach", is_flag=True, help="Leave it running, without a prompt: see `down`.")
 @click.option("--hold", is_flag=True, help="Run without a prompt until standard input ends.")
-@click.option("--page", is_flag=True, help="Show it in a browser: prints where.")
+@click.option("--page", is_flag=True, help="Show it in a browser, and print where.")
 @click.option("--listen", default="", metavar="ADDRESS", help="Of the page; else the loopback.")
 @click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
 @click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")

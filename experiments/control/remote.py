@@ -14,10 +14,11 @@ def command_of(verb: str) -> click.Command:
     """Return the command that asks a running lab for a verb."""
     form, about, keys = VERBS[verb].form, VERBS[verb].about, VERBS[verb].keys
 
-    @click.command(name=verb, help=f"{about[0].upper()}{about[1:]}, in a running lab: {form}.")
-    @click.argument(
-        "words", metavar=form.partition(" ")[2] or "", nargs=-1, shell_complete=complete("nodes")
-    )
+    takes = form.partition(" ")[2]
+    text = f"{about[0].upper()}{about[1:]}.\n\nAs at the prompt of a running lab: {form}."
+
+    @click.command(name=verb, help=text)
+    @click.argument("words", metavar=takes, nargs=-1, shell_complete=complete("nodes"))
     @lab
     @json_option(*keys)
     def command(words: tuple[str, ...], number: int | None, as_json: bool) -> None:

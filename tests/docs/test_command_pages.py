@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.arguments import JsonOption, answer, json_option
-from experiments.cli import cli
+from experiments.cli import SECTIONS, cli
 from experiments.manual import as_man, entries
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,11 @@ def test_every_command_has_an_entry_and_its_own_text() -> None:
     for entry in ENTRIES.values():
         assert entry.text.endswith((".", ":")), entry.name
         assert "  " not in entry.text
+
+
+def test_help_has_every_command_in_one_section() -> None:
+    names = [name for section in SECTIONS.values() for name in section]
+    assert sorted(names) == cli.list_commands(click.Context(cli))
 
 
 # What they do is not a fact to be read by a program, or has a form of its own (grade: Gradescope's).
