@@ -7,7 +7,6 @@ own (`terminal`). Mininet's commands that send packets or fail links do so by th
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import sys
 from contextlib import suppress
@@ -22,7 +21,7 @@ from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
 from experiments.emulation.names import line_with_ips
 from experiments.text import columns
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 SHELL = "exec bash --norc"
 OF_MININET = ("nodes", "net", "links", "intfs", "ports", "dump", "py", "px", "sh", "source", "time")
@@ -105,8 +104,7 @@ class Prompt(CLI):
         """Return the node on which a program can run."""
         server = self._server(name)
         if server is None:
-            close = difflib.get_close_matches(name, self._commands(), 1, 0.7)
-            hint = f"did you mean {close[0]}?" if close else "`help` tells what there is"
+            hint = meant(name, self._commands(), "`help` tells what there is")
             require(name in self.mn, f"there is no command {name!r}, and no such server: {hint}")
             return self.mn[name]
         require_alive(self.lab, server)

@@ -6,13 +6,12 @@ and in names that say so.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
-from topos.base.errors import require
+from topos.base.errors import meant, require
 
 if TYPE_CHECKING:
     from experiments.reproductions.shared.figure import Figure
@@ -36,7 +35,6 @@ def names() -> list[str]:
 def figure(name: str) -> Figure:
     """Return a figure, or raise PillarboxError."""
     known = names()
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else "`pillarbox reproduce --list` shows all"
+    hint = meant(name, known, "`pillarbox reproduce --list` shows all")
     require(name in known, f"nothing here makes {name!r} again: {hint}")
     return figures()[name]

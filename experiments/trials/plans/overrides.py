@@ -6,14 +6,13 @@ A name is the way to a value in the experiment. One that belongs to systems alon
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.values import fields_of, guessed
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 SIZES = ("volume_bytes", "duration_s")  # a workload has one of them
 
@@ -41,8 +40,7 @@ def _ways(values: dict[str, Any], name: str) -> list[list[str]]:
         return [way]
     if not owners:
         known = [*own, *fields_of(System), *fields_of(Workload)]
-        close = difflib.get_close_matches(first, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(own)}"
+        hint = meant(first, known, f"there are {', '.join(own)}")
         raise PillarboxError(f"there is no {first}: {hint}")
     require(
         len(owners) == 1,

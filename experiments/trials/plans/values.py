@@ -10,14 +10,13 @@ FaultAt(fault='kill 1.3', systems=())
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 NOTHING = ("none", "")  # how a command line writes None
 UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
@@ -89,11 +88,9 @@ def _dataclass(kind: Any, value: Any, place: str) -> Any:
     known = fields_of(kind)
     for key in value:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, 1)
             form = getattr(kind, "WRITTEN", "")
             there = f"write {form}" if form else f"there are {', '.join(known)}"
-            hint = f"did you mean {where}{close[0]}?" if close else there
-            raise PillarboxError(f"there is no {where}{key}: {hint}")
+            raise PillarboxError(f"there is no {where}{key}: {meant(str(key), known, there)}")
     for one in dataclasses.fields(kind):
         optional = (
             one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING

@@ -77,7 +77,7 @@ def test_toml(tmp_path: Path):
         ("repeats = 2", "repeats = true", "repeats is a whole number|repeats is a number"),
         ('network = "bcube,4,1"', "mtu = 1500", "systems.0.network is missing"),
         ('"cut 0.0-s0', '"cutt 0.0-s0', r"there is no fault 'cutt': did you mean cut\?"),
-        ('fault = "cut', 'faults = "cut', "no faults.0.faults: did you mean faults.0.fault"),
+        ('fault = "cut', 'faults = "cut', "no faults.0.faults: did you mean fault"),
         ('fault = "cut 0.0-s0 at 1"', "fault = 3", "faults.0.fault is a text, not 3"),
         ('fault = "cut 0.0-s0 at 1"', 'kind = "cut"', 'write fault = "cut 0.3-4.0 at 2 until 4"'),
         ('fault = "kill"', 'fault = "server"', r"there is no fault 'server': did you mean kill\?"),
