@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.files import write_atomically
 from topos.base.errors import require
@@ -56,9 +56,11 @@ def rendered(figure: Figure, file_format: str) -> bytes:
     import matplotlib as mpl
 
     stream = BytesIO()
-    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
+    how: dict[str, Any] = {"metadata": {"Date": None}}
+    if file_format == "png":  # the least effort makes files that are as small, in half the time
+        how = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}}
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
     # Text stays text, which can be searched and read aloud; the salt makes the identifiers equal.
     with mpl.rc_context({"svg.hashsalt": "pillarbox", "svg.fonttype": "none"}):
-        figure.savefig(stream, format=file_format, dpi=dpi, metadata=metadata)
+        figure.savefig(stream, format=file_format, dpi=dpi, **how)
     return stream.getvalue()
