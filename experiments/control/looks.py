@@ -12,6 +12,7 @@ from experiments.control.echoes import echoes
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
 from experiments.traffic.tools import AUTO, tool_for
+from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import require
 
@@ -57,12 +58,18 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
         found = path(lab, source, destination)
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
         because += _hindrance(lab, found)
-    because += [
-        f"in effect: {fault.kind} of {' '.join(lab.names_in(fault))}" for fault in lab.faults.active
-    ]
+    because += [f"in effect: {fault}" for fault in in_effect(lab)]
     others = [lab.name(server) for server in sorted(lab.dead)]
     because += [f"dead: {name}" for name in others if name not in dead]
     return {**found, "because": because}
+
+
+def in_effect(lab: Lab) -> list[Fault]:
+    """Return the faults of cables, switches and racks as commands write them."""
+    return [
+        Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]))
+        for fault in lab.faults.active
+    ]
 
 
 def _hindrance(lab: Lab, found: dict[str, Any]) -> Iterator[str]:

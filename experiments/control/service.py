@@ -183,7 +183,8 @@ class Service:
         address = asked.get(key)
         require(
             isinstance(address, str),
-            f'{asked["ask"]!r} takes a server\'s address as "{key}", which is not {address!r}',
+            f'{asked["ask"]!r} takes a server\'s address as "{key}", such as "0.0"; '
+            + (f"{json.dumps(address)} is none" if key in asked else "there is none"),
         )
         return self._lab.server(str(address))
 

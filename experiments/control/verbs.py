@@ -198,8 +198,12 @@ def _load(lab: Lab, words: list[str]) -> Answer:
 
 def _status(lab: Lab, words: list[str]) -> Answer:
     require(len(words) < 2, f"write: {VERBS['status'].form}")
-    found = lab.state(lab.server(words[0])) if words else lab.status()
-    return Answer(found, "\n".join(looks.lines(found)))
+    if words:
+        found = lab.state(lab.server(words[0]))
+        return Answer(found, "\n".join(looks.lines(found)))
+    found = lab.status()
+    faults = list(map(str, looks.in_effect(lab)))
+    return Answer(found, "\n".join(looks.lines({**found, "faults": faults})))
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
@@ -299,7 +303,7 @@ VERBS = {
     "rack": Verb(
         "rack SWITCH", "take the power from a switch and from the servers on it", _rack, DONE
     ),
-    "heal": Verb("heal A-B, heal SWITCH, or heal all", "undo what was cut or stopped", _heal, DONE),
+    "heal": Verb("heal A-B | SWITCH | all", "undo what was cut or stopped", _heal, DONE),
     "cable": Verb(
         "cable A-B [rate_mbit=R] [delay=D] [loss=PERCENT]",
         "change a cable; without values it is as usual again",

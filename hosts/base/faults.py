@@ -91,7 +91,8 @@ def read(text: str | Sequence[str]) -> Fault:
     what, rest = words[1], words[2:]
     if verb == "cut":
         apart = "-" not in what and rest and rest[0] not in (SILENT, *MOMENTS)
-        require(not apart, f"a cable is one word: cut {'-'.join(words[1:3])}")
+        hint = " ".join(["cut", "-".join(words[1:3]), *words[3:]])
+        require(not apart, f"a cable is one word: {hint}")
         if rest[:1] == [SILENT]:
             kind, rest = kind_of(f"{verb} {SILENT}"), rest[1:]
     moments: dict[str, float] = {}

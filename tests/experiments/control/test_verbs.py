@@ -46,8 +46,9 @@ def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
         assert said(lab, "why 0.0 0.3").splitlines() == [
             "a packet went 0.0 (lost on the way to 0.3)",
             "0.0-s0 has failed, and 0.0 has not noticed yet",
-            "in effect: silent cut of 0.0 s0",
+            "in effect: cut 0.0-s0 silent",
         ]
+        assert "\nfaults: cut 0.0-s0 silent\n" in said(lab, "status")
         assert said(lab, "heal 0.0-s0").startswith("0.0-s0 mended")
 
 

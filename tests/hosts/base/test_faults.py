@@ -33,6 +33,7 @@ WRONG = [
     ("switch:s1", "'switch:s1' is written 'stop s1'"),
     ("link:0.3-4.0", "'link:0.3-4.0' is written 'cut 0.3-4.0'"),
     ("cut 0.3 4.0", "a cable is one word: cut 0.3-4.0"),
+    ("cut 0.3 4.0 silent", "a cable is one word: cut 0.3-4.0 silent"),
     ("cut 0.3", "write its two ends, as 0.3-4.0"),
     ("kil 1.3", r"there is no fault 'kil': did you mean kill\?"),
     ("kill", "write: kill A"),
