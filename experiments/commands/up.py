@@ -170,7 +170,7 @@ def command(
         if not quiet:
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":
-                click.echo(_slower())
+                click.echo(slower())
         if detach or hold:
             lasting.ready(place, detach)
             return 0
@@ -194,11 +194,12 @@ def _wait_converged(lab: Lab) -> None:
         click.echo(f"pillarbox: {error}", err=True)
 
 
-def _slower() -> str:
+def slower() -> str:
     """Return why packets do not take the faster plane, which the user did not renounce."""
     from hosts.live import bpf
 
-    return f"every packet passes through Python, since eBPF cannot be used here: {bpf.available()}"
+    why = bpf.available() or "Open vSwitch without the kernel's module loses its TCP"
+    return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 
 def _welcome(lab: Lab, number: int) -> str:

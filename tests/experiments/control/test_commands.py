@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.commands.up import slower
 from experiments.control.client import ask
 from experiments.linux import sandbox
 from hosts.live import bpf
@@ -191,6 +192,11 @@ def test_who_did_not_ask_for_python_is_told_why(
     )
     asked = pillarbox("up", "bcube,2,1", "--plane", "python", "--exec", str(script))
     assert "eBPF" not in asked.stdout
+
+
+def test_where_ebpf_works_the_reason_is_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpf, "available", str)
+    assert slower().endswith("here: Open vSwitch without the kernel's module loses its TCP")
 
 
 def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> None:
