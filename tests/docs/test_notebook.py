@@ -57,6 +57,13 @@ def test_run_is_the_one_that_the_notebook_names() -> None:
     run = load(FOLDER / "run")
     assert experiment_of(run.manifest["plan"]) == plan_of(str(FOLDER.parents[1] / plan))
     assert set(run.trials["status"]) == {"completed"}
+    assert run.trials["valid"].all()
+
+
+def test_lab_on_file_was_valid() -> None:
+    notebook = json.loads((FOLDER / "lab.ipynb").read_text())
+    assert "380" in shown(notebook)[0][1]  # flows, all completed
+    assert shown(notebook)[1] == ["(True, [])"]  # the verdict, and no reason against it
 
 
 def test_recorded_files_are_small() -> None:
