@@ -33,7 +33,7 @@ SECTIONS = {
     "A live network": ("up", "labs", "down", "page", "exec", "mpirun", "hosts"),
     "Looking into it": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measuring in it": ("ping", "pingall", "iperf", "finish", "metrics"),
-    "Changing it": ("cut", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
+    "Changing it": ("cut", "cable", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
     "Teaching": ("grade", "grade-all"),
     "This machine": ("doctor", "setup", "clean", "test"),
 }
