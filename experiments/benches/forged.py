@@ -1,0 +1,247 @@
+"""What a flood of forged frames costs others: pings at the flooded switch, and elsewhere."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import cycle, permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.benches._frame import Row
+from experiments.linux.measure import in_child
+from experiments.linux.processes import beside
+from hosts.base.algorithms import algorithms, route
+from hosts.base.path import Step
+from hosts.base.ports import arrival_port
+from hosts.base.timers import FAST
+from hosts.live.bpf import available
+from hosts.memory.devices import Hop, Tap
+from hosts.memory.network import MemoryNetwork
+from hosts.wire.frame import ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from hosts.wire.marks import serial_of, udp_packet
+from topos.base.errors import PillarboxError
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
+PLANES = ("ebpf", "python")
+FORGER, PORT = 0, 0  # in every network that port leads to a switch
+RATE_PER_S, TOGETHER = 20_000, 20  # forged frames; and so many, then a breath
+MADE_UP = 8192  # tunnels, each of which asks for a decision of its own
+PACKETS, FLOWS = 1000, 100  # by which valid headers are collected
+PAIRS, EVERY_S = 4, 0.05  # pinged in each place, and how often
+SECONDS, QUICK_SECONDS = 10.0, 1.0
+TIME_LIMIT_S = 120.0
+SEED = 1
+AT, BEHIND, BYSTANDERS = "at_switch", "behind_server", "bystanders"
+GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # percent
+NOTES = f"""
+A server sends {RATE_PER_S} forged frames a second to a neighbour on its switch: half are valid
+headers of that network with packets between any servers, half IP in IP between servers that are
+drawn, which no decision is known for. Percent of pings ({1 / EVERY_S:.0f} a second for
+{SECONDS:.0f} s) that were not answered, between {PAIRS} pairs each whose way there or back passes
+the flooded switch (at_switch, goal below {GOALS[AT]:.0f}), the flooded server but not that switch
+(behind_server) and neither (bystanders, goals below {GOALS[BYSTANDERS]:.0f}). No way begins, ends
+or passes at the forger. before: of all pings without a flood. forged_per_s: what the forger got rid
+of; dropped: frames that the flooded server counted as dropped meanwhile. A dash: no pair has such a
+way.
+"""
+
+
+class Place(NamedTuple):
+    """Who floods whom, over which switch."""
+
+    forger: int
+    victim: int
+    switch: int
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each plane of each network."""
+    for spec in NETWORKS[:1] if quick else NETWORKS:
+        for plane in PLANES:
+            row: Row = {"network": spec, "plane": plane, "forged_per_s": None}
+            row |= {"dropped": None, "before": None}
+            row |= dict.fromkeys(GOALS)
+            why = "network namespaces need root" if os.geteuid() else ""
+            if why := why or (available() if plane == "ebpf" else ""):
+                yield row | {"outcome": f"skipped: {why}"}
+                continue
+            seconds = QUICK_SECONDS if quick else SECONDS
+            result = in_child(flooded, spec, plane, seconds, time_limit_s=TIME_LIMIT_S)
+            yield row | (result.value or {"outcome": f"failed: {result.failure}"})
+
+
+def flooded(spec: str, plane: str, seconds: float) -> Row:
+    """Flood one lab in a sandbox; return the columns of its row."""
+    from experiments.linux import sandbox
+
+    sandbox.enter()
+    from experiments.emulation.drops import all_drops
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
+
+    topology, draw = parse(spec), random.Random(SEED)
+    settings = LabSettings(plane=plane)
+    with tempfile.TemporaryDirectory() as folder, running(topology, settings, Path(folder)) as lab:
+        lab.wait_converged()
+        hops = packets_of(topology, lab.routing, draw)
+        place = flooded_place(topology, hops)
+        pairs = chosen(topology, lab.routing, place, draw)
+        frames = forged(topology, place, hops, draw)
+        before = [one for those in answered(lab, pairs, seconds).values() for one in those]
+        sent = mmap.mmap(-1, 8)
+        dropped = sum(all_drops(lab.state(place.victim)).values())
+        with beside(lambda: flood(lab, place, frames, sent)):
+            start = time.monotonic()
+            found = answered(lab, pairs, seconds)
+            rate = int.from_bytes(sent[:], "little") / (time.monotonic() - start)
+            dropped = sum(all_drops(lab.state(place.victim)).values()) - dropped
+    row: Row = {"forged_per_s": round(rate), "dropped": dropped}
+    row |= {"before": lost_percent(before)}
+    row |= {name: lost_percent(found.get(name, [])) for name in GOALS}
+    return row | {"outcome": verdict(row)}
+
+
+def verdict(row: Row) -> str:
+    """Return whether all lost less than they may."""
+    if row["forged_per_s"] < RATE_PER_S / 2:
+        return "missed: the forger was too slow to say anything"
+    over = [name for name, goal in GOALS.items() if (row[name] or 0.0) >= goal]
+    return f"missed: {', '.join(over)}" if over else "ok"
+
+
+def flooded_place(topology: Topology, sent: Sequence[Hop]) -> Place:
+    """Return the forger, and to whom it sends most: with as many cables as any, where it can."""
+    counts = Counter(hop.peer for hop in sent)
+    victim = max(counts, key=lambda peer: (len(list(topology.neighbours(peer))), counts[peer]))
+    return Place(FORGER, victim, topology.server_plug(FORGER, PORT).node)
+
+
+# -- what is forged ------------------------------------------------------------------------------
+
+
+def forged(
+    topology: Topology, place: Place, sent: Sequence[Hop], draw: random.Random
+) -> list[bytes]:
+    """Return Ethernet frames from the forger to its victim, of both kinds in turn."""
+    arrives_by = arrival_port(topology, place.forger, Step(PORT, place.victim))
+    ends = (place.victim, arrives_by), (place.forger, PORT)
+    macs = b"".join(topology.mac_number(*end).to_bytes(6, "big") for end in ends)
+    made_up = (
+        (ETH_IP, tunnel(topology, draw.choices(range(topology.servers), k=4)))
+        for _ in range(MADE_UP)
+    )
+    valid = cycle(hop.frame for hop in sent if hop.peer == place.victim)
+    return [
+        macs + kind.to_bytes(2, "big") + data
+        for pair in zip(valid, made_up, strict=False)
+        for kind, data in pair
+    ]
+
+
+def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
+    """Return IP in IP: between two servers outside, and two others inside."""
+    near, far, source, destination = servers
+    outer = Ipv4Header(topology.ipv4(near), topology.ipv4(far), IP_IN_IP)
+    return outer.pack(udp_packet(topology, source, destination))
+
+
+def packets_of(topology: Topology, routing: str, draw: random.Random) -> list[Hop]:
+    """Return the packets that the forger sends by its port in a network in memory: no messages.
+
+    What each message brings about when it is forged, docs/forged.md says.
+    """
+    seen: list[Hop] = []
+    make = algorithms(topology)[routing].router
+    if make is None:
+        raise PillarboxError(f"{routing} has no router whose headers could be forged")
+    network = MemoryNetwork(
+        topology,
+        lambda net, server: make(net, server, timers=FAST),
+        [Tap(lambda hop, _: seen.append(hop))],
+    )
+    for _ in range(PACKETS):
+        source, destination = draw.sample(range(topology.servers), 2)
+        network.send_udp(source, destination, source_port=4000 + draw.randrange(FLOWS))
+        network.run(1e-3)
+    by_port = [hop for hop in seen if (hop.server, hop.port) == (FORGER, PORT)]
+    return [hop for hop in by_port if serial_of(hop.frame.data) is not None]
+
+
+def flood(lab: Lab, place: Place, frames: Sequence[bytes], sent: mmap.mmap) -> None:
+    """Send frames for ever at the rate, and say how many in shared memory."""
+    with lab.host(place.forger).live_namespace():
+        cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    cable.bind((lab.topology.interface(place.forger, PORT), 0))
+    start, count, turns = time.monotonic(), 0, cycle(frames)
+    while True:
+        while count < (time.monotonic() - start) * RATE_PER_S:
+            for _ in range(TOGETHER):
+                cable.send(next(turns))
+            count += TOGETHER
+            sent[:] = count.to_bytes(8, "little")
+        time.sleep(TOGETHER / RATE_PER_S)
+
+
+# -- what others lose ----------------------------------------------------------------------------
+
+Pairs = dict[str, list[tuple[int, int]]]
+
+
+def chosen(topology: Topology, routing: str, place: Place, draw: random.Random) -> Pairs:
+    """Return a few pairs for each place, whose ways there and back do not pass the forger."""
+    found: Pairs = {name: [] for name in GOALS}
+    every = list(permutations(range(topology.servers), 2))
+    draw.shuffle(every)
+    for pair in every:
+        passed = {
+            node
+            for ends in (pair, pair[::-1])
+            for path in route(topology, routing, *ends).paths[:1]
+            for node in path.nodes(topology)
+        }
+        if place.forger not in passed:
+            at, behind = place.switch in passed, place.victim in passed
+            found[AT if at else BEHIND if behind else BYSTANDERS].append(pair)
+    return {name: pairs[:PAIRS] for name, pairs in found.items() if pairs}
+
+
+def answered(lab: Lab, pairs: Pairs, seconds: float) -> dict[str, list[tuple[int, int]]]:
+    """Ping between all pairs at once; return how many of how many were answered, by place."""
+    many = str(round(seconds / EVERY_S))
+    begun = {
+        name: [
+            lab.host(a).popen(
+                ["ping", "-n", "-q", "-c", many, "-i", str(EVERY_S), "-W1", lab.topology.ip(b)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for a, b in those
+        ]
+        for name, those in pairs.items()
+    }
+    return {name: [_count(one) for one in those] for name, those in begun.items()}
+
+
+def _count(ping: subprocess.Popen[str]) -> tuple[int, int]:
+    words = ping.communicate(timeout=TIME_LIMIT_S)[0].replace(",", "").split()
+    return int(words[words.index("received") - 1]), int(words[words.index("packets") - 1])
+
+
+def lost_percent(counts: Sequence[tuple[int, int]]) -> float | None:
+    """Return the share of packets that were not answered, None of none."""
+    got, sent = map(sum, zip(*counts, strict=True)) if counts else (0, 0)
+    return 100 * (1 - got / sent) if sent else None

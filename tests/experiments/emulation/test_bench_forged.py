@@ -1,0 +1,82 @@
+"""The bench of forged floods: who is flooded, by what, and whom it could harm."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+import topos
+from experiments.benches import forged
+from experiments.emulation.choices import usual_routing
+from hosts.base.algorithms import route
+from hosts.live import bpf
+from hosts.memory.devices import Hop
+from hosts.wire.frame import ETH_IP
+from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from hosts.wire.marks import serial_of
+from topos.base.topology import Topology
+
+NO_EBPF = bpf.available()
+
+
+Made = tuple[Topology, list[Hop], forged.Place]
+
+
+@pytest.fixture(scope="module", params=forged.NETWORKS)
+def made(request: pytest.FixtureRequest) -> Made:
+    topology = topos.parse(request.param)
+    hops = forged.packets_of(topology, usual_routing(topology), Random(1))
+    return topology, hops, forged.flooded_place(topology, hops)
+
+
+def test_flows_are_sorted_by_what_they_pass_and_none_by_the_forger(made: Made) -> None:
+    topology, _, place = made
+    routing = usual_routing(topology)
+    pairs = forged.chosen(topology, routing, place, Random(1))
+    assert {forged.AT, forged.BYSTANDERS} <= pairs.keys()
+    for name, those in pairs.items():
+        assert len(those) == forged.PAIRS
+        for ends in those:
+            both = (route(topology, routing, *one).paths[0] for one in (ends, ends[::-1]))
+            passed = {node for path in both for node in path.nodes(topology)}
+            assert place.forger not in passed
+            assert (place.switch in passed) == (name == forged.AT)
+            assert name != forged.BYSTANDERS or place.victim not in passed
+
+
+def test_half_of_the_frames_are_packets_and_half_made_up_tunnels(made: Made) -> None:
+    topology, hops, place = made
+    frames = forged.forged(topology, place, hops, Random(1))
+    ports = dict(topology.neighbours(place.switch)).values()
+    macs = {plug.node: topology.mac_number(*plug[:2]).to_bytes(6, "big") for plug in ports}
+    assert {frame[:12] for frame in frames} == {macs[place.victim] + macs[place.forger]}
+    valid, made_up = frames[::2], frames[1::2]
+    assert len(made_up) == forged.MADE_UP
+    assert len(set(valid)) > 10
+    assert all(serial_of(frame) is not None for frame in frames)
+    for frame in made_up:
+        assert frame[12:14] == ETH_IP.to_bytes(2, "big")
+        assert Ipv4Header.parse(frame[14:])[0].protocol == IP_IN_IP
+
+
+def test_verdict_wants_a_flood_and_few_losses() -> None:
+    row = {"forged_per_s": 20_000, forged.AT: 4.9, forged.BEHIND: None, forged.BYSTANDERS: 0.9}
+    assert forged.verdict(row) == "ok"
+    assert forged.verdict(row | {forged.BYSTANDERS: 1.0}) == "missed: bystanders"
+    assert forged.verdict(row | {forged.AT: 5.0}) == "missed: at_switch"
+    assert forged.verdict(row | {"forged_per_s": 100}).startswith("missed: the forger")
+    assert forged.lost_percent([(3, 4), (4, 4)]) == 12.5
+    assert forged.lost_percent([]) is None
+
+
+@pytest.mark.long
+@pytest.mark.root
+@pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
+def test_flood_reaches_the_server_and_is_dropped() -> None:
+    rows = list(forged.run(quick=True))
+    assert [row["plane"] for row in rows] == ["ebpf", "python"]
+    for row in rows:
+        assert row["outcome"].startswith(("ok", "missed")), row
+        assert row["forged_per_s"] > 0 < row["dropped"]
+        assert row[forged.AT] < 100
