@@ -24,7 +24,6 @@ PATTERN = Random("pattern").randbytes(4093)  # a prime: no power of two repeats 
 CHUNK = 512
 SHORT_BYTES = 8 * CHUNK
 EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_some": 0.25}
-STALLED_S = 30.0  # TCP's pauses double: after an outage of ten seconds it waits for ten more
 
 
 @dataclass
@@ -74,10 +73,14 @@ class Traffic:
         Chooses the pairs of servers.
     streams, connections : int
         How many streams and long connections there are.
+    stalled_s : float
+        Which connections have broken: those that stand still for so long.
     """
 
-    def __init__(self, lab: Any, draw: Random, *, streams: int, connections: int) -> None:
-        self.lab, self.draw = lab, draw
+    def __init__(
+        self, lab: Any, draw: Random, *, streams: int, connections: int, stalled_s: float
+    ) -> None:
+        self.lab, self.draw, self.stalled_s = lab, draw, stalled_s
         self.counts: Counter[str] = Counter()  # of connections, by what became of them
         self.errors: Counter[str] = Counter()
         self.streams = [Stream(*self._pair()) for _ in range(streams)]
@@ -114,7 +117,7 @@ class Traffic:
         for key, _ in self._selector.select(wait_s):
             key.data(key.fileobj, now)
         for one in self._open():
-            if now - one.moved_s > STALLED_S:
+            if now - one.moved_s > self.stalled_s:
                 self._end(one, "stalled")
 
     def server_died(self, server: int) -> None:

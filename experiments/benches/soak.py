@@ -30,6 +30,7 @@ CASES = (
 )
 QUICK_CASES = (("dcell,4,1", "dfr"),)
 PLANES = ("python", "ebpf")
+TIMERS, QUICK_TIMERS = ("fast", "paper"), ("fast",)
 LENGTH_S, QUICK_S = 30 * 60.0, 20.0  # of all cases together
 SEED = 4
 STREAMS, CONNECTIONS = 16, 16
@@ -38,6 +39,9 @@ FAULT_S, PAUSE_S = 4.0, 4.0  # at most, and as long as settling takes at least
 # A loss is explained by a change as long as routers have not got over it. They need a few of their
 # neighbours' timeouts, and believe what they overheard for two seconds.
 SETTLE_S, TIMEOUTS = 2.5, 4
+# TCP's pauses double: after an outage of ten seconds it waits for ten more. With the papers' timers
+# an outage is two times of settling and a fault, and the first try behind it comes after 51 s.
+STALLED_S, SETTLINGS = 30.0, 3
 LAST_S = 40.0  # for what TCP has to repeat when all is mended
 DRAIN_S = 0.3  # from end to end, a datagram takes less
 WARM_SHARE = 0.25
@@ -48,8 +52,9 @@ Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and f
 a second between random servers, whose bytes are checked, while cables are cut (silently as well),
 servers killed, switches and racks stopped, one or two at a time, and all is mended again. The seed
 is {SEED}. Lost datagrams are split: lost_at_changes within the time that routers need to notice a
-fault or a repair (at least {SETTLE_S:g} s), lost_without_path while the routing has no path between
-the two, lost_counted at other times and among the drops that servers count, unexplained the rest.
+fault or a repair ({SETTLE_S:g} s with fast timers, 20 s with the papers'), lost_without_path while
+the routing has no path between the two, lost_counted at other times and among the drops that
+servers count, unexplained the rest.
 broken: TCP connections that ended in an error, or stood still, though both servers lived.
 crashed: forwarders that ended by themselves. growth_mib: of forwarders that lived all the time, how
 much more memory the median (and the worst) had of its own at the end than after a quarter.
@@ -59,16 +64,18 @@ that are whole.
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each plane of each network."""
-    cases = [(*case, plane) for case in (QUICK_CASES if quick else CASES) for plane in PLANES]
+    """Yield a row for each plane of each network, with either timers."""
+    networks, timings = (QUICK_CASES, QUICK_TIMERS) if quick else (CASES, TIMERS)
+    cases = [(*case, plane, timers) for case in networks for timers in timings for plane in PLANES]
     length_s = (QUICK_S if quick else LENGTH_S) / len(cases)
-    for spec, routing, plane in cases:
-        row: Row = {"network": spec, "routing": routing, "plane": plane}
+    for spec, routing, plane, timers in cases:
+        row: Row = {"network": spec, "routing": routing, "plane": plane, "timers": timers}
         row |= dict.fromkeys(COLUMNS)
         if os.geteuid():
             yield row | {"outcome": "skipped: a lab needs root"}
             continue
-        result = in_child(soaked, spec, routing, plane, length_s, time_limit_s=length_s + 180)
+        limit_s = length_s + 240  # with the last fault, and what TCP repeats
+        result = in_child(soaked, spec, routing, plane, timers, length_s, time_limit_s=limit_s)
         if result.failure:
             yield row | {"outcome": f"failed: {result.failure}"}
         else:
@@ -84,7 +91,7 @@ COLUMNS = (
 )
 
 
-def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
+def soaked(spec: str, routing: str, plane: str, timers: str, length_s: float) -> Row:
     """Soak one lab in a sandbox; return the columns of its row."""
     from experiments.linux import sandbox
 
@@ -93,10 +100,10 @@ def soaked(spec: str, routing: str, plane: str, length_s: float) -> Row:
     from hosts.live.settings import LabSettings
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = LabSettings(routing=routing, plane=plane)
+        settings = LabSettings(routing=routing, plane=plane, timers=timers)
         with running(parse(spec), settings, Path(folder)) as lab:
             lab.wait_converged()
-            soak = Soak(lab, Random(f"{SEED} {spec} {plane}"))
+            soak = Soak(lab, Random(f"{SEED} {spec} {plane} {timers}"))
             try:
                 return soak.run(length_s)
             finally:
@@ -111,9 +118,12 @@ class Soak:
         from hosts.base.timers import timers_for
 
         self.lab, self.draw = lab, draw
-        self.traffic = Traffic(lab, draw, streams=STREAMS, connections=CONNECTIONS)
-        timers = timers_for(lab.topology, "fast", os.cpu_count() or 1)
+        timers = timers_for(lab.topology, lab.settings.timers, os.cpu_count() or 1)
         self.settle_s = max(SETTLE_S, TIMEOUTS * timers.neighbour_timeout_s)
+        self.stalled_s = max(STALLED_S, SETTLINGS * self.settle_s)
+        self.traffic = Traffic(
+            lab, draw, streams=STREAMS, connections=CONNECTIONS, stalled_s=self.stalled_s
+        )
         self.faults: Counter[str] = Counter()
         self.losses: Counter[str] = Counter()
         self._cables = list(lab.topology.links())
@@ -179,7 +189,7 @@ class Soak:
 
     def _finish(self) -> None:
         """Let connections come to their end, now that nothing is broken."""
-        end = time.monotonic() + LAST_S
+        end = time.monotonic() + max(LAST_S, self.stalled_s)
         while self.traffic.end() and (now := time.monotonic()) < end:
             self.traffic.step(now, 0.05, datagrams=False)
 
