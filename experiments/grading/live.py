@@ -54,7 +54,7 @@ class Student({name}):
 
 
 def sealed(given: str, topology: Topology) -> Child:
-    """Return a child that has read a file; `given` is the file and its modules, as JSON."""
+    """Return a child that has read a file; `given` is what `_given` wrote."""
     file = json.loads(given)
     keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
     return keeper.child(among=topology.servers)
@@ -233,15 +233,21 @@ def _run(
             student.close()
     else:
         router = folder / "router.py"
-        file = {"source": source, "modules": list(lab.MODULES), "unsealed": unsealed}
-        given = json.dumps(file)
-        other = json.dumps({**file, "source": partner.source}) if partner else ""
+        given = _given(sheet, source, unsealed)
+        other = _given(partner.sheet, partner.source, unsealed) if partner else ""
         asks = getattr(lab, "LIVE_ROUTER", Answering)
         named = {"module": asks.__module__, "name": asks.__name__}
         router.write_text(ROUTER.format(given=given, partner=other, **named))
         marks = _marks(sheet, str(router), folder, partner=partner)
     (folder / "marks.json").write_text(json.dumps(marks))
     return 0
+
+
+def _given(sheet: Sheet, source: str, unsealed: bool) -> str:
+    """Return a file, what it may import and what was drawn for it: see `sealed`."""
+    modules = list(sheet.lab.MODULES)
+    file = {"source": source, "modules": modules, "values": sheet.values, "unsealed": unsealed}
+    return json.dumps(file)
 
 
 def _marks(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from experiments.grading.cabling import PLAIN, Cabling
 from experiments.grading.child import Mistake
 from experiments.grading.engine import Work
 from experiments.grading.remote import whole
@@ -74,9 +75,9 @@ def _ended(trip: Trip) -> bool:
 
 
 def path_of(
-    network: Topology, source: int, destination: int, steps: Any
+    network: Topology, source: int, destination: int, steps: Any, cabling: Cabling = PLAIN
 ) -> tuple[Path | None, str]:
-    """Return the path that a stranger's steps make, or why they make none."""
+    """Return the path that a stranger's steps make, by levels, or why they make none."""
     if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
         return None, f"{steps!r:.60} is no list of steps (port, peer)"
     passed, made = [source], []
@@ -86,12 +87,13 @@ def path_of(
         port, peer = step[:2]
         at = network.address(passed[-1])
         there = whole(port, network.ports) and whole(peer, network.servers)
-        if not there or peer not in network.peers(passed[-1], port):
+        level = cabling.level(port, network.ports) if there else 0
+        if not there or peer not in network.peers(passed[-1], level):
             return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
         if peer in passed:
             return None, f"a path comes through {network.address(peer)} twice"
         passed.append(peer)
-        made.append(Step(port, peer))
+        made.append(Step(level, peer))
     if passed[-1] != destination:
         return None, f"a path ends at {network.address(passed[-1])}"
     return Path(source, tuple(made)), ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol
 
 from experiments.grading.child import Mistake, Stopped
@@ -11,6 +12,8 @@ from topos.base.topology import Topology
 
 class Student(Protocol):
     """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
+
+    values: dict[str, Any]  # of the student's sheet
 
     def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
         """Return the answer; raise Mistake for an exception in the file."""
@@ -22,6 +25,7 @@ class Sealed:
 
     def __init__(self, given: str, topology: Topology) -> None:
         self.child = sealed(given, topology)
+        self.values: dict[str, Any] = json.loads(given)["values"]
 
     def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
         """Return what a function of the file returns."""

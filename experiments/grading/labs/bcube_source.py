@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from experiments.grading import cabling
 from experiments.grading.child import Mistake
 from experiments.grading.labs.asked import Sealed, Student
 from experiments.grading.packets import path_of
@@ -37,9 +38,9 @@ def asked_paths(student: Student, bcube: BCube, source: int, destination: int) -
     answer = student.call("path_set", source, destination, network=bcube.spec)
     if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
         raise Mistake(f"path_set returned {answer!r:.60}, which is no list of paths")
-    paths = []
+    paths, ports = [], cabling.of(student.values)
     for steps in answer:
-        path, wrong = path_of(bcube, source, destination, steps)
+        path, wrong = path_of(bcube, source, destination, steps, ports)
         if path is None or len(path) > MOST_HOPS:
             raise Mistake(wrong or f"a path has over {MOST_HOPS} hops: no header can hold it")
         paths.append(path)
@@ -145,7 +146,8 @@ class Source(Forwarding):
         return []
 
     def _choose(self, flow: Flow, now: float) -> None:
-        paths = [[list(step[:2]) for step in path.steps] for path in flow.paths]
+        ports = cabling.of(self.student.values)
+        paths = [ports.told(self.topology, path) for path in flow.paths]
         own_bps = int(flow.sent_bytes * 8 / (now - flow.since_s)) if now > flow.since_s else 0
         try:
             chosen = self.student.call("choose", paths, flow.free_bps, flow.using, own_bps)

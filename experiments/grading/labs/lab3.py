@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import topos
+from experiments.grading import cabling
+from experiments.grading.cabling import Link
 from experiments.grading.engine import Case, Check, Judgement, Work, judged
 from experiments.grading.packets import path_of, path_text
 from experiments.grading.remote import whole
@@ -47,6 +49,7 @@ def values(draw: random.Random) -> dict[str, Any]:
         "destination": network.address(b),
         "disjoint paths": wanted(network),
         "hops at most": longest(network),
+        cabling.NAME: cabling.drawn(draw, network),
     }
 
 
@@ -85,9 +88,9 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
     if not isinstance(found, list) or len(found) > MOST_PATHS:
         return Answer([], 0, f"{found!r:.60} is no list of paths")
     paths: list[Path] = []
-    wrong = ""
+    wrong, ports = "", cabling.of(work.values)
     for steps in found:
-        path, why = path_of(network, source, destination, steps)
+        path, why = path_of(network, source, destination, steps, ports)
         if path and path in paths:
             why = f"{path_text(network, path)} is there twice"
         elif path:
@@ -200,12 +203,9 @@ def _failover(
             return Judgement(0.0, found.wrong or _too_few(network, found.paths))
         order = sorted(range(len(found.paths)), key=lambda i: places[i][0])
         failed = {_link(found.paths[i], places[i][1]) for i in order[:failing]}
-        return _tries(work, found.paths, failed)
+        return _tries(work, network, found.paths, failed)
 
     return Case(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
-
-
-Link = tuple[int, int, int]  # server, port, peer
 
 
 def _links(path: Path) -> list[Link]:
@@ -216,13 +216,15 @@ def _link(path: Path, place: float) -> Link:
     return _links(path)[int(place * len(path))]
 
 
-def _tries(work: Work, paths: list[Path], failed: set[Link]) -> Judgement:
+def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Judgement:
     """Play the source's network: each failed try tells it one more failed link."""
     known: list[Link] = []
-    plain = [[list(step[:2]) for step in path.steps] for path in paths]
+    ports = cabling.of(work.values)
+    plain = [ports.told(network, path) for path in paths]
     works = [not failed.intersection(_links(path)) for path in paths]
     for _ in range(len(paths) + 1):
-        choice = work.call("choose", paths[0].source, plain, known)
+        heard = ports.told_links(network, known)
+        choice = work.call("choose", paths[0].source, plain, heard)
         if choice is None:
             return judged(not any(works), "it gave up, though a path works")
         if not whole(choice, len(paths)):

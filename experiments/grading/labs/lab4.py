@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import topos
+from experiments.grading import cabling
+from experiments.grading.cabling import Cabling, Link
 from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
 from experiments.grading.packets import failures_text, hop_text
 from experiments.grading.remote import whole
@@ -29,7 +31,6 @@ TABLES = 12
 PACKETS = 30
 LONGEST_WAY = 64
 
-Link = tuple[int, int, int]  # server, port, peer
 Pair = tuple[int, int]
 Order = Callable[[Step], tuple[int, int]]
 Draw = Callable[[DCell, random.Random, Pair], Failures]
@@ -52,6 +53,7 @@ def values(draw: random.Random) -> dict[str, Any]:
         "source": dcell.address(source),
         "destination": dcell.address(destination),
         "failed link": f"{dcell.address(near)}-{dcell.address(over.peer)}",
+        cabling.NAME: cabling.drawn(draw, dcell),
     }
 
 
@@ -116,17 +118,20 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
     gone = {frozenset((a, b)) for a, _, b in lost}
     ways = _ways(dcell, inside, gone)
     reached = next_steps(server, ways)
+    ports = cabling.of(work.values)
+
+    def firsts(to: int) -> list[tuple[int, int]]:
+        steps = _firsts(ways, server, to)
+        return [(ports.port(step.port, dcell.ports), step.peer) for step in steps]
 
     def judge() -> Judgement:
-        answer = work.call("next_steps", server, known)
+        answer = work.call("next_steps", server, ports.told_links(dcell, known))
         try:
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
             return Judgement(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
         asked = set(reached).union(got)
-        wrong = [
-            to for to in asked if to not in reached or not _shortest_hop(ways, server, to, got)
-        ]
+        wrong = [to for to in asked if to not in reached or got.get(to) not in firsts(to)]
         if not wrong:
             return RIGHT
         to = min(wrong, key=repr)
@@ -150,13 +155,10 @@ def _ways(
     return ways
 
 
-def _shortest_hop(
-    ways: Callable[[int], list[Step]], server: int, to: int, got: dict[Any, Any]
-) -> bool:
-    """Tell whether the hop to a server that can be reached is the first of a shortest way."""
+def _firsts(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
+    """Return the first hops of all shortest ways to a server that can be reached."""
     length = _lengths(ways, to)  # of the way from each server; every link goes both ways
-    firsts = [step[:2] for step in ways(server) if length.get(step.peer) == length[server] - 1]
-    return got.get(to) in firsts
+    return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
 
 
 def _lengths(ways: Callable[[int], list[Step]], to: int) -> dict[int, int]:
@@ -274,28 +276,30 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
     at, destination = pair
     proxy: int | None = None
     came_by: int | None = None
+    ports = cabling.of(work.values)
     retry, way = dfr.RETRY, [at]
     bound = LONGEST_WAY if failures != NONE else int(dcell.diameter_bound().value or 0)
     while at != destination:
         if len(way) > bound:
             return Judgement(0.0, f"over {bound} hops: {_told(dcell, way[:12])} ...")
         proxy = None if at == proxy else proxy
-        links = listed(dcell, at, failures)
+        links = ports.told_links(dcell, listed(dcell, at, failures))
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
-        step, onward, wrong = _checked(dcell, at, answer, failures)
+        step, onward, wrong = _checked(dcell, at, answer, failures, ports)
         if step is None:
             return Judgement(0.0, f"at {dcell.address(at)} {wrong}; so far {_told(dcell, way)}")
         retry -= onward not in (None, proxy)  # another proxy is a reroute
         if retry < 1:
             return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_told(dcell, way)}")
-        came_by = dcell.server_plug(at, step.port).port if step.port else 0
+        # A cable joins two ports of one level.
+        came_by = ports.port(step.port, dcell.ports)
         at, proxy = step.peer, onward
         way.append(at)
     return RIGHT
 
 
 def _checked(
-    dcell: DCell, at: int, answer: Any, failures: Failures
+    dcell: DCell, at: int, answer: Any, failures: Failures, ports: Cabling
 ) -> tuple[Step | None, int | None, str]:
     """Return the hop and the proxy that an answer names, or what is wrong with it."""
     if answer is None:
@@ -303,11 +307,12 @@ def _checked(
     if not isinstance(answer, list) or len(answer) != 3:
         return None, None, f"{answer!r:.50} is no (port, peer, proxy)"
     port, peer, proxy = answer
-    if not whole(port, dcell.ports) or peer not in dcell.peers(at, port):
+    level = ports.level(port, dcell.ports) if whole(port, dcell.ports) else None
+    if level is None or peer not in dcell.peers(at, level):
         return None, None, f"there is no server {peer!r:.10} behind port {port!r:.10}"
     if proxy is not None and not whole(proxy, dcell.servers):
         return None, None, f"{proxy!r:.20} is no proxy"
-    step = Step(port, peer)
+    step = Step(level, peer)
     if failures.of_hop(dcell, at, step):
         return None, None, f"it sends to {dcell.address(peer)}, over a link that has failed"
     return step, proxy, ""
@@ -319,9 +324,9 @@ def _told(dcell: DCell, way: list[int]) -> str:
 
 CHECKS = (
     Check("news or not", 10, sequences),
-    Check("shortest ways inside", 30, shortest),
+    Check("shortest ways inside", 25, shortest),
     Check("nothing has failed", 10, undisturbed),
     Check("a link inside has failed", 15, inside_fails),
-    Check("the link that leaves has failed", 20, leaving_fails),
+    Check("the link that leaves has failed", 25, leaving_fails),
     Check("a rack has failed", 15, rack_fails),
 )

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from experiments.grading import cabling
+from experiments.grading.cabling import Cabling
 from experiments.grading.engine import Case, Check, Judgement, Work, judged
 from experiments.grading.labs import bcube_flows
 from experiments.grading.labs.bcube_flows import bcube_of, pair_of
@@ -42,6 +44,7 @@ def values(draw: random.Random) -> dict[str, Any]:
         "source": bcube.address(source),
         "destination": bcube.address(destination),
         "probes found": " ".join(f"{mbit}" for mbit in free) + " Mbit/s",
+        cabling.NAME: cabling.drawn(draw, bcube),
     }
 
 
@@ -76,7 +79,7 @@ def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
 
 
 def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
-    wanted = path_set(bcube, source, destination)
+    wanted, ports = path_set(bcube, source, destination), cabling.of(work.values)
 
     def judge() -> Judgement:
         answer = work.call("path_set", source, destination, network=bcube.spec)
@@ -85,8 +88,9 @@ def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
         shares, wrong = 0.0, ""
         for right in wanted:
             level = right.steps[0].port
-            mine = [path for path in answer if _leaves_by(path, level)]
-            share, said = _share(bcube, right, mine[0]) if mine else (0.0, "it is missing")
+            leaves = ports.port(level, bcube.ports)
+            mine = [path for path in answer if _leaves_by(path, leaves)]
+            share, said = _share(bcube, right, mine[0], ports) if mine else (0.0, "it is missing")
             shares += share
             wrong = wrong or (f"P_{level}: {said}" if said else "")
         if len(answer) > len(wanted):
@@ -102,16 +106,16 @@ def _leaves_by(steps: Any, port: int) -> bool:
     return isinstance(first, list) and bool(first) and first[0] == port
 
 
-def _share(bcube: BCube, right: Path, steps: Any) -> tuple[float, str]:
+def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
     """Return what a path is worth, half for the hops before it goes astray, and what is wrong."""
     same = 0
-    for mine, step in zip(steps, right.steps, strict=False):
-        if not isinstance(mine, list) or mine[:2] != list(step[:2]):
+    for mine, step in zip(steps, ports.told(bcube, right), strict=False):
+        if not isinstance(mine, list) or mine[:2] != step:
             break
         same += 1
     if same == len(right) == len(steps):
         return 1.0, ""
-    path, wrong = path_of(bcube, right.source, right.destination, steps)
+    path, wrong = path_of(bcube, right.source, right.destination, steps, ports)
     said = f"it goes {path_text(bcube, path)}" if path else wrong
     return same / len(right) / 2, f"{said}, by BuildPathSet {path_text(bcube, right)}"
 
@@ -206,7 +210,8 @@ def _probed(draw: random.Random, free: Sequence[int | None]) -> Probed:
 
 
 def _choice(work: Work, probed: Probed) -> Case:
-    paths = [[list(step[:2]) for step in path.steps] for path in probed.paths]
+    ports, bcube = cabling.of(work.values), bcube_of(CHOICE)
+    paths = [ports.told(bcube, path) for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
 
     def judge() -> Judgement:

@@ -1,5 +1,6 @@
 """Model answers get full marks, wrong ones what they deserve, to the hundredth of a point."""
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import engine
+from experiments.grading import cabling, engine
+from experiments.grading.similarity import alike, partners
 from tests.vagrant.labs.runs import model_runs
 
 if sys.version_info >= (3, 11):
@@ -26,6 +28,7 @@ WRONG: dict[tuple[int, str], dict[str, Any]] = {
     for name, mistake in tomllib.loads((ANSWERS / f"lab{number}/wrong.toml").read_text()).items()
 }
 # The other networks of lab 1, and other draws of the rest.
+DIRECTIONS = ("clockwise", "counter-clockwise")
 OTHERS = {
     "lab1/model_ficonn": "s1",
     "lab1/model_dcell": "s3",
@@ -72,7 +75,8 @@ ANEW = [answer for answer in OTHERS if not answer.endswith("/model")]
     ],
 )
 def test_model_answer_gets_full_marks_for_other_draws(answer: str, student: str) -> None:
-    assert sum(marks(int(answer[3]), student, model(answer))) == engine.WHOLE
+    sheet = engine.sheet_of(answer[3], student)
+    assert sum(marks(int(answer[3]), student, filled_in(model(answer), sheet))) == engine.WHOLE
 
 
 # One of each lab's; the others with --all.
@@ -118,11 +122,19 @@ def model_of(sheet: engine.Sheet) -> str:
     if sheet.number == 1:
         kind = sheet.values["network"].partition(",")[0]
         return model("lab1/model" if kind == "bcube" else f"lab1/model_{kind}")
-    source = model(f"lab{sheet.number}/model")
-    if sheet.number == 2:
-        assert source.count("DIRECTION = 1") == 1
-        direction = ("clockwise", "counter-clockwise").index(sheet.values["direction"])
-        source = source.replace("DIRECTION = 1", f"DIRECTION = {direction}")
+    return filled_in(model(f"lab{sheet.number}/model"), sheet)
+
+
+def filled_in(source: str, sheet: engine.Sheet) -> str:
+    """Return a model answer with the constants that stand on a sheet."""
+    constants = {}
+    if "direction" in sheet.values:
+        constants["DIRECTION"] = str(DIRECTIONS.index(sheet.values["direction"]))
+    if cabling.NAME in sheet.values:
+        constants["FIRST, TURN"] = "{}, {}".format(*sheet.values[cabling.NAME])
+    for name, value in constants.items():
+        source, changed = re.subn(f"^{name} = .*$", f"{name} = {value}", source, flags=re.M)
+        assert changed == 1, name
     return source
 
 
@@ -133,3 +145,19 @@ def test_every_students_model_answer_gets_full_marks(number: int, student: str) 
     sheet = engine.sheet_of(str(number), student)
     report = engine.grade(sheet, model_of(sheet), "a word")
     assert report.got == engine.WHOLE, report.marks
+
+
+# Of five who hand in another's file, so many have their ports elsewhere. All are named; in lab 6
+# that is all, since TOR and Algorithm 3 are the same for everyone.
+@pytest.mark.parametrize(
+    ("number", "fail"), [(3, 3), pytest.param(4, 3, marks=pytest.mark.long), (5, 4), (6, 0)]
+)
+def test_copied_file_is_worth_little_or_is_named(number: int, fail: int) -> None:
+    source = model_of(engine.sheet_of(str(number), STUDENTS[number]))
+    copiers = [f"copier{place}" for place in range(5)]
+    sources = dict.fromkeys(copiers, f"# My own work.\n{source}") | {"author": source}
+    sheet = engine.sheet_of(str(number), "author")
+    named = partners(alike(sources, engine.skeleton_of(sheet.lab)))
+    assert all("author" in dict(named[student]) for student in copiers)
+    got = [sum(marks(number, student, sources[student])) for student in copiers if fail]
+    assert sum(points < 40 for points in got) == fail, got

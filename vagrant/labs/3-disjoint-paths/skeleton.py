@@ -5,6 +5,14 @@ A path is a list of steps, each the port that it leaves by and the server it com
 
 from hosts.base.path import Step
 
+# TODO: the numbers of your sheet's cabling, port (FIRST + TURN * level) mod ports.
+FIRST, TURN = 0, 1
+
+
+def port(network, level):
+    """Return by which port your servers reach a level; a DPillar's level 0 is clockwise."""
+    return (FIRST + TURN * level) % network.ports
+
 
 def path_set(network, source, destination):
     """Return disjoint paths between two servers that share no switch.

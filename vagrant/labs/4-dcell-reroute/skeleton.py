@@ -1,8 +1,16 @@
 """Lab 4: link state and local reroute in DCell (Guo 2008, section 4.3). Fill in the TODOs.
 
-A link is (server, port, peer), as the server at its near end lists it. Port 0 leads to the servers
-on the same switch, port l over the server's level-l cable.
+A link is (server, port, peer), as the server at its near end lists it. Level 0 leads to the servers
+on the same switch, level l over the server's level-l cable.
 """
+
+# TODO: the numbers of your sheet's cabling, port (FIRST + TURN * level) mod ports.
+FIRST, TURN = 0, 1
+
+
+def port(network, level):
+    """Return by which port your servers reach a level."""
+    return (FIRST + TURN * level) % network.ports
 
 
 def is_news(known, heard):
@@ -41,7 +49,7 @@ def choose(dcell, server, destination, proxy, came_by, links):
     Parameters
     ----------
     dcell : DCell
-        The network: dcell.sizes, dcell.k, dcell.digits(server), dcell.server_plug(server, port).
+        The network: dcell.sizes, dcell.k, dcell.digits(server).
     server, destination : int
         Where the packet is, and where it shall go.
     proxy : int or None

@@ -5,12 +5,21 @@ A path is a list of steps, each the port that it leaves by and the server it com
 
 from hosts.base.path import Step
 
+# TODO: the numbers of your sheet's cabling, port (FIRST + TURN * level) mod ports.
+FIRST, TURN = 0, 1
+
+
+def port(network, level):
+    """Return by which port your servers reach the servers that differ in digit `level` alone."""
+    return (FIRST + TURN * level) % network.ports
+
 
 def path_set(bcube, source, destination):
     """Return the k + 1 parallel paths of BuildPathSet (Fig. 3), P_k first, P_0 last.
 
-    `bcube` has n, k, digits(server), which is (a_k, ..., a_0), and server_at(digits). A server's
-    port l leads to the servers that differ in digit l alone. The two servers are different.
+    `bcube` has n, k, digits(server), which is (a_k, ..., a_0), and server_at(digits). Port
+    `port(bcube, l)` leads to the servers that differ in digit l alone. The two servers are
+    different.
     """
     # TODO: return [[Step(port, server), Step(port, server), ...], ...]
     return []

@@ -1,5 +1,11 @@
 from hosts.base.path import Step
 
+FIRST, TURN = 2, -1
+
+
+def port(network, level):
+    return (FIRST + TURN * level) % network.ports
+
 
 def path_set(network, source, destination):
     return (
@@ -20,12 +26,12 @@ def parallel(bcube, source, destination):
         steps = []
         if here[first] == there[first]:
             here[first] = (here[first] + 1) % bcube.n
-            steps.append(Step(first, number(bcube, here)))
+            steps.append(Step(port(bcube, first), number(bcube, here)))
             order = [*order[1:], first]
         for level in order:
             if here[level] != there[level]:
                 here[level] = there[level]
-                steps.append(Step(level, number(bcube, here)))
+                steps.append(Step(port(bcube, level), number(bcube, here)))
         paths.append(steps)
     return paths
 
@@ -74,7 +80,7 @@ def tunnels(dpillar, source, destination):
         servers.append(destination)
         servers = servers[: servers.index(destination) + 1]
         start = len(servers) - 1 - servers[::-1].index(source)
-        paths.append([Step(0, server) for server in servers[start + 1 :]])
+        paths.append([Step(port(dpillar, 0), server) for server in servers[start + 1 :]])
     return paths
 
 

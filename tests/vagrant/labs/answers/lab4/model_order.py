@@ -1,5 +1,11 @@
 """Another right answer: equally short ways in an order of its own."""
 
+FIRST, TURN = 1, -1
+
+
+def port(network, level):
+    return (FIRST + TURN * level) % network.ports
+
 
 def is_news(known, heard):
     return known is None or 0 < (heard - known) % 2**32 < 2**31
@@ -44,21 +50,22 @@ def choose(dcell, server, destination, proxy, came_by, links):
     level, way_out = common_level(dcell, server, target), None
     while level > 1:
         near, far = get_link(dcell, server, target, level)
-        way_out = near, level, far
+        way_out = near, port(dcell, level), far
+        way_level = level
         target, level = near, common_level(dcell, server, near)
     if way_out is None:
         return (*found[target], proxy) if target in found else None
     usable = [link for link in links if link[:2] != (server, came_by)]
     if way_out in usable:
-        near, level, far = way_out
+        near, by, far = way_out
         if near == server:
-            return level, far, proxy
+            return by, far, proxy
         if near in found:
             return (*found[near], proxy)
-    for wanted in range(way_out[1], dcell.k + 1):
+    for wanted in range(way_level, dcell.k + 1):
         for near in (server, *found):
-            for at, level, far in usable:
-                if (at, level) == (near, wanted):
-                    step = (level, far) if near == server else found[near]
+            for at, by, far in usable:
+                if (at, by) == (near, port(dcell, wanted)):
+                    step = (by, far) if near == server else found[near]
                     return (*step, far)
     return None

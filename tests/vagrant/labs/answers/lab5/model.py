@@ -1,5 +1,11 @@
 from hosts.base.path import Step
 
+FIRST, TURN = 2, 1
+
+
+def port(network, level):
+    return (FIRST + TURN * level) % network.ports
+
 
 def path_set(bcube, source, destination):
     return [parallel(bcube, source, destination, first) for first in range(bcube.k, -1, -1)]
@@ -12,12 +18,12 @@ def parallel(bcube, source, destination, first):
     steps = []
     if here[first] == there[first]:
         here[first] = (here[first] + 1) % bcube.n
-        steps.append(Step(first, number(bcube, here)))
+        steps.append(Step(port(bcube, first), number(bcube, here)))
         order = [*order[1:], first]
     for level in order:
         if here[level] != there[level]:
             here[level] = there[level]
-            steps.append(Step(level, number(bcube, here)))
+            steps.append(Step(port(bcube, level), number(bcube, here)))
     return steps
 
 
