@@ -2,6 +2,7 @@
 
 import { $, element, Recording } from "./time.js";
 import { Wire } from "./wire.js";
+import { Folds } from "./folds.js";
 import { Picture, RAMP } from "./picture.js";
 import { Plot } from "./plot.js";
 import { EventList } from "./events.js";
@@ -60,7 +61,9 @@ class Page {
     this.role = role;
     this.selected = [];
     if (!this.wire) this.at = this.recording.first;
-    this.picture = new Picture($("picture"), this.recording, (item, more) => this.select(item, more));
+    this.folds = new Folds(this.recording);
+    $("fold").hidden = !this.folds.groups.length;
+    this.picture = new Picture($("picture"), this.recording, (item, more) => this.select(item, more), this.folds);
     $("title").textContent = told.title;
     document.title = `${told.network} – Pillarbox`;
     $("about").textContent = told.about.map(([name, value]) => `${name} ${value}`).join(" · ");
@@ -166,16 +169,40 @@ class Page {
 
   select(item, more) {
     if (this.dragged) return;
+    if (item.kind === "group") {
+      this.unfold([this.folds.groups[item.number].nodes[0]]);
+      return;
+    }
+    if (item.kind === "cable" && item.shape.classList.contains("bundle")) {
+      const { a, b } = this.recording.picture.cables[item.number];
+      this.unfold([a, b]);
+      return;
+    }
     const [first] = this.selected;
     const pair = more && this.selected.length && first.kind === "server" && item.kind === "server";
     this.choose(pair && first.number !== item.number ? [first, item] : [item]);
   }
 
   choose(items) {
+    const { cables } = this.recording.picture;
+    const nodes = items.flatMap(({ kind, number }) => (kind === "cable" ? [cables[number].a, cables[number].b] : [number]));
+    if (this.folds.reveal(nodes)) this.picture.build();
     this.selected = items.map(({ kind, number }) => this.picture.item(kind, number)).filter(Boolean);
     this.picture.mind(this.selected);
     this.panel.say("");
     this.draw();
+  }
+
+  // Open the groups of these nodes.
+  unfold(nodes) {
+    if (this.folds.reveal(nodes)) this.picture.build();
+    this.choose(this.selected);
+  }
+
+  fold() {
+    this.folds.foldAll();
+    this.picture.build();
+    this.choose([]);
   }
 
   find(text) {
@@ -239,7 +266,8 @@ class Page {
       this.find($("find-text").value);
     });
     $("curves").addEventListener("change", () => this.draw());
-    for (const button of $("zoom").children) {
+    $("fold").addEventListener("click", () => this.fold());
+    for (const button of document.querySelectorAll("#zoom [data-zoom]")) {
       button.addEventListener("click", () => this.picture.zoom(Number(button.dataset.zoom)));
     }
     $("theme").addEventListener("click", () => {
@@ -266,6 +294,7 @@ class Page {
       this.select(this.picture.at, event.shiftKey);
     } else if (event.key === "Escape") this.choose([]);
     else if (event.key === "/") $("find-text").focus();
+    else if (event.key === "f" && this.folds.groups.length) this.fold();
     else if (event.key === " " && !event.target.closest("button, a, summary")) this.play();
     else if (!this.panel.press(event.key)) return;
     event.preventDefault();
@@ -273,6 +302,7 @@ class Page {
 
   nameOf(kind, number) {
     const { nodes, cables } = this.recording.picture;
+    if (kind === "group") return `${this.folds.groups[number].name}, Enter opens it`;
     return kind === "cable" ? `${nodes[cables[number].a].name} – ${nodes[cables[number].b].name}` : nodes[number].name;
   }
 

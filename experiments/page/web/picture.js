@@ -10,6 +10,7 @@ const QUEUE_THICK = 9;
 const STEPS = [0.25, 0.5, 0.75, 0.95]; // shares of the rate at which the colour changes
 const THIN = 1;
 const THICK = 7;
+const MANY = 60; // cables between groups, from which on they are thinner
 const NEAR = 6; // how much farther something may be for each unit aside, by arrow keys
 
 export const RAMP = ["up to 25 %", "50 %", "75 %", "95 %", "full"];
@@ -38,24 +39,69 @@ function middle(points) {
   return [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
 }
 
+function pointOf({ x, y }) {
+  return [x, y];
+}
+
+function centreOf({ left, top, width, height }) {
+  return [left + width / 2, top + height / 2];
+}
+
 export class Picture {
-  constructor(svg, recording, select) {
+  constructor(svg, recording, select, folds) {
     this.svg = svg;
     this.recording = recording;
     this.select = select;
+    this.folds = folds;
+    this.home = recording.picture.box;
+    this.show(this.home);
+    this.build();
+  }
+
+  // Draw everything anew: at first, and when a group has been opened or folded.
+  build() {
+    const { svg, recording, folds } = this;
     this.items = []; // what can be selected: { kind, number, x, y, shape }
     this.at = null;
     svg.replaceChildren();
-    this.home = recording.picture.box;
-    this.show(this.home);
     const layers = ["frames", "cables", "paths", "queues", "nodes", "marks"];
     this.layers = Object.fromEntries(layers.map((name) => [name, made("g", { class: name }, svg)]));
     this.drawFrames();
-    this.cables = recording.picture.cables.map((cable, number) => this.drawCable(cable, number));
-    this.nodes = recording.picture.nodes.map((node, number) => this.drawNode(node, number, false));
+    this.places = []; // of each cable: the points where it is drawn, if it is
+    this.groups = folds.groups.map((group, number) => (folds.open.has(number) ? null : { ...group, cables: [] }));
+    this.cables = this.bundles().map((bundle) => this.drawCable(bundle));
+    this.nodes = recording.picture.nodes.map((node, number) =>
+      folds.hiding(number) < 0 ? this.drawNode(node, number, false) : null,
+    );
     for (const place of recording.picture.again) {
-      this.drawNode({ ...recording.picture.nodes[place.node], ...place }, place.node, true);
+      if (folds.hiding(place.node) < 0) this.drawNode({ ...recording.picture.nodes[place.node], ...place }, place.node, true);
     }
+    this.groups.forEach((group, number) => group && this.drawGroup(group, number));
+  }
+
+  // What is drawn as one line: a cable, or all between the same two groups. Members that run from
+  // its second end to its first have `back`.
+  bundles() {
+    const { cables, nodes } = this.recording.picture;
+    const found = new Map();
+    cables.forEach((cable, number) => {
+      const [a, b] = [cable.a, cable.b].map((node) => this.folds.hiding(node));
+      if (a >= 0 && a === b) this.groups[a].cables.push(number);
+      else if (a < 0 && b < 0) found.set(number, { cable, members: [{ number, back: false }], points: cable.points, wide: false });
+      else {
+        const ends = [a < 0 ? `n${cable.a}` : `g${a}`, b < 0 ? `n${cable.b}` : `g${b}`];
+        const [key, turned] = [ends.join(" "), [...ends].reverse().join(" ")];
+        const back = found.has(turned);
+        const points = [
+          a < 0 ? pointOf(nodes[cable.a]) : centreOf(this.groups[a]),
+          b < 0 ? pointOf(nodes[cable.b]) : centreOf(this.groups[b]),
+        ];
+        if (!back && !found.has(key)) found.set(key, { cable, members: [], points, wide: true });
+        found.get(back ? turned : key).members.push({ number, back });
+      }
+    });
+    for (const { members, points } of found.values()) for (const { number } of members) this.places[number] = points;
+    return [...found.values()];
   }
 
   show(box) {
@@ -77,21 +123,28 @@ export class Picture {
     }
   }
 
-  drawCable(cable, number) {
-    const group = made("g", { class: "cable", id: `cable-${number}`, role: "img" }, this.layers.cables);
-    made("path", { class: "grip", d: way(cable.points) }, group);
-    made("path", { class: "base", d: way(cable.points) }, group);
-    const lanes = [LANE, -LANE].map((aside) =>
-      made("path", { class: "lane", d: way(shifted(cable.points, aside)) }, group),
-    );
+  drawCable({ cable, members, points, wide }) {
+    const single = members.length === 1;
+    const [{ number }] = members;
+    const group = made("g", { class: `cable${single ? "" : " bundle"}`, role: "img" }, this.layers.cables);
+    group.id = `cable-${number}`;
+    made("path", { class: "grip", d: way(points) }, group);
+    made("path", { class: "base", d: way(points) }, group);
+    const aside = wide ? this.home[2] / 400 : LANE;
+    const lanes = [aside, -aside].map((far) => made("path", { class: "lane", d: way(shifted(points, far)) }, group));
     const title = made("title", {}, group);
-    const [x, y] = middle(cable.points);
+    const [x, y] = middle(points);
     const item = { kind: "cable", number, x, y, shape: group };
     this.items.push(item);
     group.addEventListener("click", (event) => this.select(item, event.shiftKey));
-    const ends = [cable.points, [...cable.points].reverse()];
-    const starts = [cable.a, cable.b].map((node, side) => this.port(node, ends[side]));
-    return { group, lanes, title, mark: null, x, y, kind: "", starts, queues: [null, null] };
+    const ends = [points, [...points].reverse()];
+    const starts = single ? [cable.a, cable.b].map((node, side) => this.port(node, ends[side])) : [];
+    const looks = ["", ""];
+    const drawn = { number, members, wide, group, lanes, looks, mark: null, x, y, kind: "", starts, queues: [null, null] };
+    group.addEventListener("pointerenter", () => {
+      title.textContent = this.titleOf(drawn);
+    });
+    return drawn;
   }
 
   drawNode(node, number, again) {
@@ -119,6 +172,30 @@ export class Picture {
     return { group, title };
   }
 
+  // A folded group: its name, and what is the matter inside.
+  drawGroup(group, number) {
+    const { left, width, name, about } = group;
+    const height = Math.max(group.height, this.home[2] / 22); // of switches in a row
+    const top = group.top - (height - group.height) / 2;
+    const shape = made("g", { class: "node group", role: "img", id: `group-${number}` }, this.layers.nodes);
+    made("rect", { class: "body", x: left, y: top, width, height, rx: 0.4 }, shape);
+    const x = left + width / 2;
+    const texts = [name, about, "", ""].map((text, line) => {
+      const size = Math.min(height * (about ? 0.2 : 0.42), this.home[2] / 45);
+      const wide = line ? 11 : name.length; // letters
+      const fits = Math.min(size, (width * 0.92) / (0.62 * wide));
+      const y = about ? top + height * (0.27 + 0.2 * line) : top + height * (0.6 + 0.3 * line);
+      const drawn = made("text", { x, y, "font-size": fits, class: line ? "news" : "" }, shape);
+      drawn.textContent = text;
+      return drawn;
+    });
+    group.news = about ? texts.slice(2) : [];
+    made("title", {}, shape).textContent = `${name} ${about}: open`;
+    const item = { kind: "group", number, x, y: top + height / 2, shape };
+    this.items.push(item);
+    shape.addEventListener("click", () => this.select(item, false));
+  }
+
   // Where a cable leaves a node, and the direction it takes.
   port(node, [from, to]) {
     const { servers, radius, height } = this.recording.picture;
@@ -134,45 +211,72 @@ export class Picture {
   // -- how it is now -------------------------------------------------------------------------------
 
   update(loads, failed, queues) {
-    const { nodes, cables } = this.recording.picture;
-    const { rate_mbit: rateMbit } = this.recording;
+    const { nodes } = this.recording.picture;
+    this.now = { loads, failed, queues };
     const full = this.full(loads);
     const unit = this.svg.clientWidth / this.box[2]; // in a large network cables stand closer
     const thick = Math.min(THICK, Math.max(THIN + 0.5, 2 * LANE * unit));
-    this.cables.forEach((cable, number) => {
-      const rates = [loads.get(2 * number) ?? 0, loads.get(2 * number + 1) ?? 0];
-      const shape = failed.shapes.get(number);
+    const broad = this.cables.length > MANY ? THICK / 2 : THICK; // between groups
+    const shareOf = (direction) => {
+      const rate = failed.shapes.get(direction >> 1)?.rate;
+      return Math.min(1, (loads.get(direction) ?? 0) / (rate ? rate * 1e3 : full));
+    };
+    for (const cable of this.cables) {
+      const { number, members } = cable;
+      const single = members.length === 1;
+      const shape = single ? failed.shapes.get(number) : undefined;
       cable.lanes.forEach((lane, side) => {
-        const share = Math.min(1, rates[side] / (shape?.rate ? shape.rate * 1e3 : full));
+        let share = 0; // of a bundle's cables the busiest
+        for (const one of members) share = Math.max(share, shareOf(2 * one.number + (one.back ? 1 - side : side)));
         const level = share < 0.005 ? "none" : STEPS.filter((step) => share >= step).length;
-        if (lane.dataset.level !== String(level)) lane.dataset.level = level;
-        const width = (THIN + (thick - THIN) * share).toFixed(1);
-        if (lane.dataset.width !== width) {
-          lane.dataset.width = width;
-          lane.style.strokeWidth = `${width}px`;
-        }
+        const width = (THIN + ((cable.wide ? broad : thick) - THIN) * share).toFixed(1);
+        const looks = `${level} ${width}`;
+        if (cable.looks[side] === looks) return; // what is read from the page is slow
+        cable.looks[side] = looks;
+        lane.dataset.level = level;
+        lane.style.strokeWidth = `${width}px`;
       });
       cable.starts.forEach((_, side) => this.drawQueue(cable, side, 2 * number + side, queues, unit));
-      const [a, b] = [nodes[cables[number].a].name, nodes[cables[number].b].name];
-      const kind = failed.cables.get(number) ?? "";
-      cable.title.textContent =
-        `${a} – ${b}${kind ? `: ${kind}` : ""}${shape ? `: ${shape.text}` : ""}\n` +
-        [`${a} → ${b}`, `${b} → ${a}`]
-          .map((way, side) => {
-            const [waiting, dropped] = [queues.waiting, queues.dropped].map((of) => of.get(2 * number + side) ?? 0);
-            const queue = waiting || dropped ? `, queue ${queueText(waiting, dropped, rateMbit)}` : "";
-            return `${way}  ${rateText(rates[side])}${queue}`;
-          })
-          .join("\n");
+      const broken = members.filter((one) => failed.cables.has(one.number)).length;
+      const kind = single ? (failed.cables.get(number) ?? "") : broken ? `${broken}` : "";
       if (cable.kind !== kind) this.mark(cable, kind);
       if (cable.shape !== shape?.text) this.label(cable, shape?.text);
-    });
+    }
     this.nodes.forEach((node, number) => {
       const kind = failed.nodes.get(number) ?? "";
-      if (node.group.dataset.failed !== kind) {
+      if (node && node.group.dataset.failed !== kind) {
         node.group.dataset.failed = kind;
         node.title.textContent = `${nodes[number].name}${kind ? `: ${kind}` : ""}\n${nodes[number].ip}`;
       }
+    });
+    for (const group of this.groups) if (group) this.tellGroup(group, failed, shareOf);
+  }
+
+  // What is said of a cable under the mouse; of all of them at all times it would take long.
+  titleOf({ number, members }) {
+    const { loads, failed, queues } = this.now;
+    const { nodes, cables } = this.recording.picture;
+    if (members.length > 1) return `${members.length} cables`;
+    const [from, to] = [nodes[cables[number].a].name, nodes[cables[number].b].name];
+    const lines = [`${from} → ${to}`, `${to} → ${from}`].map((which, side) => {
+      const direction = 2 * number + side;
+      const [waiting, dropped] = [queues.waiting, queues.dropped].map((of) => of.get(direction) ?? 0);
+      const queue = waiting || dropped ? `, queue ${queueText(waiting, dropped, this.recording.rate_mbit)}` : "";
+      return `${which}  ${rateText(loads.get(direction) ?? 0)}${queue}`;
+    });
+    const news = [failed.cables.get(number), failed.shapes.get(number)?.text].filter(Boolean);
+    return [[`${from} – ${to}`, ...news].join(": "), ...lines].join("\n");
+  }
+
+  tellGroup(group, failed, shareOf) {
+    const broken = group.nodes.filter((node) => failed.nodes.has(node)).length;
+    const cut = group.cables.filter((cable) => failed.cables.has(cable)).length;
+    let share = 0;
+    for (const cable of group.cables) share = Math.max(share, shareOf(2 * cable), shareOf(2 * cable + 1));
+    const news = [share >= 0.005 ? `up to ${Math.round(share * 100)} %` : "", broken + cut ? `✕ ${broken + cut} failed` : ""];
+    group.news.forEach((line, i) => {
+      if (line.textContent !== news[i]) line.textContent = news[i];
+      line.classList.toggle("bad", i === 1);
     });
   }
 
@@ -207,14 +311,16 @@ export class Picture {
 
   mark(cable, kind) {
     cable.kind = kind;
-    cable.group.dataset.failed = kind;
+    cable.group.dataset.failed = /^\d/.test(kind) ? "some" : kind;
     cable.mark?.remove();
     cable.mark = null;
     if (!kind) return;
     const mark = made("g", { class: "mark", transform: `translate(${cable.x} ${cable.y})` }, this.layers.marks);
+    const size = cable.wide ? this.home[2] / 22 : 1;
+    if (size !== 1) mark.setAttribute("transform", `translate(${cable.x} ${cable.y}) scale(${size})`);
     made("circle", { r: 0.24 }, mark);
     if (kind === "cut") made("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
-    else made("text", { dy: "0.36em", "font-size": 0.36 }, mark).textContent = "?";
+    else made("text", { dy: "0.36em", "font-size": kind === "silent cut" ? 0.36 : 0.2 }, mark).textContent = kind === "silent cut" ? "?" : `✕${kind}`;
     cable.mark = mark;
   }
 
@@ -233,8 +339,8 @@ export class Picture {
     this.layers.paths.replaceChildren();
     for (const { kind, cables } of paths) {
       for (const number of cables) {
-        const { points } = this.recording.picture.cables[number];
-        made("path", { class: kind, d: way(points) }, this.layers.paths);
+        const points = this.places[number]; // none inside a folded group
+        if (points) made("path", { class: kind, d: way(points) }, this.layers.paths);
       }
     }
   }
@@ -253,7 +359,7 @@ export class Picture {
 
   // The nearest item in a direction, by what an arrow key says.
   towards(dx, dy) {
-    if (!this.at) return this.items.find((item) => item.kind === "server");
+    if (!this.at) return this.items.find((item) => item.kind === "server") ?? this.items.find((item) => item.kind === "group");
     let best = null;
     let least = Infinity;
     for (const item of this.items) {

@@ -96,6 +96,32 @@ async def draw_screens(tab: Browser) -> None:
         assert found == lines, text
 
 
+async def fold(tab: Browser) -> None:
+    """See that large networks are folded by the first part of addresses, and small ones are not."""
+    await tab.value("import('./folds.js').then((made) => { window.Folds = made.Folds; })")
+    found = await tab.value(
+        """((each) => {
+          const [nodes, cables] = [[], []];
+          for (let i = 0; i < 2 * each; i += 1) {
+            nodes.push({ name: `${Math.floor(i / each)}.${i}`, x: i, y: 0 });
+          }
+          for (let s = 0; s < 5; s += 1) {
+            nodes.push({ name: `s${s}`, x: s, y: 5 });
+            for (const side of s < 2 ? [s] : [0, 1]) {
+              cables.push({ a: side * each + s, b: 2 * each + s });
+            }
+          }
+          const folds = new window.Folds({ picture: { nodes, cables, servers: 2 * each } });
+          const hidden = () => nodes.filter((_, node) => folds.hiding(node) >= 0).length;
+          const counts = [hidden(), folds.reveal([0]), hidden(), folds.reveal([1]), hidden()];
+          folds.foldAll();
+          return [folds.groups.map(({ name }) => name), [...counts, hidden()]];
+        })"""
+        + "(100)"
+    )
+    assert found == [["0.*", "1.*", "3 switches"], [205, True, 104, False, 104, 205]]
+
+
 async def send(tab: Browser) -> None:
     """Start a pattern between all servers, see its load, its ideal and its result."""
     await tab.value("document.getElementById('pattern').value = 'permutation'")
@@ -141,6 +167,7 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await send(tab)
             await type_at(tab, servers[0])
             await draw_screens(tab)
+            await fold(tab)
             address = door.url("operate").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
