@@ -20,7 +20,7 @@ LOADS, MOST_OFF = (0.3, 0.5, 0.7), 0.05
 ALONE_LOAD, ALONE = 0.01, (1.0, 1.15)
 SECONDS, QUICK_SECONDS = {"schedule": 30.0, ONE_CABLE: 60.0, "alone": 60.0}, 1.0
 CABLE = {"rate_mbit": 20.0, "mtu": 1500, "catch_up": "0.5ms"}
-ONE_SIZE = "200000"
+ONE_SIZE, ALONE_SIZE = "200000", "50000"
 NOTES = f"""
 Live, at 20 Mbit/s with packets of 1500 bytes, for a minute, or half of one. schedule:
 {FLOWS_PER_MINUTE:,} flows a minute over bcube,4,1, all-to-all; the goals are that 99 % begin within
@@ -30,8 +30,8 @@ Live, at 20 Mbit/s with packets of 1500 bytes, for a minute, or half of one. sch
 of M/G/1 processor sharing whatever the sizes are (Kleinrock 1976, section 4.4), goal
 {MOST_OFF:.0%}. A minute's flows are few: by their draw alone the mean may be a tenth off. So
 slowdown is corrected for what a fluid, shared as the theory has it, makes of the same flows:
-live - fluid + theory. simulated: the fluid by itself, {MANY:,} flows. alone: live, at a load of
-{ALONE_LOAD}, where the median is to be {ALONE[0]:g} to {ALONE[1]:g}.
+live - fluid + theory. simulated: the fluid by itself, {MANY:,} flows. alone: live, flows of
+{ALONE_SIZE} bytes at a load of {ALONE_LOAD}: their median is to be {ALONE[0]:g} to {ALONE[1]:g}.
 """
 
 
@@ -116,7 +116,7 @@ def _workload(case: str, load: float, seconds: float, system: Any) -> Workload:
         arrivals=POISSON,
         load=load,
         load_of=BUSIEST,
-        sizes=ONE_SIZE,
+        sizes=ONE_SIZE if case == ONE_CABLE else ALONE_SIZE,
         duration_s=seconds,
         warm_up_s=min(2.0, seconds),
         timeout_s=seconds + 60.0,
