@@ -6,6 +6,7 @@ have no names: they are held by descriptors of this process, and gone with it wh
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -98,6 +99,7 @@ class ThreeServers:
         for server, port, switch in ((A, 0, 0), (RELAY, 0, 0), (RELAY, 1, 1), (B, 0, 1)):
             self._plug(server, port, switch)
         self.fabric.ip(*(f"link set s{i} mtu {PORT_MTU} up" for i in (0, 1)))
+        self._wait_for_switches()
 
     def __enter__(self) -> ThreeServers:
         return self
@@ -119,6 +121,20 @@ class ThreeServers:
             f"link set {far} master s{switch} up",
         )
         namespace.ip(f"link set eth{port} up")
+
+    def _wait_for_switches(self) -> None:
+        """Wait until the kernel has noticed each cable: what comes before, a switch loses."""
+        deadline = time.monotonic() + TIME_LIMIT_S
+        with self.fabric.entered():
+            while True:
+                asked = subprocess.run(
+                    ["bridge", "-json", "link"], check=True, capture_output=True, text=True
+                )
+                if all(port["state"] == "forwarding" for port in json.loads(asked.stdout)):
+                    return
+                if time.monotonic() > deadline:
+                    raise OSError(f"cables had no carrier after {TIME_LIMIT_S:.0f} s")
+                time.sleep(0.001)
 
     # -- applications ----------------------------------------------------------------------------
 
