@@ -208,8 +208,9 @@ def fig8(settings: Settings) -> Made:
 
 FIG9_NETWORK, FIG9_QUICK_NETWORK = "dcell,6,3", "dcell,4,3"
 DEPLOYED, QUICK_DEPLOYED = (10, 20, 40, 60, 80, 100), (10, 50, 100)
-# Of racks in the smallest part others fail in every draw, and it is there that most is lost.
-FIG9_SHARE, FIG9_RUNS, FIG9_RACK_RUNS = 0.05, 5, 20
+# In the smallest part most is lost, and draws of racks and links differ most: with a third as many
+# one seed in twenty would leave open whether the bound is kept.
+FIG9_SHARE, FIG9_RUNS, FIG9_WORST_RUNS = 0.05, 5, 60
 FIG9_NAMES = {SERVERS: "nodes", RACKS: "racks", CABLES: "links"}
 # Section 6.2, in percent: DFR's is smaller than the one, shortest paths' is the other.
 FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
@@ -236,7 +237,7 @@ def fig9(settings: Settings) -> Made:
     deployed = {partial(whole, percent): percent for percent in shares}
     cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
     counts = [
-        repeats(settings, FIG9_RACK_RUNS if _worst(case, deployed) else FIG9_RUNS, QUICK_RUNS)
+        repeats(settings, FIG9_WORST_RUNS if _worst(case, deployed) else FIG9_RUNS, QUICK_RUNS)
         for case in cases
     ]
     runs = draws(settings, measure, cases, counts)
@@ -245,13 +246,13 @@ def fig9(settings: Settings) -> Made:
     )
     claims = [claim for name in FIG9_NAMES.values() for claim in _fig9_claims(points, name)]
     title = f"Path failures in a part of {whole.spec}, 5 % of which fail"
-    how = f"Racks in the smallest part: {max(counts)} runs. A bound is held as it is printed."
+    how = f"Racks, links in the smallest part: {max(counts)} runs. A bound holds as it is printed."
     return Made(points, claims, notes=(*notes(settings, runs), how, NEAREST), title=title)
 
 
 def _worst(case: tuple[str, str, float], deployed: Mapping[str, int]) -> bool:
     spec, kind, _ = case
-    return kind == RACKS and deployed[spec] == min(deployed.values())
+    return kind in (RACKS, CABLES) and deployed[spec] == min(deployed.values())
 
 
 def partial(whole: DCell, percent: int) -> str:
@@ -289,7 +290,7 @@ TABLE2 = {
 }
 NEAR_HOPS = 0.3
 # Where most links fail DFR's lengths differ most, from one draw to the next and from the paper's.
-TABLE2_RUNS, TABLE2_WIDEST = 20, (CABLES, TABLE2_PERCENT[-1])
+TABLE2_RUNS, TABLE2_WIDEST = 160, (CABLES, TABLE2_PERCENT[-1])
 MOST_DEVIATION = 5.0  # of DFR's lengths, up to 20 % (section 6.1)
 
 
