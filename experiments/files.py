@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from topos.base.errors import PillarboxError
 
@@ -26,6 +28,21 @@ def output_folder(path: Path) -> Path:
     for folder in missing:
         give_to_user(folder)
     return path
+
+
+def toml_in(file: Path) -> dict[str, Any]:
+    """Return what a file in TOML says, or raise PillarboxError."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        with file.open("rb") as opened:
+            return dict(tomllib.load(opened))
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PillarboxError(f"{file} is no TOML: {error}") from None
 
 
 @contextmanager

@@ -45,7 +45,8 @@ def entries(
         for below in command.list_commands(ctx):
             found = command.get_command(ctx, below)
             assert found is not None
-            yield from entries(found, below, ctx)
+            if not found.hidden:
+                yield from entries(found, below, ctx)
 
 
 def _entry(command: click.Command, ctx: click.Context) -> Entry:

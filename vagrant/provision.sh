@@ -41,6 +41,7 @@ commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping
 # What tests use and few else need. Debian has a Chromium as a package, and Ubuntu has none.
 if [ -n "${PILLARBOX_TESTS:-}" ]; then
     PILLARBOX_OPENFLOW=1 PILLARBOX_MPI=1
+    packages="$packages openssh-server" commands="$commands sshd ssh"
     grep -qs '^ID=debian' /etc/os-release && PILLARBOX_BROWSER=1
 fi
 

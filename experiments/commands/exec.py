@@ -35,16 +35,19 @@ def command(
     sudo ./pillarbox exec 4.3 iperf3 -s
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
-    from experiments.control.client import entrance
+    from experiments.control.client import entrance_anywhere
     from experiments.control.entering import run_within
     from experiments.emulation import registry
     from experiments.emulation.names import with_ips
     from topos.base.spec import parse
 
     account = _account(user)
-    spec, namespaces = entrance(registry.folder_of(number), server)
-    words = list(program) if raw else with_ips(parse(spec), program)
-    code = run_within(namespaces, words, partial(_become, account))
+    way = entrance_anywhere(registry.folder_of(number), server)
+    words = list(program) if raw else with_ips(parse(way.network), program)
+    if way.reach:
+        become = ["runuser", "-u", user, "--"] if user else []
+        os.execv(way.reach[0], [*way.reach, *become, *words])
+    code = run_within(way.files, words, partial(_become, account))
     if code == -9:
         raise PillarboxError(f"{program[0]} was killed: the server, or the lab, has died")
     sys.stdout.flush()

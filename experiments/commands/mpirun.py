@@ -44,7 +44,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
     assert found is not None
     hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
-    _, namespaces = entrance(folder, hosts[0]["server"])
+    namespaces = entrance(folder, hosts[0]["server"]).files
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
         words = mpi.command(found, folder, scratch, [f"{one['name']}:{slots}" for one in hosts])

@@ -36,6 +36,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option("--duration", metavar="SECONDS", help="Of every flow.")
 @click.option("--load", metavar="LOAD", help="Of flows that arrive: 0.6; several: 0.3,0.6.")
 @click.option("--machines", type=int, metavar="N", help="Of every system: see `up --machines`.")
+@click.option("--cluster", metavar="NAME", help="Whose machines they are: see `up --cluster`.")
 @click.option("--out", type=FOLDER, help="A new folder.")
 @click.option(
     "--resume",
@@ -75,12 +76,15 @@ def command(
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
     sudo ./pillarbox run fct --load 0.3,0.6
     sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
+    sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
     """
     if listed:
         _list(as_json)
         return 0
     require(out is None or resume is None, "--resume names the folder already: leave --out away")
+    if short["cluster"] and not short["machines"]:
+        short["machines"] = _machines_of(short["cluster"])
     all_changes = [*changes, *_short(short)]
     experiment = _experiment(name, all_changes, resume, load, root=not os.geteuid())
     if dry_run:
@@ -112,6 +116,15 @@ def command(
         found["slowdowns"] = [one.as_json() for one in by_size]
     answer(as_json, found, f"{text_of(done)}\n\n{done.folder}")
     return int(not all(one["valid"] for one in done.records))
+
+
+def _machines_of(cluster: str) -> int:
+    """Return how many machines a cluster has."""
+    from experiments.machines.named import NamedCluster
+
+    ground = NamedCluster(cluster)
+    ground.close()
+    return ground.machines
 
 
 def _short(given: dict[str, Any]) -> list[str]:

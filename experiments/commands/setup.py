@@ -133,12 +133,14 @@ def mpi() -> int:
 def tests() -> int:
     """Install what tests use and few else need, for `test`: without it they are skipped.
 
-    Needs root. It is what `setup openflow` and `setup mpi` install, and on Debian Chromium.
+    Needs root. It is what `setup openflow` and `setup mpi` install, on Debian Chromium, and
+    openssh-server, whose service starts where there is an init.
 
     \b
     sudo ./pillarbox setup tests
     """
-    return _provision("PILLARBOX_TESTS", "it", "sudo apt-get install openvswitch-switch chromium")
+    by_hand = "sudo apt-get install openvswitch-switch chromium openssh-server"
+    return _provision("PILLARBOX_TESTS", "it", by_hand)
 
 
 def _provision(switch: str, what: str, by_hand: str) -> int:

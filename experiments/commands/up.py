@@ -71,6 +71,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Over N machines, each a network namespace of this computer: see `place`.",
 )
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Over the machines of a cluster that is up, or over N of them: see `cluster`.",
+)
 @click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
 @click.option(
     "--exec",
@@ -90,6 +95,7 @@ def command(
     rate_mbit: float,
     gateways: tuple[str, ...],
     machines: int | None,
+    cluster: str | None,
     seed: int,
     script: Path | None,
     detach: bool,
@@ -111,6 +117,7 @@ def command(
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox up dcell,4,1 --machines 2
+    sudo ./pillarbox up dcell,4,1 --cluster cluster
     """
     from experiments.control import lasting
     from experiments.emulation import registry
@@ -118,11 +125,12 @@ def command(
 
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
-    if machines:
+    if machines or cluster:
         left_out = (
             page * ["--page"] + bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         ) + (how["switches"] != "bridges") * ["--switches"]
-        require(not left_out, f"--machines goes without {' '.join(left_out)}")
+        many = "--cluster" if cluster else "--machines"
+        require(not left_out, f"{many} goes without {' '.join(left_out)}")
     if detach:
         code = lasting.detached()
         if code is not None:
@@ -133,7 +141,7 @@ def command(
 
         door = process.opened(listen)  # in the machine's network: the sandbox has one of its own
     place = registry.take_place()
-    if not no_sandbox:
+    if not no_sandbox and not cluster:  # nothing of a lab on a cluster is on this machine
         sandbox.enter()
     from experiments.control import prompt
     from experiments.control.client import ask
@@ -155,8 +163,8 @@ def command(
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
         made = (
-            _over_machines(topology, settings, place.folder, machines, seed)
-            if machines
+            _over_machines(topology, settings, place.folder, machines, cluster, seed)
+            if machines or cluster
             else Lab(topology, settings, place.folder, seed, leading)
         )
         lab = stack.enter_context(made)
@@ -178,12 +186,19 @@ def command(
 
 
 def _over_machines(
-    topology: Topology, settings: LabSettings, folder: Path, machines: int, seed: int
+    topology: Topology,
+    settings: LabSettings,
+    folder: Path,
+    machines: int | None,
+    cluster: str | None,
+    seed: int,
 ) -> Lab:
     """Return a lab over machines; only it needs Dask."""
     from experiments.machines.lab import LabOverMachines
+    from experiments.machines.named import NamedCluster
 
-    return LabOverMachines(topology, settings, folder, machines, seed)
+    ground = NamedCluster(cluster, machines) if cluster else None
+    return LabOverMachines(topology, settings, folder, machines or 0, seed, ground=ground)
 
 
 def _wait_converged(lab: Lab) -> None:

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # raised when what was understood is not understood any more
@@ -17,10 +17,14 @@ CONNECT_S = 5.0
 
 
 class Entrance(NamedTuple):
-    """A server's network namespace, and the lab's mounts and processes, as open files."""
+    """A server's network namespace, and the lab's mounts and processes, as open files.
+
+    A server of another computer has none: there `reach` is the command that runs another on it.
+    """
 
     network: str
     files: list[int]
+    reach: tuple[str, ...] = ()
 
 
 def ask(folder: Path, **request: Any) -> Any:
@@ -32,9 +36,20 @@ def ask(folder: Path, **request: Any) -> Any:
 
 
 def entrance(folder: Path, server: str) -> Entrance:
-    """Return the way into a server that lives."""
+    """Return the way into a server of this computer that lives."""
+    found = entrance_anywhere(folder, server)
+    require(
+        not found.reach,
+        f"{server} is on another computer: programs run there by `exec` and at the prompt, and "
+        "what looks into its network from here does not",
+    )
+    return found
+
+
+def entrance_anywhere(folder: Path, server: str) -> Entrance:
+    """Return the way into a server that lives, wherever it is."""
     answer, files = _asked(folder, {"ask": "enter", "server": server})
-    return Entrance(answer["network"], files)
+    return Entrance(answer["network"], files, tuple(answer.get("reach", ())))
 
 
 def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:

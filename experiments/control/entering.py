@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 import click
 
@@ -33,22 +36,28 @@ def run_within(
     for kind in (mounts, network, processes):
         enter(kind, any_kind=True)
     os.chdir(folder)
+    # Ctrl-C is for the program, which decides; a wait that it broke off could lose what came of it.
+    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Only a child is in the lab's process namespace, and so ends with the lab.
     child = os.fork()
     if child == 0:
         try:
+            signal.signal(signal.SIGINT, at_interrupt)
             before()
             os.execvp(words[0], list(words))
         except OSError as error:
             click.echo(f"pillarbox: cannot run {words[0]}: {error.strerror}", err=True)
         finally:
             os._exit(NOT_FOUND)
-    return os.waitstatus_to_exitcode(_wait(child))
+    status = os.waitpid(child, 0)[1]
+    signal.signal(signal.SIGINT, at_interrupt)
+    return os.waitstatus_to_exitcode(status)
 
 
-def _wait(child: int) -> int:
-    while True:
-        try:
-            return os.waitpid(child, 0)[1]
-        except KeyboardInterrupt:
-            continue  # the program got it as well, and decides
+def end_as(code: int) -> NoReturn:
+    """End this process as another has ended, by its exit code or less than 0 for a signal."""
+    if code < 0:
+        with suppress(OSError):  # of what cannot be caught
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from experiments.emulation.registry import Place
@@ -52,15 +53,22 @@ def detached() -> int | None:
     return 0
 
 
-def ready(place: Place, detach: bool) -> None:
-    """Say that the lab is there, and wait for its end."""
+def leave_alone(log: Path) -> None:
+    """Say that all is there; further words go into a log."""
     sys.stdout.flush()
     os.write(1, READY)
+    words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(words, 1)
+    os.dup2(words, 2)
+
+
+def ready(place: Place, detach: bool) -> None:
+    """Say that the lab is there, and wait for its end."""
     if detach:
-        log = os.open(place.folder / "lab.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        leave_alone(place.folder / "lab.log")
         while True:
             signal.pause()
+    sys.stdout.flush()
+    os.write(1, READY)
     while os.read(0, 1 << 12):
         continue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.control.echoes import echoes
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
-from experiments.traffic.tools import AUTO, tool_for
+from experiments.trials.runs.means import means_of
 from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import require
@@ -177,7 +177,7 @@ def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, 
     require_alive(lab, source)
     require_alive(lab, destination)
     flow = Flow(0, source, destination, duration_s=seconds)
-    with closing(tool_for(AUTO, lab, [flow], Sending(timeout_s=seconds + GRACE_S))) as tool:
+    with closing(means_of(lab).flow(flow, Sending(timeout_s=seconds + GRACE_S))) as tool:
         tool.prepare()
         tool.start(time.monotonic() + LEAD_S)
         while not tool.ended():

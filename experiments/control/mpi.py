@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> NoReturn:
     folder, host, *line = words
     die_with_parent(signal.SIGKILL)
     try:
-        _, (network, *others) = entrance(Path(folder), host)
+        network, *others = entrance(Path(folder), host).files
     except PillarboxError as error:
         sys.exit(f"pillarbox: {error}")
     for one in others:  # this is inside the lab already

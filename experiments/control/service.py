@@ -175,9 +175,12 @@ class Service:
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         looks.require_alive(self._lab, server)
+        network, reach = self._lab.topology.spec, self._lab.reach(server)
+        if reach:
+            return {"network": network, "reach": reach}
         files.append(self._lab.namespace_of(server))
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {"network": self._lab.topology.spec}
+        return {"network": network}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)

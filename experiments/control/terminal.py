@@ -52,15 +52,14 @@ def run_line(node: Any, line: str, typed: IO[str], shown: IO[str], *, interactiv
     command = [*OWN_SYS, "bash", "-c", UNHANGED + line]
     if interactive and not in_background(line):
         return _at_terminal(node, command, typed.fileno(), shown.fileno())
-    with node.live_namespace():
-        program = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=shown,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C is for what is in the foreground.
-            start_new_session=in_background(line),
-        )
+    program = node.program(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=shown,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C is for what is in the foreground.
+        start_new_session=in_background(line),
+    )
     while True:
         with suppress(KeyboardInterrupt):  # the program got it as well, and decides
             return Ended(program.wait())
@@ -81,10 +80,9 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Ended
         os.set_blocking(ours, False)
         with suppress(termios.error):
             termios.tcsetattr(theirs, termios.TCSANOW, termios.tcgetattr(typed))
-        with node.live_namespace():
-            program = subprocess.Popen(
-                [*ADOPT_TERMINAL, *command], stdin=theirs, stdout=theirs, stderr=theirs
-            )
+        program = node.program(
+            command, by=ADOPT_TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs
+        )
         with _raw(typed), _same_size(typed, ours):
             _copy(program, ours, typed, shown)
         return Ended(program.wait(), _unread(theirs))

@@ -18,6 +18,8 @@ every ping arrives. There servers send single packets instead, which costs proce
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +34,7 @@ from topos.base.errors import require
 from topos.base.topology import Cable, Topology
 
 PORT = 14789  # of UDP: not VXLAN's own 4789, which clouds and containers use
+LOOPBACK = 1  # its index, in every namespace
 TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
 MOST_PACKET = 65535 - 1024  # of a super-packet with all its headers, inside and outside
 
@@ -68,6 +71,24 @@ class Underlay:
             f"{self.card.mtu} bytes, and {TUNNEL_BYTES + HEADER_ROOM} of them are headers: "
             f"choose --mtu {most} or less, or let all machines' cards send larger ones",
         )
+
+    def guard(self) -> None:
+        """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
+        program = bpf.load(bpf.only_from(PORT, self.addresses))
+        for tap in self._taps():
+            deed = f"guard interface {tap.ifindex} against other tunnels"
+            self.netlink.send([bpf.hook(tap), bpf.attach(tap, bpf.GUARD, program, deed)])
+        os.close(program)
+
+    def unguard(self) -> None:
+        """Take the guards away, with the tunnels."""
+        for tap in self._taps():
+            gone = bpf.detach(tap, bpf.GUARD, f"take the guard from interface {tap.ifindex}")
+            self.netlink.send([gone], ignore={errno.ENOENT, errno.EINVAL, errno.ENODEV})
+
+    def _taps(self) -> list[bpf.Tap]:
+        others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
+        return [bpf.Tap(link.ifindex, bpf.INGRESS) for link in others]
 
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
         """Make this end of a tunnel to another machine."""

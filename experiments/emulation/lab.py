@@ -97,7 +97,10 @@ class Lab:
         self.net = self._net()
         self.faults = self._faults()
         self.dead: set[int] = set()
-        self._tracer = Tracer(topology, self.net, self.forwarders, self.dead)
+        self._tracer = self._make_tracer()
+
+    def _make_tracer(self) -> Tracer:
+        return Tracer(self.topology, self.net, self.forwarders, self.dead)
 
     def _net(self) -> LabNet:
         return LabNet(self.topology, **self._cables())
@@ -308,6 +311,14 @@ class Lab:
     def namespace_of(self, server: int) -> int:
         """Return a server's network namespace, as an open file."""
         return int(self.host(server).live_namespace().descriptor)
+
+    def reach(self, server: int) -> list[str]:
+        """Return the command that runs another on a server, where its namespace is out of reach."""
+        return []
+
+    def ask_part(self, server: int, **request: Any) -> Any:
+        """Ask the part of the lab that has a server: for labs that have parts (not `whole`)."""
+        raise NotImplementedError
 
     def kill(self, server: int) -> None:
         """Let a server die: its forwarder and every program on it."""

@@ -18,7 +18,7 @@ import pty
 import select
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -110,6 +110,13 @@ class LabNode(Node):
             started = self._popen(command, start_new_session=True, **options)
         self.popens.append(started)
         return started
+
+    def program(
+        self, command: Sequence[str], by: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a program on the node, as `subprocess.Popen` does; `by` is what then runs it."""
+        with self.live_namespace():
+            return subprocess.Popen([*by, *command], **options)
 
     def config(
         self,

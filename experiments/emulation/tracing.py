@@ -57,7 +57,7 @@ class Tracer:
             the reason if a server dropped it; ``lost_to`` and ``lost_port``: where it was sent
             last, and by which port, if it never came there.
         """
-        serial, target = next(self._serials), self.topology.ip(destination)
+        serial = next(self._serials)
         if self._forwarders is None:
             return self._trace_switches(serial, source, destination, source_port)
         require(
@@ -68,18 +68,29 @@ class Tracer:
             listeners = []
             if destination not in self._dead:
                 # A socket is bound, so that no message about a closed port takes the way back.
-                listener = self._udp_socket(destination, target, TRACE_PORT)
-                listeners.append(listening.enter_context(listener))
-            with self._udp_socket(source, "", source_port) as sender:
-                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
-                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            select.select(listeners, [], [], TRACE_S / 20)
+                listeners.append(listening.enter_context(self.listener(destination)))
+            self.send(serial, source, destination, source_port)
+            self._wait(listeners)
             deadline = time.monotonic() + TRACE_S
             found = self._followed(self._forwarders, serial, source)
             while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
                 time.sleep(0.02)
                 found = self._followed(self._forwarders, serial, source)
         return found
+
+    def listener(self, server: int) -> Any:
+        """Return what takes marked packets at a server, to be closed."""
+        return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
+
+    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+        """Send a marked packet."""
+        with self._udp_socket(source, "", source_port) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
+            sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
+
+    def _wait(self, listeners: list[Any]) -> None:
+        """Wait for an arrival, a little: to follow the packet is the proof."""
+        select.select(listeners, [], [], TRACE_S / 20)
 
     def _trace_switches(
         self, serial: int, source: int, destination: int, source_port: int

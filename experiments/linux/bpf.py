@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.linux.netlink import (
@@ -46,6 +47,7 @@ OWNED = 0x50420001  # a mark that lasts from one program to itself
 
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
+GUARD = 14789  # at a machine's own cards, where others may have programs too
 CONTROL, MARKING = 1, 2  # at a queue
 
 
@@ -143,6 +145,33 @@ def is_control() -> bytes:
             set_register(0, 0) + EXIT,
         ]
     )
+
+
+def only_from(port: int, addresses: Sequence[str]) -> bytes:
+    """Return the program that drops what comes to a UDP port, but from these IPv4 addresses.
+
+    To be used where frames come in from an Ethernet; what it does not drop goes on.
+    """
+    # Loads (0x20, 0x28, 0x30; 0x48 beyond r7) take the packet from r6.
+    known = [struct.unpack("!i", socket.inet_aton(one))[0] for one in addresses]
+    tests = [
+        (instruction(0xBF, 0x16) + instruction(0x28, 0, 0, ETHERTYPE_AT), ETH_IP),
+        (instruction(0x30, 0, 0, IP_PROTOCOL_AT), socket.IPPROTO_UDP),
+        (
+            instruction(0x30, 0, 0, 14)
+            + instruction(0x57, 0, 0, 0x0F)  # of the header, in words
+            + instruction(0x67, 0, 0, 2)
+            + instruction(0xBF, 0x07)  # r7 = r0
+            + instruction(0x48, 0x70, 0, 14 + 2),
+            port,
+        ),
+    ]
+    end = instruction(0x20, 0, 0, 14 + 12)
+    end += b"".join(instruction(0x16, 0, len(known) - at + 1, one) for at, one in enumerate(known))
+    end += set_register(0, ACT_SHOT) + EXIT
+    for read, wanted in reversed(tests):  # not equal: on to the last two instructions
+        end = read + instruction(0x55, 0, len(end) // 8, wanted) + end
+    return end + set_register(0, ACT_UNSPEC) + EXIT
 
 
 def load(program: bytes) -> int:

@@ -1,8 +1,8 @@
 """What a lab over machines has in the place of its own network, forwarders and faults.
 
 They answer as a lab's own do, by asking the parts; so that all that is made of a lab goes on them.
-Programs, pings and traces begin in a server's namespace, which its part hands over as an open file:
-this is for machines that are one computer.
+Pings and traces are sent by the parts. Programs begin in a server's namespace, which its part hands
+over as an open file; on another computer its worker begins them (`program`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
+from experiments.emulation.tracing import Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from hosts.linux.calls import inside
@@ -63,17 +64,29 @@ class Entrances:
         Of the parts, by machine.
     machine_of : sequence of int
         Where each node is.
+    reach : callable
+        Returns the command that runs another on a server, where its namespace is out of reach.
     """
 
     def __init__(
-        self, topology: Topology, folders: Sequence[Path], machine_of: Sequence[int]
+        self,
+        topology: Topology,
+        folders: Sequence[Path],
+        machine_of: Sequence[int],
+        reach: Callable[[int], list[str]],
     ) -> None:
         self._topology, self._folders, self._machine_of = topology, folders, machine_of
+        self.reach = reach
         self._open: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def of(self, server: int) -> int:
         """Return a living server's namespace, as an open file."""
+        require(
+            not self.reach(server),
+            f"{self._topology.name(server)} is on another computer: programs run there, and what "
+            "looks into its network from here does not",
+        )
         with self._lock:
             if server not in self._open:
                 folder = self._folders[self._machine_of[server]]
@@ -112,8 +125,17 @@ class FarNode:
     def popen(self, command: Sequence[str], **options: Any) -> Any:
         """Start a program in the server's namespace, in a session of its own."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return self.program(command, start_new_session=True, **options)
+
+    def program(
+        self, command: Sequence[str], by: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a program on the server; `by` is what then runs it, here."""
+        reach = self._entrances.reach(self._node) if self._is_server else []
+        if reach:
+            return subprocess.Popen([*by, *reach, *command], **options)
         with self.live_namespace():
-            return subprocess.Popen(list(command), start_new_session=True, **options)
+            return subprocess.Popen([*by, *command], **options)
 
     def __str__(self) -> str:
         return self.name
@@ -167,6 +189,43 @@ class FarNet(dict[str, FarNode]):
 
     def bound_super_packets(self) -> None:
         """Do nothing: the parts do it."""
+
+
+class _FarListener:
+    """What takes marked packets at a server, by its part: for good."""
+
+    def __enter__(self) -> _FarListener:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class FarTracer(Tracer):
+    """Sends marked packets by the parts, and follows them; `ask` asks the part of a server."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        net: Any,
+        forwarders: Any,
+        dead: Collection[int],
+        ask: Callable[..., Any],
+    ) -> None:
+        super().__init__(topology, net, forwarders, dead)
+        self._ask = ask
+
+    def listener(self, server: int) -> Any:
+        """Let the server's part take marked packets from now on."""
+        self._ask(server, ask="trace listen")
+        return _FarListener()
+
+    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+        """Send a marked packet."""
+        self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
+
+    def _wait(self, listeners: list[Any]) -> None:
+        """Do nothing: whoever asks for traces waits long enough for an arrival."""
 
 
 class FarForwarders:

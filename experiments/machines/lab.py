@@ -4,8 +4,9 @@ It is a `Lab` to all who ask: the same verbs, addresses and answers. Each machin
 sandbox of its own (`part`), with its servers, switches, forwarders and its halves of the cables
 that leave it; which they are is arithmetic (`placement`). What has failed is known here alone.
 
-When a machine is lost, its servers are dead, cables to it have no carrier, and the others go on.
-When this process ends, however it does, the machines of one computer go with its sandbox.
+What gives the machines is the ground: namespaces of this computer, or a cluster that is up. When a
+machine is lost, its servers are dead, cables to it have no carrier, and the others go on. When this
+process ends, however it does, all parts end: Dask lets go of what nobody leads any more.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
+from experiments.emulation.tracing import Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
-from experiments.machines.computer import LAB, Computer
-from experiments.machines.far import AHEAD_S, Entrances, FarFaults, FarForwarders, FarNet
+from experiments.machines.computer import Computer, OneComputer
+from experiments.machines.far import AHEAD_S, Entrances, FarFaults, FarForwarders, FarNet, FarTracer
+from experiments.machines.ground import Ground
+from experiments.machines.joined import code
 from experiments.machines.means import MeansOverMachines
 from experiments.machines.placement import place
+from experiments.machines.program import command_for
 from hosts.base.failures import Failures
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
@@ -39,14 +44,18 @@ SINGLE_PACKETS = (
 
 
 class LabOverMachines(Lab):
-    """A network whose servers are on several machines, each a namespace of this computer.
+    """A network whose servers are on several machines.
 
     Parameters
     ----------
     topology, settings, folder, seed
         As for a `Lab`.
     machines : int
-        How many.
+        How many, each a namespace of this computer; without meaning where there is a ground.
+    ground : Ground, optional
+        What gives the machines.
+    whole : bool, optional
+        Whether super-packets cross whole; else what is known of the machines' cards decides.
     """
 
     whole = False
@@ -59,11 +68,16 @@ class LabOverMachines(Lab):
         folder: Path,
         machines: int,
         seed: int = 0,
+        *,
+        ground: Ground | None = None,
+        whole: bool | None = None,
     ) -> None:
         require(
             bool(find_spec("distributed") and find_spec("cryptography")),
             "--machines needs Dask, and TLS for it: pip install 'dask[distributed]' cryptography",
         )
+        self.ground = ground or OneComputer(machines)
+        machines, self._whole = self.ground.machines, whole
         require(
             topology.ports > 1,
             f"the servers of {topology.spec} do not relay, and only networks whose servers do run "
@@ -74,16 +88,20 @@ class LabOverMachines(Lab):
         self.machines = machines
         self.lost: set[int] = set()
         self.came_back: set[int] = set()  # whose worker was away for a while
-        self._cluster = Cluster(folder, self._on_news)
-        self._folders = [folder / f"machine{machine}" for machine in range(machines)]
-        self._entrances = Entrances(topology, self._folders, self._machine_of)
-        self.computer: Computer | None = None
+        self._cluster = Cluster(self.ground, self._on_news)
+        parts = self.ground.parts_folder(folder, self._cluster.name)
+        self._folders = [parts.with_name(f"{parts.name}{one}") for one in range(machines)]
+        self._entrances = Entrances(topology, self._folders, self._machine_of, self.reach)
         self.clocks = Clocks(machines)
         self.means = MeansOverMachines(self, self)
         super().__init__(topology, settings, folder, seed)
 
     def _forwarders(self) -> Forwarders:
         return cast(Forwarders, FarForwarders(self._cluster, self._machine_of, self.clocks))
+
+    def _make_tracer(self) -> Tracer:
+        assert self.forwarders
+        return FarTracer(self.topology, self.net, self.forwarders, self.dead, self.ask_part)
 
     def _net(self) -> LabNet:
         return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances))
@@ -96,42 +114,59 @@ class LabOverMachines(Lab):
     def start(self) -> None:
         """Make the machines, start their parts, and wait until every forwarder is ready."""
         allow_open_files()
-        self.computer = Computer(self.machines, self.settings.mtu)
-        self.clocks.open(LAB)
-        whole = self.computer.cut_tunnels()
+        self._cluster.open(self.folder, self.settings.mtu)
+        self.clocks.open(self.ground.lead)
+        facts = self._cluster.facts()
+        for machine, one in enumerate(facts):
+            require(
+                one["code"] == code() and one["root"],
+                f"machine {machine} ({one['host']}) has another version of Pillarbox, or it is no "
+                "root there: `cluster status` tells",
+            )
+        whole = self._whole
+        if whole is None:
+            whole = self.ground.whole is not False and all(one["cuts_tunnels"] for one in facts)
+        self._cluster.start(self._orders(facts, whole=whole))
+        ports = self.ask_machines(self.to_living({"ask": "clock"}))
+        for machine, port in ports.items():
+            self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
+        self.clocks.measure()
+        names.make_known(self.topology)
+        self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
+        if not whole:
+            self._say(SINGLE_PACKETS)
+
+    def _orders(self, facts: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
         settings = self.settings.plain() | {"routing": self.routing, "plane": self.plane}
-        orders = [
+        own_router = Path(self.routing).read_text() if self.routing.endswith(".py") else None
+        alike = {
+            "lab": self._cluster.name,
+            "network": self.topology.spec,
+            "underlay": self.ground.addresses,
+            "settings": settings,
+            "router": own_router,
+            "seed": self.seed,
+            "whole": whole,
+            "processors": min(one["processors"] for one in facts),
+            "remove": not self.ground.is_here,
+        }
+        return [
             {
-                "network": self.topology.spec,
-                "underlay": self.computer.addresses,
+                **alike,
                 "machine": machine,
-                "settings": settings,
-                "seed": self.seed,
                 "folder": str(folder),
-                "whole": whole,
                 "clock": self.clocks.clocks[machine].place,
             }
             for machine, folder in enumerate(self._folders)
         ]
-        self._cluster.start(self.computer, orders)
-        ports = self.ask_machines(self.to_living({"ask": "clock"}))
-        for machine, port in ports.items():
-            self.clocks.clocks[machine].connect(self.computer.addresses[machine], port)
-        self.clocks.measure()
-        names.make_known(self.topology)
-        self.log("up", network=self.topology.spec, routing=self.routing, machines=len(orders))
-        if not whole:
-            self._say(SINGLE_PACKETS)
 
     def stop(self) -> None:
         """End everything."""
         self.log("down")
-        self._cluster.close()
-        self.clocks.close()
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
-        if self.computer:
-            self.computer.close()
+        self.clocks.close()
+        self._cluster.close()
         self._events.close()
 
     # -- servers and machines --------------------------------------------------------------------
@@ -139,6 +174,18 @@ class LabOverMachines(Lab):
     def namespace_of(self, server: int) -> int:
         """Return a server's network namespace, as an open file."""
         return self._entrances.of(server)
+
+    def reach(self, server: int) -> list[str]:
+        """Return the command that runs another on a server of another computer, else nothing."""
+        if self.ground.is_here:
+            return []
+        machine = self._machine_of[server]
+        at, folder = self._cluster.worker_at(machine), self._folders[machine]
+        return command_for(at, self.ground.keys(), folder, self.name(server))
+
+    def ask_part(self, server: int, **request: Any) -> Any:
+        """Ask the part that has a server."""
+        return self._cluster.ask(self._machine_of[server], server=server, **request)
 
     def kill(self, server: int) -> None:
         """Let a server die: its forwarder and every program on it."""
@@ -207,9 +254,16 @@ class LabOverMachines(Lab):
             "crossing_cables": self._crossing(),
         }
 
+    @property
+    def computer(self) -> Computer:
+        """The machines, where they are namespaces of this computer."""
+        assert isinstance(self.ground, OneComputer) and self.ground.computer
+        return self.ground.computer
+
     def worker(self, machine: int) -> int:
-        """Return the process that is a machine, as far as the lab is concerned."""
-        return self._cluster.pid(machine)
+        """Return the process that is a machine of this computer, as far as the lab is concerned."""
+        assert isinstance(self.ground, OneComputer)
+        return self.ground.pid(machine)
 
     # -- what has failed -------------------------------------------------------------------------
 
@@ -224,7 +278,8 @@ class LabOverMachines(Lab):
         for machine in range(self.machines):
             servers = self._servers_of(machine)
             state = "lost" if machine in self.lost else "up"
-            machines.append({"machine": machine, "servers": len(servers), "state": state})
+            at = {} if self.ground.is_here else {"address": self.ground.addresses[machine]}
+            machines.append({"machine": machine, **at, "servers": len(servers), "state": state})
         return {**super().status(), "machines": machines, "crossing_cables": self._crossing()}
 
     def _servers_of(self, machine: int) -> list[int]:

@@ -8,7 +8,7 @@ from experiments.emulation.lab import Lab
 from experiments.machines.many import Machines
 from experiments.machines.sending import Generators
 from experiments.machines.watching import WatchOverMachines
-from experiments.traffic.flows import Sending, Tool
+from experiments.traffic.flows import Flow, Sending, Tool
 from experiments.trials.runs.means import Means
 from experiments.trials.runs.order import Order
 from experiments.trials.trust.watch import Watch
@@ -47,3 +47,7 @@ class MeansOverMachines(Means):
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
         arrive = workload.arrivals is not None
         return Generators(self.machines, order.flows, sending, arrive=arrive)
+
+    def flow(self, flow: Flow, sending: Sending) -> Tool:
+        """Return what sends one flow."""
+        return Generators(self.machines, [flow], sending)

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.control.echoes import echoes
 from experiments.control.service import Service
 from experiments.emulation import faults
 from experiments.emulation.crossing import PartNet, Underlay
@@ -32,6 +35,7 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
+ONLY_PART = "\0pillarbox-part"  # of the machine's network, and gone with who holds it
 LONGEST_REQUEST = 1 << 26  # the flows of a trial
 
 Tell = Callable[[dict[str, Any]], None]
@@ -72,6 +76,7 @@ class Part(Lab):
         self._machine_of, self._underlay = machine_of, underlay
         self._answering, self._trial = answering, PartTrial(self, underlay)
         self._whole, self._tell = whole, tell
+        self._listeners: dict[int, Any] = {}
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
 
@@ -117,8 +122,22 @@ class Part(Lab):
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "sent": lambda _: self.bytes_sent(),
             "clock": lambda _: self._answering.port,
+            "echo": lambda asked: self._echo(**asked),
+            "trace listen": lambda asked: self._listen(asked["server"]),
+            "trace send": lambda asked: self._tracer.send(*asked["packet"]),
             **self._trial.requests(),
         }
+
+    def _echo(
+        self, ask: str, server: int, destinations: list[int], wait_s: float
+    ) -> list[float | None]:
+        found = echoes(self, server, destinations, wait_s)
+        return [found[one] for one in destinations]
+
+    def _listen(self, server: int) -> None:
+        """Take marked packets at a server from now on: nobody answers that its port is closed."""
+        if server not in self._listeners:
+            self._listeners[server] = self._tracer.listener(server)
 
     def end_trial(self) -> None:
         """End what sends and watches."""
@@ -153,22 +172,39 @@ def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
         order = json.loads(orders.readline())
     # Before the sandbox, which has another network.
-    underlay = Underlay(order["underlay"], order["machine"])
-    answering = Answering(order["underlay"][order["machine"]], tuple(order["clock"]))
-    sandbox.enter(nested=True)
-    sys.exit(_run(order, underlay, answering))
+    with _only_part(order["underlay"][order["machine"]]):
+        underlay = Underlay(order["underlay"], order["machine"])
+        answering = Answering(order["underlay"][order["machine"]], tuple(order["clock"]))
+        sandbox.enter(nested=True)
+        underlay.guard()
+        sys.exit(_run(order, underlay, answering))
+
+
+def _only_part(address: str) -> socket.socket:
+    """Return what only one part of a machine can have: tunnels of two labs would be in conflict."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        held.bind(ONLY_PART)
+    except OSError:
+        why = f"{address} has a part of another lab, and has room for one: end that lab first"
+        _tell({"event": "failed", "why": why})
+        sys.exit(1)
+    return held
 
 
 def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     topology = parse(order["network"])
     placed = place(topology, len(order["underlay"]))
-    folder = Path(order["folder"])
+    folder, settings = Path(order["folder"]), dict(order["settings"])
     folder.mkdir(mode=0o700, exist_ok=True)
+    if order["router"] is not None:
+        settings["routing"] = str(folder / Path(settings["routing"]).name)
+        Path(settings["routing"]).write_text(order["router"])
     try:
         lab = Part(
             topology,
-            LabSettings(**order["settings"]),
+            LabSettings(**settings),
             folder,
             order["seed"],
             placed.machine_of.tolist(),
@@ -191,6 +227,9 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int
     finally:
         lab.end_trial()
         lab.stop()
+        underlay.unguard()
+        if order["remove"]:
+            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

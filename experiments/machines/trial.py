@@ -14,12 +14,16 @@ from topos.base.spec import parse
 def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
     """Run one trial over several machines; return what was seen."""
     from experiments.machines.lab import LabOverMachines
+    from experiments.machines.named import NamedCluster
 
     trial = order.trial
     connection.send(("phase", "starting machines"))
     topology = parse(trial.system.network)
-    machines = trial.system.machines
-    with LabOverMachines(topology, trial.system, folder, machines, trial.seed) as lab:
+    machines, cluster = trial.system.machines, trial.system.cluster
+    ground = NamedCluster(cluster, machines) if cluster else None
+    with LabOverMachines(
+        topology, trial.system, folder, machines, trial.seed, ground=ground
+    ) as lab:
         connection.send(("phase", "servers find their neighbours"))
         lab.wait_converged()
         return measured_in(lab, order, connection.send)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import experiments.trials.catalogue
+from experiments.files import toml_in
 from experiments.traffic.workload import POISSON, check_load
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.overrides import overridden
@@ -119,20 +119,10 @@ def _own(name: str) -> Experiment:
 
 
 def _from_toml(file: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        with file.open("rb") as opened:
-            values = tomllib.load(opened)
-    except OSError as error:
-        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PillarboxError(f"{file} is no TOML: {error}") from None
+    values = toml_in(file)
     values.setdefault("name", file.stem)
     values.setdefault("about", "")
-    return dict(values)
+    return values
 
 
 def _from_python(file: Path) -> Experiment:

@@ -49,7 +49,8 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
-CPUS = os.cpu_count() or 1
+# Where a lab is over machines that differ, all go by the one with the fewest.
+CPUS = int(os.environ.get("PILLARBOX_PROCESSORS", "0")) or os.cpu_count() or 1
 MOST_SERVERS = 4096  # that a lab can grow to, where it was smaller at first
 # So often Python runs a function before it settles how to, and writes that into the function.
 REHEARSALS = 10

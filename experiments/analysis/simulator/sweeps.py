@@ -21,7 +21,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache
@@ -41,6 +41,11 @@ CODE = (
 )
 LIVE = ("hosts.linux", "hosts.live")  # which decides about none
 CONNECT_S = 10.0  # to Dask's scheduler
+LOOK_S, ALONE_S = 1.0, 60.0  # at whether it has workers; without any, so long
+CONFIGURE = (
+    "tls:// needs keys: name them in Dask's configuration (distributed.comm.tls, or "
+    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT and ...__CLIENT__KEY)"
+)
 SAY_EVERY_S = 10.0
 
 
@@ -191,8 +196,9 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
             "--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'"
         ) from None
     start = f"`dask worker {scheduler} --nthreads 1`"
+    security = security_for(scheduler)
     try:
-        client = distributed.Client(scheduler, timeout=CONNECT_S)
+        client = distributed.Client(scheduler, timeout=CONNECT_S, security=security)
     except (OSError, ValueError) as error:
         raise PillarboxError(
             f"no scheduler of Dask answers at {scheduler!r} ({error}): start one with `dask "
@@ -205,8 +211,43 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
         futures = {
             client.submit(measured_alike, measure, task, code, pure=False): i for i, task in tasks
         }
-        for future in distributed.as_completed(list(futures)):
-            yield futures[future], Done(*future.result())
+        ended = threading.Event()
+        watch = threading.Thread(target=_give_up_alone, args=[client, list(futures), ended])
+        watch.start()
+        try:
+            for future in distributed.as_completed(list(futures)):
+                yield futures[future], Done(*future.result())
+        except CancelledError:
+            raise PillarboxError(
+                f"the scheduler at {scheduler} or all its workers have gone, for "
+                f"{ALONE_S:.0f} s: start them again, then this; what was done is kept"
+            ) from None
+        finally:
+            ended.set()
+            watch.join()
+
+
+def security_for(address: str) -> Any:
+    """Return Dask's security for a scheduler that others have started; None without TLS."""
+    if not address.startswith("tls://"):
+        return None
+    from distributed.security import Security
+
+    found: Any = Security()  # by Dask's configuration
+    require(bool(found.tls_ca_file and found.tls_client_cert), CONFIGURE)
+    return found
+
+
+def _give_up_alone(client: Any, futures: list[Any], ended: threading.Event) -> None:
+    """Cancel all tasks when nobody has been there to do them for a while."""
+    seen_s = time.monotonic()
+    while not ended.wait(LOOK_S):
+        with suppress(OSError, RuntimeError, TimeoutError):
+            if client.scheduler_info()["workers"]:
+                seen_s = time.monotonic()
+        if time.monotonic() - seen_s > ALONE_S:
+            client.cancel(futures, force=True)
+            return
 
 
 def _context(module: str) -> Any:

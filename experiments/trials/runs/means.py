@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.collectives.plan import collective_of
 from experiments.traffic.collectives.tool import Collective
-from experiments.traffic.flows import Sending, Tool
+from experiments.traffic.flows import Flow, Sending, Tool
 from experiments.trials.runs.manifest import lab_facts
 from experiments.trials.runs.order import Order
 from experiments.trials.trust.watch import Watch
@@ -61,6 +61,12 @@ class Means:
         from experiments.traffic.tools import tool_for
 
         return tool_for(workload.tool, lab, list(order.flows), sending)
+
+    def flow(self, flow: Flow, sending: Sending) -> Tool:
+        """Return what sends one flow."""
+        from experiments.traffic.tools import AUTO, tool_for
+
+        return tool_for(AUTO, self.lab, [flow], sending)
 
 
 def means_of(lab: Lab) -> Means:

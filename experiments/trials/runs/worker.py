@@ -52,7 +52,8 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
         from experiments.linux import sandbox
 
         place = registry.take_place()
-        sandbox.enter()
+        if not order.trial.system.cluster:  # else nothing of the lab is on this machine
+            sandbox.enter()
         os.nice(NICENESS)
         with ExitStack() as stack:
             stack.callback(registry.leave, place)

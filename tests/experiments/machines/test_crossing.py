@@ -50,6 +50,8 @@ class Parts:
                 "machine": machine,
                 "settings": LabSettings().plain(),
                 "seed": 0,
+                "router": None,
+                "remove": False,
                 "folder": str(self.folders[machine]),
                 "whole": whole,
                 "clock": ["198.18.0.1", 9],  # nobody asks
@@ -92,6 +94,37 @@ class Parts:
         for part in self.processes:
             part.communicate(timeout=WAIT_S)  # its input ends, and it does
         self.computer.close()
+
+
+@pytest.mark.root
+def test_tunnels_hear_the_machines_alone() -> None:
+    from experiments.emulation.crossing import PORT, Underlay
+    from experiments.machines.computer import Computer
+
+    computer = Computer(2, 1500)
+    with computer.namespaces[1]:
+        underlay = Underlay(computer.addresses, 1)
+        heard = {port: socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for port in (PORT, 9)}
+    for port, one in heard.items():
+        one.bind(("", port))
+    underlay.guard()
+
+    def say(word: bytes) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            for port in heard:
+                out.sendto(word, (computer.addresses[1], port))
+
+    say(b"a stranger's")
+    with computer.namespaces[0]:
+        say(b"a machine's")
+    assert [heard[9].recv(64) for _ in range(2)] == [b"a stranger's", b"a machine's"]
+    assert heard[PORT].recv(64) == b"a machine's"
+    underlay.unguard()
+    say(b"a stranger's")
+    assert heard[PORT].recv(64) == b"a stranger's"
+    for one in heard.values():
+        one.close()
+    computer.close()
 
 
 @contextmanager

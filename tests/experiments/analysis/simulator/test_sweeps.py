@@ -194,6 +194,29 @@ def test_no_scheduler(
         sweep(measures.draw, TASKS, tmp_path, scheduler=address, say=str)
 
 
+def test_a_scheduler_with_keys_that_nobody_named(measures: Any, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
+    with pytest.raises(PillarboxError, match="tls:// needs keys"):
+        sweep(measures.draw, TASKS, tmp_path, scheduler="tls://127.0.0.1:9", say=str)
+
+
+def test_workers_that_have_gone(
+    measures: Any, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "LOOK_S", 0.02)
+    monkeypatch.setattr(sweeps, "ALONE_S", 0.2)
+    tasks = [0.05 + number / 1000 for number in range(20)]
+    keep = sweeps._keep
+
+    def last(*result: Any) -> None:
+        keep(*result)
+        cluster.scale(0)
+
+    monkeypatch.setattr(sweeps, "_keep", last)
+    with pytest.raises(PillarboxError, match="all its workers have gone"):
+        sweep(measures.wait, tasks, tmp_path, scheduler=cluster.scheduler_address, say=str)
+
+
 def test_without_dask(measures: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PillarboxError, match="needs Dask, which is not installed"):

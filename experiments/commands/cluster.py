@@ -1,0 +1,202 @@
+"""``pillarbox cluster``: several computers for one lab, by Dask."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.arguments import Group, answer, json_option
+from topos.base.errors import PillarboxError, require
+
+SCHEMES = "tcp://", "tls://"
+
+name_option = click.option(
+    "--name", default="cluster", show_default=True, metavar="NAME", help="Of the cluster."
+)
+
+
+@click.group(cls=Group)
+def command() -> None:
+    """Several computers for one lab: start and end them, look at them, check what is between.
+
+    \b
+    sudo ./pillarbox cluster up hosts.toml
+    sudo ./pillarbox cluster check
+    sudo ./pillarbox up bcube,4,1 --cluster cluster
+    sudo ./pillarbox cluster down
+    """
+
+
+@command.command("up")
+@click.argument("where", metavar="HOSTS.toml|SCHEDULER")
+@name_option
+def up(where: str, name: str) -> int:
+    """Start Dask's scheduler and workers by ssh, or use a cluster of Dask's that is there.
+
+    HOSTS.toml names the hosts; root's ssh has to reach them, and Pillarbox has to be on them. It
+    stays up until `down`. Keys of TLS are made for it. A SCHEDULER is written as tcp://HOST:8786,
+    or as tls://HOST:8786 with keys in Dask's configuration.
+
+    \b
+    echo 'hosts = ["10.0.0.2", "10.0.0.3"]' > hosts.toml
+    sudo ./pillarbox cluster up hosts.toml
+    sudo ./pillarbox cluster up tcp://10.0.0.2:8786 --name slurm
+    """
+    require(os.geteuid() == 0, "a cluster needs root: use sudo")
+    if where.startswith(SCHEMES):
+        return _use(where, name)
+    from experiments.control import lasting
+    from experiments.machines import hosts
+
+    found = hosts.read(Path(where))
+    code = lasting.detached()
+    return _keep(found, name) if code is None else code
+
+
+def _use(scheduler: str, name: str) -> int:
+    """Remember where a scheduler is, if it answers."""
+    from experiments.machines import named
+
+    lock = named.take(name)
+    with ExitStack() as stack:
+        stack.callback(lock.close)
+        stack.callback(shutil.rmtree, named.folder_of(name), ignore_errors=True)
+        named.write_about(name, scheduler=scheduler, keeper=None)
+        ground = named.NamedCluster(name)
+        click.echo(_welcome(name, ground.machines, scheduler))
+        ground.close()
+        stack.pop_all()
+    lock.close()
+    return 0
+
+
+def _keep(found: Any, name: str) -> int:
+    """Start a cluster, and keep it up until its end."""
+    from experiments.control import lasting
+    from experiments.machines import hosts, named
+
+    lasting.end_by_signal()
+    lock = named.take(name)
+    folder = named.folder_of(name)
+    with ExitStack() as stack:
+        stack.callback(lock.close)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        kept = hosts.Kept(found, folder)
+        stack.callback(kept.close)
+        scheduler = kept.start()
+        machines = len(found.hosts)
+        known = {"keeper": os.getpid(), "machines": machines, "hosts": found.hosts}
+        named.write_about(name, scheduler=scheduler, **known)
+        click.echo(_welcome(name, machines, scheduler))
+        lasting.leave_alone(folder / "keeper.log")
+        kept.wait()
+    return 0
+
+
+def _welcome(name: str, machines: int, scheduler: str) -> str:
+    return (
+        f"cluster {name}: {machines} machines, scheduler at {scheduler}\n"
+        f"try: cluster check --name {name}, or up bcube,4,1 --cluster {name}"
+    )
+
+
+@command.command("status")
+@name_option
+@json_option("name", "scheduler", "machines", "gone")
+def status(name: str, as_json: bool) -> None:
+    """Show a cluster's machines: what they are, and which have gone.
+
+    \b
+    sudo ./pillarbox cluster status
+    """
+    from experiments.machines import named
+    from experiments.machines.cluster import Cluster
+    from experiments.text import columns
+
+    known = named.about(name)
+    ground = named.NamedCluster(name, partly=True)
+    cluster = Cluster(ground, lambda *_: None)
+    try:
+        cluster.open(Path(), 0)
+        machines = cluster.facts()
+    finally:
+        cluster.close()
+    gone = max(0, known.get("machines", 0) - len(machines))
+    data = {"name": name, "scheduler": known["scheduler"], "machines": machines, "gone": gone}
+    rows = [["host", "address", "processors", "GiB", "card", "MTU", "kernel", "version"]]
+    for one in machines:
+        size = f"{one['processors']}", f"{one['memory_gib']:.1f}"
+        card = one["card"], f"{one['card_mtu']}"
+        rows.append([one["host"], one["address"], *size, *card, one["kernel"], one["code"]])
+    lines = [f"cluster {name}: scheduler at {known['scheduler']}", "", columns(rows)]
+    if gone:
+        lines += ["", f"{gone} of its {known['machines']} machines have gone"]
+    answer(as_json, data, "\n".join(lines))
+
+
+@command.command("check")
+@name_option
+@json_option("name", "machines", "pairs", "wrong")
+def check(name: str, as_json: bool) -> int:
+    """Try what passes between each two machines, and whether all have the same Pillarbox.
+
+    Of each pair: the largest packet, what TCP carries, how well clocks are known, and whether
+    super-packets with the papers' headers come whole. What is found is kept: labs go by it. It
+    takes some 3 s a pair; exit code 1 says that something is wrong.
+
+    \b
+    sudo ./pillarbox cluster check
+    """
+    from experiments.machines import named
+    from experiments.machines.checking import check as checked
+    from experiments.text import columns
+
+    first, *pairs = checked(name)
+    wrong = first["wrong"] + [sentence for pair in pairs for sentence in pair["wrong"]]
+    named.write_about(name, whole=all(pair.get("whole") for pair in pairs))
+    data = {"name": name, "machines": first["machines"], "pairs": pairs, "wrong": wrong}
+    rows = [["machines", "MTU", "clock ms", "TCP Mbit/s", "back", "super-packets", "back"]]
+    for pair in pairs:
+        clock = f"{pair['clock_ms']:.2f}" if "clock_ms" in pair else "-"
+        carried = [*pair["tcp_mbit"], *pair.get("super_mbit", ())]
+        mbit = [f"{one:,.0f}" if one > 10 else f"{one:.1f}" for one in carried]
+        rows.append([f"{pair['a']}-{pair['b']}", f"{pair['mtu']}", clock, *mbit])
+    said = [columns(rows, numbers=range(1, 7)), "", *wrong]
+    answer(as_json, data, "\n".join([*said] if wrong else [*said, "nothing is wrong"]))
+    return int(bool(wrong))
+
+
+@command.command("down")
+@name_option
+def down(name: str) -> None:
+    """End a cluster, and wait until it has; one that was there before is only forgotten.
+
+    Labs on it lose their machines: end them first.
+
+    \b
+    sudo ./pillarbox cluster down
+    """
+    from experiments.machines import named
+
+    keeper = named.about(name)["keeper"]
+    if not named.is_up(name):
+        raise PillarboxError(f"cluster {name!r} had ended by itself: what was left of it is gone")
+    if keeper is None:
+        shutil.rmtree(named.folder_of(name))
+        return
+    os.kill(keeper, signal.SIGTERM)
+    named.wait_for_end(name)
+
+
+@command.command("join", hidden=True)
+def join() -> None:
+    """Be a part of a cluster, as whoever has started this by ssh says."""
+    from experiments.machines.joined import main
+
+    main()

@@ -1,0 +1,212 @@
+"""A cluster on hosts that ssh reaches: `cluster up` starts it, and keeps it up.
+
+HOSTS.toml has ::
+
+    hosts = ["10.0.0.2", "10.0.0.3"]      # names or addresses, as ssh takes them
+    user = "root"                         # the rest may be left out
+    key = "/root/.ssh/id_ed25519"
+    port = 22
+    pillarbox = "/opt/pillarbox/pillarbox"
+    addresses = ["10.1.0.2", "10.1.0.3"]  # in the machines' own network, where names are of another
+
+All else that ssh is to know stands in ~/.ssh/config.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.files import CHECKOUT, toml_in
+from experiments.machines.named import write_keys
+from experiments.machines.started import Started, keys_for, order_for
+from topos.base.errors import PillarboxError, require
+
+PORT = 8786  # of the scheduler, on the first host
+START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
+FOLDER = Path("/run/pillarbox/dask")  # on each host
+NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes
+KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses"}
+SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+SSH += ["-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={MOST_ALIVE}"]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """What HOSTS.toml says."""
+
+    hosts: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
+    user: str = ""
+    key: str = ""
+    port: int = 0
+    pillarbox: str = ""
+
+    def ssh(self, host: str) -> list[str]:
+        """Return the command with which Pillarbox joins a cluster on a host."""
+        words = [*SSH]
+        words += ["-l", self.user] if self.user else []
+        words += ["-p", str(self.port)] if self.port else []
+        words += ["-i", str(Path(self.key).expanduser())] if self.key else []
+        return [*words, "--", host, f"exec {shlex.quote(self.program)} cluster join"]
+
+    @property
+    def program(self) -> str:
+        """Where Pillarbox is on the hosts: where it is here, if nothing is said."""
+        here = CHECKOUT / "pillarbox"
+        return self.pillarbox or (str(here) if here.is_file() else "pillarbox")
+
+
+def read(file: Path) -> Hosts:
+    """Read HOSTS.toml, or raise PillarboxError."""
+    require(
+        file.is_file(),
+        f'there is no {file}: write hosts = ["10.0.0.2", "10.0.0.3"] into it, or name a scheduler '
+        "that runs, as tcp://HOST:8786",
+    )
+    said = toml_in(file)
+    unknown = sorted(set(said) - KEYS)
+    require(not unknown, f"{file} has {', '.join(unknown)}, and may have {', '.join(sorted(KEYS))}")
+    hosts, addresses = _texts(file, said, "hosts"), _texts(file, said, "addresses")
+    require(len(hosts) > 1, f"{file} names {len(hosts)} hosts: hosts = [...] takes 2 or more")
+    require(len(set(hosts)) == len(hosts), f"{file} names a host twice")
+    require(
+        len(addresses) in (0, len(hosts)),
+        f"{file} has {len(addresses)} addresses for {len(hosts)} hosts",
+    )
+    rest = {name: said[name] for name in ("user", "key", "port", "pillarbox") if name in said}
+    for name, value in rest.items():
+        kind = int if name == "port" else str
+        require(isinstance(value, kind), f"{file}: {name} is no {value!r}")
+    return Hosts(hosts, addresses, **rest)
+
+
+def _texts(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
+    found = said.get(name, [])
+    plain = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
+    require(plain, f'{file}: {name} is a list of text, such as ["10.0.0.2", "10.0.0.3"]')
+    odd = next((one for one in found if one.startswith("-")), None)
+    require(odd is None, f"{file}: {odd!r} is no name of a host")
+    return tuple(found)
+
+
+class Kept:
+    """Scheduler and workers on hosts, as long as this process has them.
+
+    Parameters
+    ----------
+    hosts : Hosts
+        Where.
+    folder : Path
+        The cluster's: keys and what the hosts say go there.
+    """
+
+    def __init__(self, hosts: Hosts, folder: Path) -> None:
+        self._hosts, self._folder = hosts, folder
+        self.workers: list[Started] = []
+        self._scheduler: Started | None = None
+
+    def start(self) -> str:
+        """Start everything; return where the scheduler listens."""
+        from distributed.security import Security
+
+        require(shutil.which("ssh") is not None, "there is no ssh here: apt install openssh-client")
+        security = Security.temporary()
+        write_keys(self._folder, keys_for(security, "client"))
+        addresses = self._hosts.addresses or [_address_of(host) for host in self._hosts.hosts]
+        asked = {"port": PORT, "protocol": "tls://", "dashboard": False}
+        self._scheduler = self._started("scheduler", 0, addresses[0], security, asked)
+        scheduler = self._ready(0, self._scheduler)
+        for number, address in enumerate(addresses):
+            asked = {"scheduler_ip": scheduler, "name": str(number)}
+            self.workers.append(self._started("worker", number, address, security, asked))
+        for number, worker in enumerate(self.workers):
+            self._ready(number, worker)
+        return scheduler
+
+    def _started(
+        self, role: str, number: int, address: str, security: Any, asked: dict[str, Any]
+    ) -> Started:
+        order = order_for(role, address, FOLDER / role, security, remove=True, **asked)
+        command = self._hosts.ssh(self._hosts.hosts[number])
+        return Started(command, order, self._folder / f"{role}{number}.log")
+
+    def _ready(self, number: int, started: Started) -> str:
+        try:
+            return started.address(time.monotonic() + START_S)
+        except PillarboxError as error:
+            code = started.process.poll()
+            if code is None:  # its words are its last, but it may not have ended yet
+                started.let_go()
+                code = _code(started)
+            host = self._hosts.hosts[number]
+            raise PillarboxError(why(host, self._hosts.program, code, str(error))) from None
+
+    def wait(self) -> None:
+        """Wait for the end of the scheduler."""
+        assert self._scheduler
+        self._scheduler.process.wait()
+
+    def close(self) -> None:
+        """End everything."""
+        started = [*self.workers, *filter(None, [self._scheduler])]
+        for one in started:
+            one.let_go()
+        for one in started:
+            one.end()
+
+
+def _code(started: Started) -> int | None:
+    deadline = time.monotonic() + 1.0
+    while started.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return started.process.poll()
+
+
+def _address_of(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        raise PillarboxError(
+            f"there is no host {host}: write names or addresses that are known here, or its "
+            "address into `addresses` where only ssh knows the name"
+        ) from None
+
+
+def why(host: str, program: str, code: int | None, said: str) -> str:
+    """Return in a sentence why a host did not join.
+
+    >>> why("a", "/opt/pillarbox", 127, "sh: 1: exec: /opt/pillarbox: not found")
+    'a has no Pillarbox at /opt/pillarbox: install the same there, or say where it is with pillarbox = "..."'
+    """  # noqa: E501
+    words: Sequence[tuple[str, str]] = (
+        ("Could not resolve", f"there is no host {host}: write a name or an address"),
+        (
+            "Host key verification",
+            f"ssh does not know {host} yet: look at its key with `ssh {host}`, as root, once",
+        ),
+        (
+            "Permission denied",
+            f"{host} lets nobody in with the keys that ssh has here as root: `ssh-copy-id`, or "
+            'name one with key = "..."',
+        ),
+    )
+    if code == BY_SSH:
+        known = next((sentence for word, sentence in words if word in said), "")
+        return known or f"{host} does not answer to ssh: {said}"
+    if code in NO_PROGRAM:
+        return (
+            f"{host} has no Pillarbox at {program}: install the same there, or say where it is "
+            'with pillarbox = "..."'
+        )
+    if code == UNKNOWN:
+        return f"{host} has another version of Pillarbox, which joins no cluster: {said}"
+    if code is None:
+        return f"{host} did not join within {START_S:.0f} s: run {program} --version there"
+    return f"{host} did not join: {said}"

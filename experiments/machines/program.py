@@ -1,0 +1,211 @@
+"""Programs on servers of another computer: begun by that machine's worker, with this terminal.
+
+    run       there: Dask's worker gives the connection to it, which is one more to where the worker
+              listens, with the lab's keys, so that nothing else has to listen
+    main      here: a process that stands for the program, with its input, output, size of terminal,
+              signals and exit code
+
+    python -m experiments.machines.program ORDER WORDS...
+
+What is said there and back is dictionaries: ``in``, ``out`` and ``err`` are bytes, and none of them
+is an end; ``size`` is that of the terminal, ``signal`` a number, ``code`` the program's end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import sys
+import termios
+import threading
+import tty
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.control.entering import end_as
+from topos.base.errors import PillarboxError
+
+OPERATION = "pillarbox-program"
+CHUNK = 1 << 16
+CONNECT_S = 10.0
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+FAILED = 255
+
+_left: set[asyncio.Task[None]] = set()  # that drain what is in the background
+
+
+# -- there ---------------------------------------------------------------------------------------
+
+
+async def run(
+    comm: Any, folder: str, server: str, words: list[str], size: list[int] | None
+) -> None:
+    """Run a program on a server of the part in that folder, for whoever is connected."""
+    command = [sys.executable, "-m", "experiments.machines.within", folder, server, *words]
+    near: int | None = None
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+    if size:
+        near, far = pty.openpty()
+        _resize(near, size)
+        pipes = {"stdin": far, "stdout": far, "stderr": far}
+        command = ["setsid", "--ctty", *command]
+    # Of a session of its own either way: `setsid` makes it, where it is to have a terminal.
+    process = await asyncio.create_subprocess_exec(*command, start_new_session=not size, **pipes)
+    turn = asyncio.Lock()
+    if near is None:
+        readers = {"out": process.stdout, "err": process.stderr}
+    else:
+        os.close(far)
+        readers = {"out": await _reader(near)}
+    outputs = [asyncio.create_task(_tell(comm, turn, what, one)) for what, one in readers.items()]
+    inputs = asyncio.create_task(_obey(comm, process, near))
+    try:
+        code = await process.wait()
+        await asyncio.wait(outputs, timeout=0.2)  # what it leaves in the background goes on
+        async with turn:
+            with suppress(OSError):
+                await comm.write({"code": code})
+    finally:
+        inputs.cancel()
+        _left.update(task for task in outputs if not task.done())
+        for task in outputs:
+            task.add_done_callback(_left.discard)
+        await comm.close()
+
+
+async def _reader(terminal: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    file = os.fdopen(os.dup(terminal), "rb", buffering=0)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    return reader
+
+
+async def _tell(comm: Any, turn: asyncio.Lock, what: str, reader: Any) -> None:
+    """Pass on what a program prints; where nobody listens any more it is thrown away."""
+    with suppress(OSError):  # of a terminal that nobody has open any more
+        while data := await reader.read(CHUNK):
+            async with turn:
+                with suppress(OSError):
+                    await comm.write({what: data})
+
+
+async def _obey(comm: Any, process: Any, near: int | None) -> None:
+    """Do what is said until the connection ends, and the program with it."""
+    try:
+        while True:
+            said = await comm.read()
+            if "signal" in said:
+                os.killpg(process.pid, said["signal"])
+            elif "size" in said and near is not None:
+                _resize(near, said["size"])
+            elif near is not None:
+                os.write(near, said["in"])
+            elif said["in"]:
+                process.stdin.write(said["in"])
+            else:
+                process.stdin.close()
+    except (OSError, ProcessLookupError):
+        with suppress(ProcessLookupError):
+            process.kill()
+
+
+def _resize(terminal: int, size: list[int]) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("=4H", *size, 0, 0))
+
+
+# -- here ----------------------------------------------------------------------------------------
+
+
+def command_for(address: str, keys: Path | None, folder: Path, server: str) -> list[str]:
+    """Return the command that stands for a program on a server; its words follow."""
+    order = {"address": address, "keys": str(keys or ""), "folder": str(folder), "server": server}
+    return [sys.executable, "-m", "experiments.machines.program", json.dumps(order)]
+
+
+def main() -> None:
+    """Stand for a program: with its output, and its end."""
+    order, words = json.loads(sys.argv[1]), sys.argv[2:]
+    before = termios.tcgetattr(0) if os.isatty(0) else None
+    try:
+        if before:
+            tty.setraw(0, termios.TCSADRAIN)
+        code = asyncio.run(_stand(order, words, with_terminal=before is not None))
+    except (PillarboxError, OSError) as error:
+        os.write(2, f"pillarbox: the machine of {order['server']} is lost: {error}\n".encode())
+        code = FAILED
+    finally:
+        if before:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+    if code == -signal.SIGKILL:
+        said = f"pillarbox: {words[0]} was killed: the server, or the lab, has died\n"
+        os.write(2, said.encode())
+    end_as(code)
+
+
+async def _stand(order: dict[str, Any], words: list[str], *, with_terminal: bool) -> int:
+    import logging
+
+    from distributed.comm.core import connect
+
+    from experiments.machines.named import security_in
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # standard error is the program's
+    security = security_in(Path(order["keys"])) if order["keys"] else None
+    how = security.get_connection_args("client") if security else {}
+    comm = await connect(order["address"], timeout=CONNECT_S, **how)
+    size = list(os.get_terminal_size(0))[::-1] if with_terminal else None
+    asked = {name: order[name] for name in ("folder", "server")}
+    await comm.write({"op": OPERATION, "reply": False, **asked, "words": words, "size": size})
+    loop, turn = asyncio.get_running_loop(), asyncio.Lock()
+
+    def say(**what: Any) -> None:
+        asyncio.run_coroutine_threadsafe(_say(comm, turn, what), loop)
+
+    for number in () if with_terminal else PASSED_ON:
+        loop.add_signal_handler(number, partial(say, signal=int(number)))
+    if with_terminal:
+        loop.add_signal_handler(
+            signal.SIGWINCH, lambda: say(size=list(os.get_terminal_size(0))[::-1])
+        )
+    threading.Thread(target=_read, args=[say], daemon=True).start()  # nothing waits for its end
+    while True:
+        said = await comm.read()
+        for what, descriptor in (("out", 1), ("err", 2)):
+            if said.get(what):
+                _write(descriptor, said[what])
+        if "code" in said:
+            return int(said["code"])
+
+
+async def _say(comm: Any, turn: asyncio.Lock, what: dict[str, Any]) -> None:
+    async with turn:
+        with suppress(OSError):  # it has ended
+            await comm.write(what)
+
+
+def _read(say: Any) -> None:
+    data = b"?"
+    while data:
+        try:
+            data = os.read(0, CHUNK)
+        except OSError:
+            data = b""
+        say(**{"in": data})
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    with suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    main()
