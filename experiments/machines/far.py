@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
+from experiments.emulation.shapes import Shape, Shapes
 from experiments.emulation.tracing import Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
@@ -164,10 +165,28 @@ class FarCable(NamedTuple):
         return self.halves
 
 
+class FarShapes(Shapes):
+    """What cables over machines are like: as they were made."""
+
+    def change(self, a: str, b: str, wanted: Shape) -> None:
+        """Refuse: each half would have to change on its machine."""
+        raise PillarboxError(
+            "a lab over several machines keeps its cables as they are: start it with other ones"
+        )
+
+
 class FarNet(dict[str, FarNode]):
     """All nodes and cables by their names, wherever they are."""
 
-    def __init__(self, topology: Topology, machine_of: Sequence[int], entrances: Entrances) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        machine_of: Sequence[int],
+        entrances: Entrances,
+        usual: Shape,
+    ) -> None:
+        self.shapes = FarShapes(self, usual)
+        self.queue_bytes: int | None = None  # of each port; parts know
         nodes = [
             FarNode(topology.node_name(node), node, node < topology.servers, entrances)
             for node in range(topology.nodes)

@@ -22,6 +22,7 @@ from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
+from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
@@ -104,7 +105,8 @@ class LabOverMachines(Lab):
         return FarTracer(self.topology, self.net, self.forwarders, self.dead, self.ask_part)
 
     def _net(self) -> LabNet:
-        return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances))
+        usual = Shape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
+        return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances, usual))
 
     def _faults(self) -> Faults:
         return FarFaults(self.net, self._cluster, self.clocks, self._on_late)
@@ -131,6 +133,7 @@ class LabOverMachines(Lab):
         for machine, port in ports.items():
             self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
         self.clocks.measure()
+        cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
         if not whole:

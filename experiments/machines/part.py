@@ -122,6 +122,7 @@ class Part(Lab):
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "sent": lambda _: self.bytes_sent(),
             "clock": lambda _: self._answering.port,
+            "queue": lambda _: self.net.queue_bytes,
             "echo": lambda asked: self._echo(**asked),
             "trace listen": lambda asked: self._listen(asked["server"]),
             "trace send": lambda asked: self._tracer.send(*asked["packet"]),
