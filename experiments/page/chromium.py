@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -116,7 +117,10 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     assert CHROMIUM
     words = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     null = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*words, stdout=null, stderr=null)
+    profile.mkdir(exist_ok=True)
+    # What it writes beside its profile goes with the profile, although it is killed.
+    where = os.environ | {"TMPDIR": str(profile)}
+    process = await asyncio.create_subprocess_exec(*words, stdout=null, stderr=null, env=where)
     try:
         told = profile / "DevToolsActivePort"
         deadline = time.monotonic() + WAIT_S
