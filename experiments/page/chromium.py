@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -117,9 +118,9 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     assert CHROMIUM
     words = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     null = asyncio.subprocess.DEVNULL
-    profile.mkdir(exist_ok=True)
-    # What it writes beside its profile goes with the profile, although it is killed.
-    where = os.environ | {"TMPDIR": str(profile)}
+    # What it leaves there when it is killed. Not in the profile: the name of a socket is short.
+    beside = tempfile.TemporaryDirectory(prefix="pillarbox-", ignore_cleanup_errors=True)
+    where = os.environ | {"TMPDIR": beside.name}
     process = await asyncio.create_subprocess_exec(*words, stdout=null, stderr=null, env=where)
     try:
         told = profile / "DevToolsActivePort"
@@ -137,3 +138,4 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     finally:
         process.kill()
         await process.wait()
+        beside.cleanup()
