@@ -28,7 +28,7 @@ from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
-from experiments.emulation.nodes import LabSwitch
+from experiments.emulation.nodes import LabSwitch, sent_by
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches
@@ -410,24 +410,12 @@ class Lab:
         """Return how many bytes each port of each server has sent."""
         ports: dict[str, int] = {}
         for server in self.here():
-            ports |= {name: counted[0] for name, counted in self._sent_by(server).items()}
+            ports |= {name: counted[0] for name, counted in sent_by(self.host(server)).items()}
         return ports
 
     def frames_sent(self, server: int) -> int:
         """Return how many frames a server's ports have sent, as the kernel counts them."""
-        return sum(frames for _, frames in self._sent_by(server).values())
-
-    def _sent_by(self, server: int) -> dict[str, tuple[int, int]]:
-        """Return the bytes and the frames that each port of a server has sent."""
-        with self.host(server).live_namespace():
-            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
-        sent = {}
-        for line in lines:
-            name, _, numbers = line.partition(":")
-            if name.strip().startswith(f"h{server}-"):
-                counters = numbers.split()
-                sent[name.strip()] = int(counters[8]), int(counters[9])
-        return sent
+        return sum(frames for _, frames in sent_by(self.host(server)).values())
 
     def state(self, server: int) -> dict[str, Any]:
         """Return what a server knows and did."""

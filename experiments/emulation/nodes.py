@@ -20,6 +20,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from mininet.link import Intf
@@ -404,6 +405,19 @@ def index_in(node: Any, name: str) -> int:
         return 0
     with node.namespace:
         return interface_index(name)
+
+
+def sent_by(node: Any) -> dict[str, tuple[int, int]]:
+    """Return the bytes and the frames that each of a node's own ports has sent."""
+    with node.live_namespace():
+        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    sent = {}
+    for line in lines:
+        name, _, numbers = line.partition(":")
+        if name.strip().startswith(f"{node.name}-"):
+            counters = numbers.split()
+            sent[name.strip()] = int(counters[8]), int(counters[9])
+    return sent
 
 
 def attempted(node: Any, *messages: netlink.Message) -> str:
