@@ -112,6 +112,13 @@ def test_changes(change, look, wanted):
     assert look(experiment_of(overridden(plain(EXPERIMENT), [change]))) == wanted
 
 
+def test_systems_that_a_change_makes_alike_are_one():
+    found = load("permutation", ["network=dcell,4,1"])
+    assert [system.network for system in found.systems] == ["dcell,4,1"]
+    two = load("permutation", ["network=dcell,4,1", "systems.0.routing=shortest"])
+    assert [system.routing for system in two.systems] == ["shortest", ""]
+
+
 def test_a_volume_takes_the_place_of_a_duration():
     found = experiment_of(overridden(plain(EXPERIMENT), ["workload.volume_bytes=1e6"]))
     assert (found.workload.volume_bytes, found.workload.duration_s) == (1_000_000, None)
