@@ -30,7 +30,7 @@ SECTIONS = {
         *("topo", "path", "compare", "gap", "check-router", "simulate", "packaging", "place"),
     ),
     "Experiments": (*("demo", "run", "report", "compare-runs", "reproduce", "calibrate", "bench"),),
-    "A live network": ("up", "labs", "down", "page", "exec", "mpirun", "hosts"),
+    "A live network": ("up", "labs", "down", "page", "exec", "mpirun", "hosts", "cluster"),
     "Looking into it": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measuring in it": ("ping", "pingall", "iperf", "finish", "metrics"),
     "Changing it": ("cut", "cable", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
