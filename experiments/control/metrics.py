@@ -37,6 +37,12 @@ FAMILIES = {
     "pillarbox_cable_sent_bytes_total": Family(
         "counter", ("from", "to"), "What one end of a cable has sent to the other."
     ),
+    "pillarbox_cable_waiting_bytes": Family(
+        "gauge", ("from", "to"), "What waits in the queue of a cable's end; 0 without a limit."
+    ),
+    "pillarbox_cable_dropped_packets_total": Family(
+        "counter", ("from", "to"), "Packets that the queue of a cable's end had no room for."
+    ),
     "pillarbox_server_received_bytes_total": Family(
         "counter", ("server",), "IP packets that a server's kernel has handed to its programs."
     ),
@@ -74,15 +80,15 @@ def _values(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) 
     faults = Counter(kind for kind, *_ in sample["faults"])
     rate_mbit = sample["rate_mbit"]
     dead = set(sample["dead"])
+    directions = [(name(a), name(b)) for a, b in _directions(topology)]
     return {
         "pillarbox_lab_info": [
             (tuple(str(status[key]) for key in FAMILIES["pillarbox_lab_info"].labels), 1)
         ],
         "pillarbox_cable_rate_bits_per_second": [((), rate_mbit * 1e6)] if rate_mbit else [],
-        "pillarbox_cable_sent_bytes_total": [
-            ((name(a), name(b)), sent)
-            for (a, b), sent in zip(_directions(topology), sample["sent_bytes"], strict=True)
-        ],
+        "pillarbox_cable_sent_bytes_total": [*zip(directions, sample["sent_bytes"], strict=True)],
+        "pillarbox_cable_waiting_bytes": [*zip(directions, sample["waiting_bytes"], strict=True)],
+        "pillarbox_cable_dropped_packets_total": [*zip(directions, sample["dropped"], strict=True)],
         "pillarbox_server_received_bytes_total": [
             ((name(server),), received) for server, received in enumerate(sample["received_bytes"])
         ],

@@ -22,6 +22,8 @@ SAMPLE = {
     "network": DCELL.spec,
     "rate_mbit": 100.0,
     "sent_bytes": list(range(10**10, 10**10 + 2 * DCELL.cables)),
+    "waiting_bytes": [0, 3028, *[0] * (2 * DCELL.cables - 2)],
+    "dropped": [9, *[0] * (2 * DCELL.cables - 1)],
     "received_bytes": [7] * DCELL.servers,
     "faults": [["cut", "0.0", "s0"], ["cut", "1.0", "s1"], ["rack", "s2", "2.0"]],
     "dead": ["2.0"],
@@ -64,6 +66,10 @@ def test_each_number_of_a_lab_is_a_sample_with_its_names() -> None:
     ends = DCELL.name(first.a), DCELL.name(first.b)
     assert (sent[ends], sent[ends[::-1]]) == (10**10, 10**10 + 1)
     assert len(sent) == 2 * DCELL.cables
+    waiting = found["pillarbox_cable_waiting_bytes"]
+    assert {end: count for end, count in waiting.items() if count} == {ends[::-1]: 3028}
+    dropped = found["pillarbox_cable_dropped_packets_total"]
+    assert {end: count for end, count in dropped.items() if count} == {ends: 9}
     assert found["pillarbox_faults"] == {("cut",): 2, ("rack",): 1}
     up = found["pillarbox_server_up"]
     assert [server for (server,), value in up.items() if not value] == ["2.0"]
