@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 
@@ -60,6 +61,23 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
         return [CompletionItem(spec) for spec in known if spec.startswith(incomplete)]
 
 
+class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
+    """Whole numbers behind one another: ``2,1,1``."""
+
+    name = "WEIGHTS"
+
+    def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
+        """Return the numbers, or fail in one line."""
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        require(
+            all(word.isascii() and word.isdecimal() for word in words),
+            f"{value!r} are no weights: write one whole number a machine, such as 2,1,1",
+        )
+        return tuple(map(int, words))
+
+
 SPEC = Spec()
 SCHEMA = 1  # of what --json prints: raised when a key means something else, or is no more
 MORE = "..."
@@ -87,6 +105,12 @@ plane = click.option(
     default="auto",
     show_default=True,
     help="What moves packets; ovs: Open vSwitch, where servers do not relay.",
+)
+weights_option = click.option(
+    "--weights",
+    type=Weights(),
+    default=(),
+    help="What each machine can carry beside the others: 2,1,1.",
 )
 timers = click.option(
     "--timers",

@@ -92,6 +92,7 @@ def _keep(found: Any, name: str) -> int:
         scheduler = kept.start()
         machines = len(found.hosts)
         known = {"keeper": os.getpid(), "machines": machines, "hosts": found.hosts}
+        known["weights"] = found.weights
         named.write_about(name, scheduler=scheduler, **known)
         click.echo(_welcome(name, machines, scheduler))
         lasting.leave_alone(folder / "keeper.log")

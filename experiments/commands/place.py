@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import answer, json_option, network
-from topos.base.errors import require
+from experiments.arguments import answer, json_option, network, weights_option
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -17,36 +16,14 @@ if TYPE_CHECKING:
 MOST_MACHINES = 1000
 
 
-class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
-    """Whole numbers behind one another: ``2,1,1``."""
-
-    name = "WEIGHTS"
-
-    def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
-        """Return the numbers, or fail in one line."""
-        words = str(value).split(",")
-        require(
-            all(word.isascii() and word.isdecimal() for word in words),
-            f"{value!r} are no weights: write one whole number a machine, such as 2,1,1",
-        )
-        return tuple(map(int, words))
-
-
 @click.command()
 @network
 @click.argument("machines", metavar="N", type=click.IntRange(1, MOST_MACHINES))
-@click.option(
-    "--weights",
-    type=Weights(),
-    default=None,
-    help="What each machine can carry beside the others: 2,1,1.",
-)
+@weights_option
 @json_option(
     "network", "machines", "digits", "cables", "crossing", "flows", "links", "crossings", "shares"
 )
-def command(
-    topology: Topology, machines: int, weights: tuple[int, ...] | None, as_json: bool
-) -> None:
+def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json: bool) -> None:
     """Show what each of N machines would have of a network, and what would cross between them.
 
     \b
@@ -56,7 +33,7 @@ def command(
     from experiments.machines.forecast import forecast
     from experiments.machines.placement import place
 
-    placed = place(topology, machines, weights or ())
+    placed = place(topology, machines, weights)
     found = forecast(topology, placed)
     data = {
         "network": topology.spec,

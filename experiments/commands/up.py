@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import network, plane, routing_option, timers
+from experiments.arguments import network, plane, routing_option, timers, weights_option
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Over the machines of a cluster that is up, or over N of them: see `cluster`.",
 )
+@weights_option
 @click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
 @click.option(
     "--exec",
@@ -96,6 +97,7 @@ def command(
     gateways: tuple[str, ...],
     machines: int | None,
     cluster: str | None,
+    weights: tuple[int, ...],
     seed: int,
     script: Path | None,
     detach: bool,
@@ -131,6 +133,9 @@ def command(
         ) + (how["switches"] != "bridges") * ["--switches"]
         many = "--cluster" if cluster else "--machines"
         require(not left_out, f"{many} goes without {' '.join(left_out)}")
+    require(
+        bool(not weights or machines or cluster), "--weights are those of --machines or --cluster"
+    )
     if detach:
         code = lasting.detached()
         if code is not None:
@@ -163,7 +168,7 @@ def command(
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
         made = (
-            _over_machines(topology, settings, place.folder, machines, cluster, seed)
+            _over_machines(topology, settings, place.folder, machines, cluster, seed, weights)
             if machines or cluster
             else Lab(topology, settings, place.folder, seed, leading)
         )
@@ -192,13 +197,15 @@ def _over_machines(
     machines: int | None,
     cluster: str | None,
     seed: int,
+    weights: tuple[int, ...],
 ) -> Lab:
     """Return a lab over machines; only it needs Dask."""
     from experiments.machines.lab import LabOverMachines
     from experiments.machines.named import NamedCluster
 
     ground = NamedCluster(cluster, machines) if cluster else None
-    return LabOverMachines(topology, settings, folder, machines or 0, seed, ground=ground)
+    count = machines or 0
+    return LabOverMachines(topology, settings, folder, count, seed, ground=ground, weights=weights)
 
 
 def _wait_converged(lab: Lab) -> None:

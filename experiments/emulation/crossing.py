@@ -36,6 +36,7 @@ from topos.base.topology import Cable, Topology
 PORT = 14789  # of UDP: not VXLAN's own 4789, which clouds and containers use
 LOOPBACK = 1  # its index, in every namespace
 TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
+GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # what the kernel says of what is no more
 MOST_PACKET = 65535 - 1024  # of a super-packet with all its headers, inside and outside
 
 
@@ -60,6 +61,7 @@ class Underlay:
         )
         assert card
         self.card = card
+        self._hooked: set[bpf.Tap] = set()
         self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
 
     def check_mtu(self, mtu: int) -> None:
@@ -75,16 +77,25 @@ class Underlay:
     def guard(self) -> None:
         """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
         program = bpf.load(bpf.only_from(PORT, self.addresses))
+        self._hooked.clear()
         for tap in self._taps():
+            try:
+                self.netlink.send([bpf.hook(tap, new=True)])
+                self._hooked.add(tap)
+            except netlink.NetlinkError as error:
+                if error.errno != errno.EEXIST:  # others have programs there
+                    raise
             deed = f"guard interface {tap.ifindex} against other tunnels"
-            self.netlink.send([bpf.hook(tap), bpf.attach(tap, bpf.GUARD, program, deed)])
+            self.netlink.send([bpf.attach(tap, bpf.GUARD, program, deed)])
         os.close(program)
 
     def unguard(self) -> None:
-        """Take the guards away, with the tunnels."""
+        """Take the guards away, with the tunnels, and what they were attached to."""
         for tap in self._taps():
             gone = bpf.detach(tap, bpf.GUARD, f"take the guard from interface {tap.ifindex}")
-            self.netlink.send([gone], ignore={errno.ENOENT, errno.EINVAL, errno.ENODEV})
+            self.netlink.send([gone], ignore=GONE)
+            if tap in self._hooked and bpf.is_empty(self.netlink, tap):
+                self.netlink.send([bpf.unhook(tap)], ignore=GONE)
 
     def _taps(self) -> list[bpf.Tap]:
         others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)

@@ -86,7 +86,8 @@ class Switches:
         """Let servers send everything to their switch; see to it that every switch routes."""
         with fabric().batch():
             for server in range(self.topology.servers):
-                self.admit(net, server)
+                if self.topology.node_name(server) in net:  # else another machine has it
+                    self.admit(net, server)
 
     def admit(self, net: Any, server: int) -> None:
         """Let a server that is up send by its switch."""
@@ -131,7 +132,8 @@ class Routers(Switches):
         with fabric().batch():
             super().start(net)
             for switch in range(self.topology.switches):
-                self._prepare(switch)
+                if f"s{switch}" in net:
+                    self._prepare(switch)
             self.set_failures(Failures())
 
     def set_failures(self, failures: Failures) -> None:
@@ -141,6 +143,8 @@ class Routers(Switches):
         wanted = tables(self.topology, self.routing, failures)
         with fabric().batch():
             for switch, table in enumerate(wanted):
+                if f"s{switch}" not in self._net:
+                    continue
                 before = self._tables[switch]
                 gone = [self._unrouted(server) for server in before.keys() - table.keys()]
                 new = [

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from experiments.linux.netlink import (
     NLM_F_CREATE,
+    NLM_F_EXCL,
     NLM_F_REPLACE,
     Message,
+    Netlink,
     attribute,
     number,
     text,
@@ -30,7 +32,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
 from topos.base.errors import PillarboxError
 
-RTM_NEWQDISC, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 44, 45
+RTM_NEWQDISC, RTM_DELQDISC, RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 36, 37, 44, 45, 46
 CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # where on an interface a program runs
 TCA_KIND, TCA_OPTIONS = 1, 2
@@ -193,19 +195,34 @@ class Tap(NamedTuple):
     alone: bool = False  # nothing is ever done there to what passes the other way
 
 
-def hook(tap: Tap) -> Message:
+def hook(tap: Tap, *, new: bool = False) -> Message:
     """Return the request for the place on an interface where programs are attached.
 
     It stays when the last of them is detached: others may have theirs there. It is for both
     directions, or for what comes in alone: of each direction the kernel keeps an entry in one list
-    of the whole machine, and walks along that list at each new one.
+    of the whole machine, and walks along that list at each new one. One that has to be new is
+    refused where there is one.
     """
     incoming_alone = tap.alone and tap.hook == INGRESS
-    body = struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
-    body += text(TCA_KIND, "ingress" if incoming_alone else "clsact")
-    return Message(
-        RTM_NEWQDISC, NLM_F_CREATE, body, f"prepare interface {tap.ifindex} for programs"
-    )
+    body = _place(tap) + text(TCA_KIND, "ingress" if incoming_alone else "clsact")
+    flags = NLM_F_CREATE | (NLM_F_EXCL if new else 0)
+    return Message(RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
+
+
+def unhook(tap: Tap) -> Message:
+    """Return the request that takes the place for programs away, and all that are there."""
+    return Message(RTM_DELQDISC, 0, _place(tap), f"leave interface {tap.ifindex} as it was")
+
+
+def is_empty(kernel: Netlink, tap: Tap) -> bool:
+    """Tell whether no program, of anybody's, is attached at an interface."""
+    deed = f"list the programs at interface {tap.ifindex}"
+    places = (struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, way, 0) for way in (INGRESS, EGRESS))
+    return not any(kernel.dump(RTM_GETTFILTER, place, deed) for place in places)
+
+
+def _place(tap: Tap) -> bytes:
+    return struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
 
 
 def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:

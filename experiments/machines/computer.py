@@ -97,6 +97,7 @@ class OneComputer:
     """
 
     lead = LAB
+    weights: tuple[int, ...] = ()
     whole: bool | None = None
     is_here = True
 

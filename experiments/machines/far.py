@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
+from experiments.emulation.routers import Switches
 from experiments.emulation.shapes import Shape, Shapes
-from experiments.emulation.tracing import Tracer
+from experiments.emulation.tracing import NOWHERE, Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
+from hosts.base.failures import Failures
 from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -221,7 +223,10 @@ class _FarListener:
 
 
 class FarTracer(Tracer):
-    """Sends marked packets by the parts, and follows them; `ask` asks the part of a server."""
+    """Sends marked packets by the parts, and follows them.
+
+    `ask` asks the part of a server, `ask_all` those of all machines.
+    """
 
     def __init__(
         self,
@@ -230,9 +235,10 @@ class FarTracer(Tracer):
         forwarders: Any,
         dead: Collection[int],
         ask: Callable[..., Any],
+        ask_all: Callable[..., dict[int, Any]],
     ) -> None:
         super().__init__(topology, net, forwarders, dead)
-        self._ask = ask
+        self._ask, self._ask_all = ask, ask_all
 
     def listener(self, server: int) -> Any:
         """Let the server's part take marked packets from now on."""
@@ -243,12 +249,58 @@ class FarTracer(Tracer):
         """Send a marked packet."""
         self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
 
+    def _trace_switches(
+        self, serial: int, source: int, destination: int, source_port: int
+    ) -> dict[str, Any]:
+        self._ask_all(ask="follow", serial=serial, keep=True)
+        self.listener(destination)
+        path, dropped = [self.topology.name(source)], "switches do not say why"
+        try:
+            self.send(serial, source, destination, source_port)
+        except PillarboxError as error:
+            dropped = f"{path[0]} cannot send: {error}"
+        arrived: bool = self._ask(destination, ask="trace arrived", serial=serial)
+        told = self._ask_all(ask="follow", serial=serial, keep=False)
+        path += self._in_order(source, [one for heard in told.values() for one in heard])
+        if arrived:
+            path.append(self.topology.name(destination))
+        return {
+            **NOWHERE,
+            "path": path,
+            "delivered": arrived,
+            "dropped": "" if arrived else dropped,
+        }
+
+    def _in_order(self, source: int, heard: list[tuple[int, str]]) -> list[str]:
+        """Return switches as they were passed: by time to live, or else each beside the last."""
+        left = {self.topology.node(name): ttl for ttl, name in heard}
+        at, passed = source, []
+        while left:
+            beside = {plug.node for _, plug in self.topology.neighbours(at)}
+            at = max(left, key=lambda one: (left[one], one in beside))
+            passed.append(self.topology.name(at))
+            del left[at]
+        return passed
+
     def _wait(self, listeners: list[Any]) -> None:
         """Do nothing: whoever asks for traces waits long enough for an arrival."""
 
 
+class FarSwitches(Switches):
+    """The switches of all machines that route; `tell` tells all parts something."""
+
+    def __init__(self, alike: Switches, tell: Callable[..., object]) -> None:
+        super().__init__(alike.topology, alike.routing, alike.seed)
+        self.name, self._tell = alike.name, tell
+
+    def set_failures(self, failures: Failures) -> None:
+        """Take in what has failed, where switches do not find out themselves."""
+        nodes, links = sorted(failures.nodes), sorted(map(sorted, failures.links))
+        self._tell(ask="inform", nodes=nodes, links=links)
+
+
 class FarForwarders:
-    """The forwarders of all machines."""
+    """The forwarders of all machines, or their servers where these do not relay."""
 
     def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
         self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks

@@ -16,6 +16,7 @@ class Ground(Protocol):
     machines: int
     lead: str  # the lab's own address in the machines' network
     addresses: list[str]  # of the machines; known when it is open
+    weights: tuple[int, ...]  # of the machines, where they are not alike
     whole: bool | None  # whether super-packets are known to cross whole, where that was tried
     is_here: bool  # whether all machines are this computer, and their files and namespaces in reach
 

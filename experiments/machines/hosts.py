@@ -7,6 +7,7 @@ HOSTS.toml has ::
     key = "/root/.ssh/id_ed25519"
     port = 22
     pillarbox = "/opt/pillarbox/pillarbox"
+    weights = [2, 1]                      # what each can carry beside the others
     addresses = ["10.1.0.2", "10.1.0.3"]  # in the machines' own network, where names are of another
 
 All else that ssh is to know stands in ~/.ssh/config.
@@ -32,7 +33,7 @@ PORT = 8786  # of the scheduler, on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
 FOLDER = Path("/run/pillarbox/dask")  # on each host
 NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes
-KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses"}
+KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses", "weights"}
 SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 SSH += ["-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={MOST_ALIVE}"]
 
@@ -47,6 +48,7 @@ class Hosts:
     key: str = ""
     port: int = 0
     pillarbox: str = ""
+    weights: tuple[int, ...] = ()
 
     def ssh(self, host: str) -> list[str]:
         """Return the command with which Pillarbox joins a cluster on a host."""
@@ -80,11 +82,18 @@ def read(file: Path) -> Hosts:
         len(addresses) in (0, len(hosts)),
         f"{file} has {len(addresses)} addresses for {len(hosts)} hosts",
     )
+    weights = said.get("weights", [])
+    numbers = isinstance(weights, list) and all(type(one) is int and one > 0 for one in weights)
+    example = [2, *[1] * (len(hosts) - 1)]
+    require(
+        numbers and len(weights) in (0, len(hosts)),
+        f"{file}: weights are whole numbers above 0, one a host, such as {example}",
+    )
     rest = {name: said[name] for name in ("user", "key", "port", "pillarbox") if name in said}
     for name, value in rest.items():
         kind = int if name == "port" else str
         require(isinstance(value, kind), f"{file}: {name} is no {value!r}")
-    return Hosts(hosts, addresses, **rest)
+    return Hosts(hosts, addresses, **rest, weights=tuple(weights))
 
 
 def _texts(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:

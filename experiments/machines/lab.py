@@ -12,7 +12,7 @@ process ends, however it does, all parts end: Dask lets go of what nobody leads 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -22,12 +22,21 @@ from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
+from experiments.emulation.routers import Routers, Switches
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from experiments.machines.computer import Computer, OneComputer
-from experiments.machines.far import AHEAD_S, Entrances, FarFaults, FarForwarders, FarNet, FarTracer
+from experiments.machines.far import (
+    AHEAD_S,
+    Entrances,
+    FarFaults,
+    FarForwarders,
+    FarNet,
+    FarSwitches,
+    FarTracer,
+)
 from experiments.machines.ground import Ground
 from experiments.machines.joined import code
 from experiments.machines.means import MeansOverMachines
@@ -57,6 +66,8 @@ class LabOverMachines(Lab):
         What gives the machines.
     whole : bool, optional
         Whether super-packets cross whole; else what is known of the machines' cards decides.
+    weights : sequence of int, optional
+        What each machine can carry beside the others; else as the ground has it.
     """
 
     whole = False
@@ -72,6 +83,7 @@ class LabOverMachines(Lab):
         *,
         ground: Ground | None = None,
         whole: bool | None = None,
+        weights: Sequence[int] = (),
     ) -> None:
         require(
             bool(find_spec("distributed") and find_spec("cryptography")),
@@ -79,12 +91,8 @@ class LabOverMachines(Lab):
         )
         self.ground = ground or OneComputer(machines)
         machines, self._whole = self.ground.machines, whole
-        require(
-            topology.ports > 1,
-            f"the servers of {topology.spec} do not relay, and only networks whose servers do run "
-            "over several machines: dpillar, dcell, bcube, ficonn",
-        )
-        self._placed = place(topology, machines)
+        weights = tuple(weights) or self.ground.weights
+        self._placed, self._weights = place(topology, machines, weights), weights
         self._machine_of: list[int] = self._placed.machine_of.tolist()
         self.machines = machines
         self.lost: set[int] = set()
@@ -95,14 +103,26 @@ class LabOverMachines(Lab):
         self._entrances = Entrances(topology, self._folders, self._machine_of, self.reach)
         self.clocks = Clocks(machines)
         self.means = MeansOverMachines(self, self)
+        self._far = FarForwarders(self._cluster, self._machine_of, self.clocks)
         super().__init__(topology, settings, folder, seed)
 
     def _forwarders(self) -> Forwarders:
-        return cast(Forwarders, FarForwarders(self._cluster, self._machine_of, self.clocks))
+        return cast(Forwarders, self._far)
+
+    def _switches(self) -> Switches | None:
+        found = super()._switches()
+        require(
+            found is None or isinstance(found, Routers),
+            "Open vSwitch works on one machine only: leave --plane ovs, or --machines, out",
+        )
+        return found and FarSwitches(found, self._tell_all)
 
     def _make_tracer(self) -> Tracer:
-        assert self.forwarders
-        return FarTracer(self.topology, self.net, self.forwarders, self.dead, self.ask_part)
+        ask, forwarders = self.ask_part, self.forwarders
+        return FarTracer(self.topology, self.net, forwarders, self.dead, ask, self._tell_all)
+
+    def _tell_all(self, **request: Any) -> dict[int, Any]:
+        return self.ask_machines(self.to_living(request), least=1)
 
     def _net(self) -> LabNet:
         usual = Shape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
@@ -136,16 +156,18 @@ class LabOverMachines(Lab):
         cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
-        if not whole:
+        if not whole and self.relays:
             self._say(SINGLE_PACKETS)
 
     def _orders(self, facts: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
-        settings = self.settings.plain() | {"routing": self.routing, "plane": self.plane}
+        settings = self.settings.plain() | {"routing": self.routing}
+        settings |= {"plane": self.plane} if self.relays else {}
         own_router = Path(self.routing).read_text() if self.routing.endswith(".py") else None
         alike = {
             "lab": self._cluster.name,
             "network": self.topology.spec,
             "underlay": self.ground.addresses,
+            "weights": self._weights,
             "settings": settings,
             "router": own_router,
             "seed": self.seed,
@@ -196,8 +218,7 @@ class LabOverMachines(Lab):
             require(server not in self.dead, f"server {self.name(server)} is dead already")
             self.dead.add(server)
             self.log("kill", time.monotonic() + AHEAD_S, server=self.name(server))
-            assert self.forwarders
-            self.forwarders.kill(server)
+            self._far.kill(server)
             end_programs_in(self._entrances.opened([server]))
 
     def revive(self, server: int) -> None:
@@ -207,7 +228,11 @@ class LabOverMachines(Lab):
             machine not in self.lost,
             f"machine {machine} is lost, and {self.name(server)} with it: start the lab anew",
         )
-        super().revive(server)
+        with self._lock:
+            require(server in self.dead, f"server {self.name(server)} is alive")
+            self._far.start([server])
+            self.dead.remove(server)
+            self.log("revive", server=self.name(server))
 
     def resize(self, servers: int) -> None:
         """Refuse: nodes would have to move from machine to machine."""
@@ -305,7 +330,7 @@ class LabOverMachines(Lab):
             self.came_back.add(machine)
             self.log("machine came back", machine=machine)
         elif server is not None and machine not in self.lost:
-            cast(FarForwarders, self.forwarders).words[server] = said.pop("why")
+            self._far.words[server] = said.pop("why")
             self._on_forwarder_event(server, event, said)
 
     def _on_late(self, machine: int, late_s: float) -> None:
@@ -318,6 +343,7 @@ class LabOverMachines(Lab):
             self.dead.update(servers)
             self.log("machine lost", machine=machine, servers=[self.name(s) for s in servers])
             cast(FarFaults, self.faults).lose(machine)
+            self._inform_switches()
             end_programs_in(self._entrances.opened(servers))
             self._entrances.close(servers)
         self._say(

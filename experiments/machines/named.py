@@ -159,6 +159,8 @@ class NamedCluster:
         self._client = self._connected()
         self.workers = list(only) or self._found(machines)
         self.machines = len(self.workers)
+        known = tuple(self._about.get("weights", ()))
+        self.weights: tuple[int, ...] = () if only else known[: self.machines]
         self.addresses = [_host_of(worker) for worker in self.workers]
         self.lead = _own_address(_host_of(self.scheduler))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -26,16 +27,21 @@ from experiments.emulation import faults
 from experiments.emulation.crossing import PartNet, Underlay
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet
+from experiments.emulation.tracing import TRACE_PORT, TRACE_S
 from experiments.linux import sandbox
 from experiments.machines.clock import Answering
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
+from experiments.observe.following import Follower
+from hosts.base.failures import Failures
 from hosts.live.settings import LabSettings
+from hosts.wire.marks import serial_of
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
 ONLY_PART = "\0pillarbox-part"  # of the machine's network, and gone with who holds it
+LONGEST_MARK = 64  # bytes of what is followed
 LONGEST_REQUEST = 1 << 26  # the flows of a trial
 
 Tell = Callable[[dict[str, Any]], None]
@@ -77,6 +83,7 @@ class Part(Lab):
         self._answering, self._trial = answering, PartTrial(self, underlay)
         self._whole, self._tell = whole, tell
         self._listeners: dict[int, Any] = {}
+        self._follower: Follower | None = None
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
 
@@ -111,9 +118,10 @@ class Part(Lab):
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """Return what the lab that this is a part of asks, beside what can be asked of any lab."""
-        assert self.forwarders
         return {
             "forwarder": lambda asked: self._ask(**asked),
+            "inform": lambda asked: self._inform(asked["nodes"], asked["links"]),
+            "follow": lambda asked: self._follow(asked["serial"], keep=asked["keep"]),
             "switch": at_its_moment(lambda asked: self._switch(asked["cables"], up=asked["up"])),
             "silence": at_its_moment(
                 lambda asked: self._silence(asked["cables"], silent=asked["silent"])
@@ -126,6 +134,7 @@ class Part(Lab):
             "echo": lambda asked: self._echo(**asked),
             "trace listen": lambda asked: self._listen(asked["server"]),
             "trace send": lambda asked: self._tracer.send(*asked["packet"]),
+            "trace arrived": lambda asked: self._arrived(asked["server"], asked["serial"]),
             **self._trial.requests(),
         }
 
@@ -139,6 +148,32 @@ class Part(Lab):
         """Take marked packets at a server from now on: nobody answers that its port is closed."""
         if server not in self._listeners:
             self._listeners[server] = self._tracer.listener(server)
+
+    def _arrived(self, server: int, serial: int) -> bool:
+        """Wait for a marked packet at a server."""
+        listening, deadline = self._listeners[server], time.monotonic() + TRACE_S
+        while select.select([listening], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if serial_of(listening.recv(LONGEST_MARK)) == serial:
+                return True
+        return False
+
+    def _follow(self, serial: int, *, keep: bool) -> list[tuple[int, str]]:
+        """Return at which switches a marked packet was, and with what time to live.
+
+        They are heard from the first question on, until one with which nothing is kept.
+        """
+        self._follower = self._follower or Follower(self.net, TRACE_PORT)
+        found = self._follower.heard(serial)
+        if not keep:
+            self._follower.close()
+            self._follower = None
+        return found
+
+    def _inform(self, nodes: list[int], links: list[list[int]]) -> None:
+        """Let switches that route know what has failed on all machines."""
+        if self.switches:
+            failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
+            self.switches.set_failures(failed)
 
     def end_trial(self) -> None:
         """End what sends and watches."""
@@ -196,7 +231,7 @@ def _only_part(address: str) -> socket.socket:
 def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     topology = parse(order["network"])
-    placed = place(topology, len(order["underlay"]))
+    placed = place(topology, len(order["underlay"]), order["weights"])
     folder, settings = Path(order["folder"]), dict(order["settings"])
     folder.mkdir(mode=0o700, exist_ok=True)
     if order["router"] is not None:

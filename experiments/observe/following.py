@@ -54,21 +54,29 @@ class Follower:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hear no more."""
         for listening in self._sockets:
             listening.close()
 
     def passed(self, serial: int) -> list[str]:
-        """Return the switches that the packet with this mark has come to, in order.
+        """Return the switches that the packet with this mark has come to, in order."""
+        return [name for _, name in self.heard(serial)]
 
-        Switches that route lower its time to live, and have a socket each; bridges do not, but
-        share one socket, which keeps the order.
+    def heard(self, serial: int) -> list[tuple[int, str]]:
+        """Return with what time to live the packet with this mark has come to which switch.
+
+        Switches that route lower it, and have a socket each; bridges do not, but share one socket,
+        which keeps the order.
         """
         for listening in self._sockets:
             self._read(listening)
         found = [
             (-ttl, at, name) for (heard, ttl, name), at in self._heard.items() if heard == serial
         ]
-        return [name for _, _, name in sorted(found)]
+        return [(-low, name) for low, _, name in sorted(found)]
 
     def _read(self, listening: socket.socket) -> None:
         while True:

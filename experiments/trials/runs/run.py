@@ -111,11 +111,6 @@ def check_machines(topology: Topology, system: System, workload: Workload) -> No
     from experiments.traffic.collectives.plan import is_collective
 
     require(
-        topology.ports > 1,
-        f"the servers of {topology.spec} do not relay, and only networks whose servers do run over "
-        "several machines: leave it out, or --machines",
-    )
-    require(
         system.machines <= topology.servers,
         f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",
     )

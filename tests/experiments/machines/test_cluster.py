@@ -306,6 +306,8 @@ def test_hosts_are_named_by_a_file(tmp_path: Path) -> None:
         ('host = ["a", "b"]', "has host, and may have"),
         ('hosts = ["a", "b"]\naddresses = ["1.2.3.4"]', "1 addresses for 2 hosts"),
         ('hosts = ["a", "b"]\nport = "x"', "port is no 'x'"),
+        ('hosts = ["a", "b"]\nweights = [2]', "weights are whole numbers above 0, one a host"),
+        ('hosts = ["a", "b"]\nweights = [2, 0]', "such as \\[2, 1\\]"),
         ('hosts = ["a", ', "is no TOML"),
     ],
 )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,26 @@ def test_tunnels_hear_the_machines_alone() -> None:
     assert heard[PORT].recv(64) == b"a stranger's"
     for one in heard.values():
         one.close()
+    computer.close()
+
+
+def test_a_card_is_left_as_it_was() -> None:
+    from experiments.emulation.crossing import Underlay
+    from experiments.linux import bpf
+    from experiments.linux.netlink import NetlinkError
+    from experiments.machines.computer import Computer
+
+    computer = Computer(2, 1500)
+    with computer.namespaces[1]:
+        underlay = Underlay(computer.addresses, 1)
+    tap = bpf.Tap(underlay.card.ifindex, bpf.INGRESS)
+    for there_before in (False, True):  # what others' programs are attached to
+        underlay.guard()
+        assert not bpf.is_empty(underlay.netlink, tap)
+        underlay.unguard()
+        assert bpf.is_empty(underlay.netlink, tap)
+        with pytest.raises(NetlinkError) if there_before else nullcontext():
+            underlay.netlink.send([bpf.hook(tap, new=True)])
     computer.close()
 
 

@@ -37,13 +37,23 @@ FIRST_ANSWERED = "mp"  # of DPillar's paths of one length, the one whose probe i
 VOLUME = 300_000
 LISTENING = "0A"  # in /proc/net/tcp
 LONG = pytest.mark.long
+NETWORKS = ["dcell,4,1", "dpillar,4,2", "ficonn,4,1", "tree,4,4", "fattree,4"]
 CASES = [
     pytest.param("bcube,4,1", 2),
+    pytest.param("fattree,4", 2, marks=LONG),
     pytest.param("dcell,4,1", 2, marks=LONG),
     pytest.param("dcell,4,1", 3, marks=LONG),
     pytest.param("dpillar,4,2", 2, marks=LONG),
     pytest.param("ficonn,4,1", 2, marks=LONG),
 ]
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_every_network(spec: str, tmp_path: Path) -> None:
+    with lab_over(spec, 2, tmp_path) as lab:
+        check_pings(lab)
+        check_paths(lab)
+        check_cut(lab)
 
 
 def links() -> set[str]:
@@ -62,7 +72,8 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
         check_trial(lab)
         check_cut(lab)
         check_kill(lab)
-        check_end(lab)
+        if lab.relays:
+            check_end(lab)
         check_verbs(lab)
         check_loss(lab, machines - 1)
     assert links() == before
@@ -137,9 +148,12 @@ def check_trial(lab: LabOverMachines) -> None:
 
 
 def check_cut(lab: LabOverMachines) -> None:
-    """See that a cut between machines takes the carrier at both ends, and packets go around."""
+    """See that a cut between machines takes the carrier at both ends, and packets go around.
+
+    Usual switches know no way around: packets arrive again when the cable is mended.
+    """
     source, destination = 0, lab.topology.servers - 1
-    way = [lab.server(name) for name in lab.trace(source, destination)["path"]]
+    way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
     ends = next(
         cable for hop in pairwise(way) for cable in cables_of(lab, *hop) if apart(lab, cable)
     )
@@ -147,16 +161,23 @@ def check_cut(lab: LabOverMachines) -> None:
     fault = lab.cut(*ends)
     for end in server_ends(lab, ends):
         wait_until(lambda end=end: not carrier(lab, *end), f"{end} has its carrier still")
-    wait_until(lambda: lab.trace(source, destination)["delivered"], "no packet goes around")
+    around = bool(lab.computed(source, destination))
+    assert around == lab.relays
+    wait_until(
+        lambda: lab.trace(source, destination)["delivered"] == around, "no packet goes around"
+    )
     lab.wait_converged()
     assert lab.failures().links == {frozenset(ends)}
     lab.heal(fault)
+    wait_until(lambda: lab.trace(source, destination)["delivered"], "it is not mended")
     for end in server_ends(lab, ends):
         wait_until(lambda end=end: carrier(lab, *end), f"{end} has no carrier again")
 
 
 def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
-    """Return the cables of a hop, from the lower node each."""
+    """Return the cables of a hop, from the lower node each; a tree's hop is one to a switch."""
+    if b in {plug.node for _, plug in lab.topology.neighbours(a)}:
+        return [(min(a, b), max(a, b))]
     switches = {plug.node for _, plug in lab.topology.neighbours(a)}
     switches &= {plug.node for _, plug in lab.topology.neighbours(b)}
     nodes = [a, *sorted(node for node in switches if node >= lab.topology.servers)[:1], b]
@@ -280,7 +301,9 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tree,2,1", "--machines", "2"], "do not relay"),
+        (["tree,2,1", "--machines", "2", "--plane", "ovs"], "works on one machine only"),
+        (["bcube,4,1", "--machines", "2", "--weights", "15,1,1"], "2 machines take 2 weights"),
+        (["bcube,4,1", "--weights", "2,1"], "--weights are those of"),
         (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),
         (["bcube,4,1", "--machines", "2", "--page"], "--machines goes without --page"),
     ],
