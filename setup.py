@@ -111,7 +111,6 @@ setup(
         "experiments.traffic",
         "experiments.traffic.collectives",
         "experiments.trials",
-        "experiments.trials.catalogue",
         "experiments.trials.plans",
         "experiments.trials.runs",
         "experiments.trials.trust",

@@ -1,19 +1,18 @@
-"""The command line: finds subcommands by file name and turns bad input into one line.
+"""The command line: finds subcommands by name and turns bad input into one line.
 
 A subcommand is imported only when it is called for, so that a quick question has a quick answer.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import importlib.util
 import sys
 import sysconfig
+from itertools import chain
 from typing import NoReturn
 
 import click
 
-import experiments.commands
 from experiments.arguments import Group
 from topos.base.errors import PillarboxError, meant
 
@@ -40,21 +39,24 @@ SECTIONS = {
 
 
 class Commands(Group):
-    """The group of all files in experiments/commands."""
+    """The group of all subcommands: files in experiments/commands, else verbs of a running lab."""
 
     sections = SECTIONS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all subcommands (``compare_runs.py`` is ``compare-runs``)."""
-        modules = pkgutil.iter_modules(experiments.commands.__path__)
-        return sorted(module.name.replace("_", "-") for module in modules)
+        """Return the names of all subcommands."""
+        return sorted(chain(*self.sections.values()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand of that name."""
+        """Return the subcommand of that name (``compare-runs`` is in ``compare_runs.py``)."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"experiments.commands.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        module = f"experiments.commands.{cmd_name.replace('-', '_')}"
+        if importlib.util.find_spec(module) is None:
+            from experiments.control.remote import command_of
+
+            return command_of(cmd_name)
+        command: click.Command = importlib.import_module(module).command
         return command
 
     def resolve_command(

@@ -60,11 +60,11 @@ def _measured(load: float, quick: bool) -> Iterator[Row]:
 
 
 def _experiment(load: float, quick: bool) -> Experiment:
-    from experiments.trials.catalogue.fct import EXPERIMENT
+    from experiments.trials.catalogue import FCT
 
-    (system,) = (one for one in EXPERIMENT.systems if one.network == NETWORK)
-    workload = replace(EXPERIMENT.workload, load=load, duration_s=SECONDS)
+    (system,) = (one for one in FCT.systems if one.network == NETWORK)
+    workload = replace(FCT.workload, load=load, duration_s=SECONDS)
     if quick:
         # So short that only flows of one size come near the load.
         workload = replace(workload, duration_s=QUICK_S, warm_up_s=0.0, sizes="400000")
-    return replace(EXPERIMENT, systems=(system,), workload=workload, repeats=1 if quick else TRIALS)
+    return replace(FCT, systems=(system,), workload=workload, repeats=1 if quick else TRIALS)

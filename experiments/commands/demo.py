@@ -42,9 +42,9 @@ def command(out: Path, drawings: bool) -> int:
         draw(folder)
         click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
         return 0
-    from experiments.trials.catalogue.demo import EXPERIMENT
+    from experiments.trials.catalogue import DEMO
 
-    return int(not show(EXPERIMENT, folder))
+    return int(not show(DEMO, folder))
 
 
 def show(experiment: Experiment, folder: Path) -> bool:
@@ -72,12 +72,15 @@ def show(experiment: Experiment, folder: Path) -> bool:
 def told(run: Run) -> str:
     """Return what came of it: two sentences, and a table with what is odd in it."""
     from experiments.reporting import story
-    from experiments.trials.catalogue.demo import CUBE, CUT_CUBE, CUT_TREE, TREE
+    from experiments.trials.catalogue import Demo
     from experiments.trials.runs.summary import doubtful, sentences
 
     blocks = [
-        sentences([story.comparison(run, CUBE, TREE, PAPERS_RATIO)]),
-        sentences(story.after_fault(run, *pair) for pair in ((CUT_CUBE, CUBE), (CUT_TREE, TREE))),
+        sentences([story.comparison(run, Demo.CUBE, Demo.TREE, PAPERS_RATIO)]),
+        sentences(
+            story.after_fault(run, *pair)
+            for pair in ((Demo.CUT_CUBE, Demo.CUBE), (Demo.CUT_TREE, Demo.TREE))
+        ),
         story.times(run),
         sentences([*story.stragglers(run), *doubtful(run)]),
     ]

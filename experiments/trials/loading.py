@@ -1,21 +1,19 @@
 """Experiments by name, from the catalogue or from a file of the user's.
 
-A file of trials/catalogue, or FILE.py, defines EXPERIMENT. FILE.toml has the fields of
-`experiments.trials.plans.experiment` as its keys; docs/experiments.md shows both.
+FILE.py defines EXPERIMENT. FILE.toml has the fields of `experiments.trials.plans.experiment` as its
+keys; docs/experiments.md shows both.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import experiments.trials.catalogue
 from experiments.files import toml_in
 from experiments.traffic.workload import POISSON, check_load
+from experiments.trials.catalogue import EXPERIMENTS
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
@@ -26,9 +24,8 @@ CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates fait
 
 
 def names() -> list[str]:
-    """Return the names of the catalogue's experiments (``all_to_all.py`` is ``all-to-all``)."""
-    modules = pkgutil.iter_modules(experiments.trials.catalogue.__path__)
-    return sorted(module.name.replace("_", "-") for module in modules if module.name[0] != "_")
+    """Return the names of the catalogue's experiments."""
+    return sorted(EXPERIMENTS)
 
 
 def load(
@@ -112,13 +109,10 @@ def _values(text: str) -> dict[str, Any]:
 
 def _own(name: str) -> Experiment:
     """Return an experiment of the catalogue."""
-    known = names()
-    if name not in known:
-        hint = meant(name, known)
+    if name not in EXPERIMENTS:
+        hint = meant(name, names())
         raise PillarboxError(f"there is no experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
-    module = importlib.import_module(f"experiments.trials.catalogue.{name.replace('-', '_')}")
-    found: Experiment = module.EXPERIMENT
-    return found
+    return EXPERIMENTS[name]
 
 
 def _from_toml(file: Path) -> dict[str, Any]:

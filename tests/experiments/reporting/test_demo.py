@@ -5,14 +5,14 @@ from click.testing import CliRunner
 
 from experiments.commands import demo
 from experiments.traffic.workload import Workload
-from experiments.trials.catalogue.demo import EXPERIMENT
+from experiments.trials.catalogue import DEMO
 from experiments.trials.runs import records
 from experiments.trials.runs.run import orders_of
 from hosts.base.faults import read
 
 
 def test_plan_can_be_run_as_it_is():
-    orders = orders_of(EXPERIMENT)
+    orders = orders_of(DEMO)
     assert {len(order.flows) for order in orders} == {240}
     struck = {order.trial.system.name: [one.kind for one in order.faults] for order in orders}
     assert struck == {"BCube": [], "tree": [], "BCube, cut": ["cut"], "tree, cut": ["cut"]}
@@ -41,14 +41,14 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
     small = {"BCube": "bcube,2,1", "tree": "tree,2,2"}
     systems = tuple(
         replace(one, network=small[one.name.partition(",")[0]], rate_mbit=10.0)
-        for one in EXPERIMENT.systems
+        for one in DEMO.systems
     )
     workload = Workload(volume_bytes=200_000, timeout_s=60.0)
     faults = tuple(
         replace(one, fault=str(read(one.fault)._replace(at_s=0.1, until_s=0.4)))
-        for one in EXPERIMENT.faults
+        for one in DEMO.faults
     )
-    small_one = replace(EXPERIMENT, systems=systems, workload=workload, faults=faults)
+    small_one = replace(DEMO, systems=systems, workload=workload, faults=faults)
     all_valid = demo.show(small_one, tmp_path)
     (folder,) = tmp_path.iterdir()
     printed = capsys.readouterr()

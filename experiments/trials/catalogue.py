@@ -1,0 +1,188 @@
+"""Experiments by name, for `pillarbox run`.
+
+Cables carry 100 Mbit/s and packets of 9000 bytes, where nothing else is said: so much two
+processors emulate faithfully.
+"""
+
+from __future__ import annotations
+
+from experiments.traffic.workload import BUSIEST, Workload
+from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
+
+DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
+FOUR = (DCELL, BCUBE, "dpillar,4,2", "ficonn,4,1")
+DISTRIBUTED = {"distribute": True}
+
+
+def _systems(*networks: str) -> tuple[System, ...]:
+    return tuple(map(System, networks))
+
+
+def _all_to_all(volume_bytes: int, timeout_s: float = 120.0) -> Workload:
+    """Return a workload of so many flows that one process sends them."""
+    return Workload(volume_bytes=volume_bytes, tool="generator", timeout_s=timeout_s)
+
+
+class Demo:
+    """What the systems of the demo are called."""
+
+    CUBE, TREE = "BCube", "tree"
+    CUT_CUBE, CUT_TREE = "BCube, cut", "tree, cut"
+
+
+DEMO = Experiment(
+    name="demo",
+    about="BCube against a tree of the same 16 servers, every server to every other; then once "
+    "more, and a cable of one server is cut meanwhile",
+    # A rate that two processors carry with room to spare.
+    systems=tuple(
+        System(network, label=label, rate_mbit=60)
+        for network, label in (
+            (BCUBE, Demo.CUBE),
+            (TREE, Demo.TREE),
+            (BCUBE, Demo.CUT_CUBE),
+            (TREE, Demo.CUT_TREE),
+        )
+    ),
+    workload=_all_to_all(1_750_000, timeout_s=40.0),
+    # Both networks have this cable. In the tree there is no way around it.
+    faults=(FaultAt("cut h0-s0 at 1 until 2.5", systems=(Demo.CUT_CUBE, Demo.CUT_TREE)),),
+    repeats=1,
+)
+
+FCT = Experiment(
+    name="fct",
+    about="six networks under the same relative load of flows of web search's sizes: how long "
+    "does a flow take, over what it would take alone?",
+    # Small packets and a short catch-up, so that small flows meet a cable and not a burst.
+    systems=tuple(
+        System(network, rate_mbit=20, mtu=1500, catch_up="0.5ms")
+        for network in (BCUBE, DCELL, "ficonn,4,1", "dpillar,4,2", "fattree,4", TREE)
+    ),
+    # Three trials of each, six minutes together; --duration 30 has narrower intervals.
+    workload=Workload(
+        arrivals="poisson",
+        load=0.6,
+        load_of=BUSIEST,
+        sizes="web-search",
+        size_scale=0.25,
+        duration_s=10.0,
+        timeout_s=180.0,
+    ),
+)
+
+ALL_REDUCE = Experiment(
+    name="all-reduce",
+    about="all servers sum what each has: BML and others on BCube, rings on a tree and a fat-tree",
+    systems=tuple(
+        System(network, routing=routing, algorithm=algorithm, label=label, rate_mbit=60)
+        for network, routing, algorithm, label in (
+            (BCUBE, "bcube", "bml", "BCube, BML"),
+            (BCUBE, "bcube", "bcube", "BCube, Gloo's BCube"),
+            (BCUBE, "bcube", "halving-doubling", "BCube, halving"),
+            (BCUBE, "bcube", "ring", "BCube, ring"),
+            (BCUBE, "bcube", "parameter-servers", "BCube, servers"),
+            (TREE, "", "ring", "tree, ring"),
+            ("fattree,4", "", "ring", "fat-tree, ring"),
+        )
+    ),
+    workload=Workload("all-reduce", volume_bytes=12_000_000, timeout_s=60.0),
+)
+
+OTHERS = (
+    Experiment(
+        name="quick",
+        about="a small BCube and a tree, all-to-all for two seconds each: does everything work "
+        "here?",
+        systems=_systems("bcube,2,1", "tree,2,2"),
+        workload=Workload(duration_s=2.0, timeout_s=20.0),
+        repeats=2,
+    ),
+    # Whoever finds a difference between these two errs.
+    Experiment(
+        name="a-a",
+        about="one system against itself: does comparing systems find a difference where none is?",
+        systems=(System("bcube,2,1", label="A"), System("bcube,2,1", label="B")),
+        workload=Workload(duration_s=1.5, tool="generator", timeout_s=20.0),
+        repeats=6,
+    ),
+    # Guo 2009, section 7.5 and Fig. 11.
+    Experiment(
+        name="bcube-tree",
+        about="BCube against a tree, all-to-all: at least 2.9 times as fast",
+        systems=_systems(BCUBE, TREE),
+        workload=_all_to_all(3_000_000),
+    ),
+    # Guo 2008, section 7.3 and Fig. 12.
+    Experiment(
+        name="dcell-tree",
+        about="DCell against a tree, all-to-all: at least 1.96 times as fast",
+        systems=_systems(DCELL, "tree,4,5"),
+        workload=_all_to_all(3_000_000),
+    ),
+    Experiment(
+        name="all-to-all",
+        about="seven networks, every server to every other",
+        systems=_systems(
+            *(DCELL, BCUBE, "dpillar,4,2", "dpillar,4,3", "ficonn,4,1", "ficonn,4,2", TREE)
+        ),
+        workload=_all_to_all(1_500_000, timeout_s=900.0),
+    ),
+    Experiment(
+        name="six-networks",
+        about="the four networks, a tree and a fat-tree, every server to every other",
+        systems=_systems(*FOUR, TREE, "fattree,4"),
+        workload=_all_to_all(1_500_000, timeout_s=900.0),
+    ),
+    Experiment(
+        name="permutation",
+        about="every server to one other at random, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("permutation", duration_s=5.0),
+    ),
+    Experiment(
+        name="burst",
+        about="one group of servers to another, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("burst", duration_s=5.0),
+    ),
+    # How many of its ports does the one server use?
+    Experiment(
+        name="several-to-one",
+        about="several servers to one, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("several-to-one", duration_s=5.0),
+    ),
+    # Guo 2009, section 7.5. Both connections may begin on one path; at the next probes, 10 s later,
+    # they part.
+    Experiment(
+        name="one-to-one",
+        about="two servers, one flow for each disjoint path, against a tree",
+        systems=_systems(BCUBE, TREE),
+        workload=Workload("one-to-one", duration_s=40.0),
+    ),
+    # Guo 2009, section 3.4.
+    Experiment(
+        name="one-to-several",
+        about="a file from one server to several, by complete graphs, against a pipeline over a "
+        "tree",
+        systems=_systems(BCUBE, TREE),
+        workload=Workload("one-to-several", volume_bytes=60_000_000, options=DISTRIBUTED),
+    ),
+    # Guo 2009, section 3.5.
+    Experiment(
+        name="one-to-all",
+        about="a file from one server to all others, by spanning trees, against a pipeline over a "
+        "tree",
+        systems=(System(BCUBE, routing="bcube"), System(TREE)),
+        workload=Workload("one-to-all", volume_bytes=100_000_000, options=DISTRIBUTED),
+    ),
+    Experiment(
+        name="failover",
+        about="all four networks while random cables are cut: how soon do flows go on?",
+        systems=_systems(*FOUR),
+        workload=Workload("permutation", duration_s=20.0),
+        faults=(FaultRate("cut", per_minute=20.0, lasting_s=2.0, from_s=3.0, until_s=15.0),),
+    ),
+)
+EXPERIMENTS = {one.name: one for one in (DEMO, FCT, ALL_REDUCE, *OTHERS)}
