@@ -13,15 +13,11 @@ than to carry them: then the figures show this process, and not the network.)
 
 from __future__ import annotations
 
-import os
 import random
-import select
 import struct
-import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import Deaths, Loop, Task, main
@@ -85,8 +81,6 @@ class Hop:
         self.onward: list[Hop] = []
         self.waiting: deque[memoryview] = deque()  # shared by all that it goes on to
         self.received = Comparison(expected)
-        self.writable = True  # whether the loop is to tell when it can send
-
         self._refill()
 
     def _refill(self) -> None:
@@ -139,37 +133,21 @@ class Relaying(Loop):
             one.sent += hop.send()
             if one.begin_s is None:
                 one.begin_s = self._now
-        elif not hop.writable:  # there is nothing to send, and yet there is something: an error
-            assert one.sender is not None
-            one.sender.send(b"")
-            self._end(one, "its connection was closed")
+        elif one.flow.number in self._idle:
+            self._closed(one)
             return
-        self._tell_writable(hop, bool(hop.waiting))
-
-    def _tell_writable(self, hop: Hop, wanted: bool) -> None:
-        if hop.writable != wanted:
-            hop.writable = wanted
-            sender = hop.connection.sender
-            assert sender is not None
-            self._ready.modify(sender, select.EPOLLOUT if wanted else 0)
+        self._tell_writable(one, bool(hop.waiting))
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
         arrived = one.receiver.recv(PIECE_BYTES)
-        if not arrived:
-            self._end(one, "its connection was closed")
-            return
-        hop = self._hops[one.flow.number]
+        whole, hop = self._count(one, len(arrived)), self._hops[one.flow.number]
         hop.received.take(arrived)
-        one.delivered += len(arrived)
-        one.moved_s = self._now
-        self._delivered[one.flow.number] = one.delivered
         for onward in hop.onward:
-            if not onward.connection.ended:
+            if arrived and not onward.connection.ended:
                 onward.waiting.append(memoryview(arrived))
-                self._tell_writable(onward, True)
-        if one.delivered == one.flow.volume_bytes:
-            one.end_s = self._now
+                self._tell_writable(onward.connection, True)
+        if whole:
             right = hop.received.right
             self._end(one, "" if right else "what arrived is not what the source sent")
 
@@ -184,12 +162,5 @@ class Relaying(Loop):
         return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
 
 
-def relaying(connections: list[Connection], task: Any, deaths: Deaths) -> Relaying:
-    """Return the loop for a task."""
-    return Relaying(connections, task, deaths)
-
-
 if __name__ == "__main__":
-    main(relaying)
-    sys.stdout.buffer.flush()
-    os._exit(0)
+    main(Relaying)

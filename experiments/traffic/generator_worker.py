@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 from experiments.linux.processes import peak_mib
 from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
@@ -100,6 +100,7 @@ class Loop:
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._running: dict[int, Connection] = {}
+        self._idle: set[int] = set()  # flows of which it is not told when they can send
         self._left = 0
         self._barrier_s = self._now = self._latest_s = 0.0
         self._finishing = False
@@ -139,23 +140,33 @@ class Loop:
 
     def _step(self) -> None:
         """Do what is due, then what is ready."""
+        self._do_due()
+        wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
+        for descriptor, _ in self._ready.poll(wait_s, MOST_EVENTS):
+            self._now = time.monotonic()
+            self._do_ready(descriptor)
+
+    def _do_due(self) -> None:
         self._now = time.monotonic()
-        while self._agenda and self._agenda[0][0] <= self._now:
+        while self._agenda[0][0] <= self._now:
             due_s, _, deed, arguments = heapq.heappop(self._agenda)
             self._latest_s = max(self._latest_s, self._now - due_s)
             deed(*arguments)
-        wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
-        for descriptor, _ in self._ready.poll(wait_s, MOST_EVENTS):
-            found = self._deeds.get(descriptor)
-            if found:  # else its flow has ended a moment ago
-                self._now = time.monotonic()
-                deed, one = found
-                try:
-                    deed(one)
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    self._end(one, f"its connection broke: {error.strerror}")
+            self._now = time.monotonic()
+
+    def _do_ready(self, descriptor: int) -> None:
+        found = self._deeds.get(descriptor)
+        if found:  # else its flow has ended a moment ago
+            self._do(*found)
+
+    def _do(self, deed: Callable[[Connection], None], one: Connection) -> None:
+        """Let a flow send or receive; one whose connection breaks has failed."""
+        try:
+            deed(one)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(one, f"its connection broke: {error.strerror}")
 
     def _at(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
         self._serial += 1
@@ -186,27 +197,43 @@ class Loop:
             one.sent += one.sender.send(DATA)
         elif one.sent < volume:
             one.sent += one.sender.send(DATA[: volume - one.sent])
-        else:  # all is sent, and yet there is something: an error
-            one.sender.send(b"")
-            self._end(one, "its connection was closed")
+        else:
+            self._closed(one)
             return
         if one.begin_s is None:
             one.begin_s = self._now
-        if one.sent == volume:
-            self._ready.modify(one.sender, 0)  # errors are reported all the same
+        self._tell_writable(one, one.sent != volume)
+
+    def _closed(self, one: Connection) -> None:
+        """End a flow that has nothing to send, and yet the kernel tells of it: an error."""
+        assert one.sender is not None
+        one.sender.send(b"")
+        self._end(one, "its connection was closed")
+
+    def _tell_writable(self, one: Connection, wanted: bool) -> None:
+        """Hear when a flow can send, or of errors alone."""
+        number = one.flow.number
+        if (number in self._idle) == wanted and one.sender is not None:
+            self._idle ^= {number}
+            self._ready.modify(one.sender, select.EPOLLOUT if wanted else 0)
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
-        arrived = one.receiver.recv_into(SINK, 0, MSG_TRUNC)
+        if self._count(one, one.receiver.recv_into(SINK, 0, MSG_TRUNC)):
+            self._end(one)
+
+    def _count(self, one: Connection, arrived: int) -> bool:
+        """Count what a flow has delivered; tell whether that is all. Without any it has failed."""
         if not arrived:
             self._end(one, "its connection was closed")
-            return
+            return False
         one.delivered += arrived
         one.moved_s = self._now
         self._delivered[one.flow.number] = one.delivered
-        if one.delivered == one.flow.volume_bytes:
-            one.end_s = self._now
-            self._end(one)
+        if one.delivered != one.flow.volume_bytes:
+            return False
+        one.end_s = self._now
+        return True
 
     def _time_is_over(self, one: Connection) -> None:
         if one.ended:
@@ -323,8 +350,14 @@ def allow_open_files(count: int) -> None:
         ) from None
 
 
-def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop] = Loop) -> None:
-    """Do one task, with a loop of that kind."""
+def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> NoReturn:
+    """Do one task, with a loop of that kind, and end."""
+    _do_task(loop_of)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # thousands of sockets are closed by the kernel, at once
+
+
+def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     os.nice(max(0, NICE - os.nice(0)))
@@ -358,6 +391,4 @@ def say(what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
-    sys.stdout.buffer.flush()
-    os._exit(0)  # thousands of sockets are closed by the kernel, at once
+    main(Loop)

@@ -8,10 +8,8 @@ at the next millisecond as epoll's does; and a flow's first bytes are sent in th
 
 from __future__ import annotations
 
-import heapq
 import os
 import select
-import sys
 import time
 from contextlib import suppress
 from typing import Any
@@ -33,27 +31,7 @@ class Arriving(Loop):
             select.select((self._ready,), (), (), wait_s)
         for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
             self._do_due()
-            found = self._deeds.get(descriptor)
-            if found:  # else its flow has ended a moment ago
-                self._do(*found)
-
-    def _do_due(self) -> None:
-        """Do what is due."""
-        self._now = time.monotonic()
-        while self._agenda[0][0] <= self._now:
-            due_s, _, deed, arguments = heapq.heappop(self._agenda)
-            self._latest_s = max(self._latest_s, self._now - due_s)
-            deed(*arguments)
-            self._now = time.monotonic()
-
-    def _do(self, deed: Any, one: Connection) -> None:
-        """Let a flow send or receive; one whose connection breaks has failed."""
-        try:
-            deed(one)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._end(one, f"its connection broke: {error.strerror}")
+            self._do_ready(descriptor)
 
     def _begin(self, one: Connection) -> None:
         super()._begin(one)
@@ -80,5 +58,3 @@ def be_on_time() -> None:
 
 if __name__ == "__main__":
     main(arriving)
-    sys.stdout.buffer.flush()
-    os._exit(0)  # thousands of sockets are closed by the kernel, at once

@@ -11,9 +11,6 @@ could begin.
 
 from __future__ import annotations
 
-import os
-import select
-import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -159,7 +156,6 @@ class Exchanging(Loop):
                 self._moving[needed].needed_by.append(moving)
         self._sending: list[deque[Moving]] = [deque() for _ in connections]
         self._arriving: list[deque[Moving]] = [deque() for _ in connections]
-        self._writable = [True] * len(connections)  # whether the loop is to tell when it can send
         for failed in [one for one in connections if one.ended]:
             self._break_off(failed)
 
@@ -205,32 +201,19 @@ class Exchanging(Loop):
             one.begin_s = one.begin_s or self._now
             if not moving.unsent:
                 queue.popleft()
-        elif not self._writable[one.flow.number]:  # nothing to send, and yet something: an error
-            one.sender.send(b"")
-            self._end(one, "its connection was closed")
+        elif one.flow.number in self._idle:
+            self._closed(one)
             return
         self._tell_writable(one, bool(queue))
-
-    def _tell_writable(self, one: Connection, wanted: bool) -> None:
-        number = one.flow.number
-        if self._writable[number] != wanted and one.sender is not None:
-            self._writable[number] = wanted
-            self._ready.modify(one.sender, select.EPOLLOUT if wanted else 0)
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
         queue = self._arriving[one.flow.number]
         arrived = queue[0].take(one.receiver) if queue else len(one.receiver.recv(1))
-        if not arrived:
-            self._end(one, "its connection was closed")
-            return
-        one.delivered += arrived
-        one.moved_s = self._now
-        self._delivered[one.flow.number] = one.delivered
-        if not queue[0].left:
+        whole = self._count(one, arrived)
+        if arrived and not queue[0].left:
             self._arrived(queue.popleft())
-        if one.delivered == one.flow.volume_bytes:
-            one.end_s = self._now
+        if whole:
             self._end(one)
 
     def _arrived(self, moving: Moving) -> None:
@@ -258,12 +241,5 @@ class Exchanging(Loop):
                 other.fail(reason)
 
 
-def exchanging(connections: list[Connection], task: Any, deaths: Deaths) -> Exchanging:
-    """Return the loop for a task."""
-    return Exchanging(connections, task, deaths)
-
-
 if __name__ == "__main__":
-    main(exchanging)
-    sys.stdout.buffer.flush()
-    os._exit(0)
+    main(Exchanging)
