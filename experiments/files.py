@@ -14,6 +14,8 @@ from typing import Any
 from topos.base.errors import PillarboxError
 
 CHECKOUT = Path(__file__).resolve().parent.parent  # the folder of topos, hosts and experiments
+_IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
+SHEETS = _IN_CHECKOUT if _IN_CHECKOUT.is_dir() else Path(__file__).parent / "grading" / "sheets"
 
 
 def output_folder(path: Path) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.files import CHECKOUT
+from experiments.files import CHECKOUT, SHEETS
 from experiments.grading import engine
 from experiments.grading.release import tracked_for_students
 from topos.base.errors import require
@@ -192,7 +192,7 @@ def _cell(
 
 
 def _sheet_text(sheet: engine.Sheet) -> str:
-    return (engine.LABS / sheet.lab.FOLDER / "README.md").read_text(encoding="utf-8")
+    return (SHEETS / sheet.lab.FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def _pillarbox() -> Iterator[Entry]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from experiments.files import CHECKOUT
+from experiments.files import SHEETS
 from experiments.grading import labs
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
 from experiments.grading.remote import Remote
@@ -37,8 +37,6 @@ from topos.base.topology import Topology
 
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
 WHOLE = 100.0
-IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
-LABS = IN_CHECKOUT if IN_CHECKOUT.is_dir() else Path(__file__).parent / "sheets"
 UNFILLED = "the skeleton is as it was: fill it in"
 MOST_SHOWN = 4  # cases of a check that are not right
 
@@ -253,7 +251,7 @@ def grade(
 
 def skeleton_of(lab: Exercise) -> str:
     """Return what students begin with; nothing where the sheets are not installed."""
-    file = LABS / lab.FOLDER / "skeleton.py"
+    file = SHEETS / lab.FOLDER / "skeleton.py"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 

@@ -25,8 +25,10 @@ from topos.base.errors import PillarboxError, require
 class Client:
     """One page's connection; `recording` is what was there when it was opened."""
 
-    def __init__(self, channel: aiohttp.ClientWebSocketResponse) -> None:
-        self._channel = channel
+    def __init__(
+        self, channel: aiohttp.ClientWebSocketResponse, session: aiohttp.ClientSession, where: URL
+    ) -> None:
+        self._channel, self._session, self._where = channel, session, where
         self._numbers = count(1)
         self._heard: deque[dict[str, Any]] = deque()
         self.role = ""
@@ -51,6 +53,16 @@ class Client:
                 raise PillarboxError(message["error"])
             else:
                 return message["answer"]
+
+    async def grade(self, sheet: str, student: str, source: str) -> str:
+        """Return the marks of a student's file; raise PillarboxError where there are none."""
+        asked = {**self._where.query, "sheet": sheet, "student": student}
+        address = self._where.with_path("/grade").with_query(asked)
+        async with self._session.post(address, data=source.encode()) as answer:
+            text = await answer.text()
+            if answer.status != 200:
+                raise PillarboxError(text.strip())
+            return text
 
     async def heard(self, kind: str) -> dict[str, Any]:
         """Return the next message of a kind: ``sample``, ``event``, ``state`` or ``recording``."""
@@ -86,6 +98,6 @@ async def watching(url: str) -> AsyncIterator[Client]:
         except aiohttp.ClientError as error:
             raise PillarboxError(f"{where.origin()} does not let in: {error}") from error
         async with channel:
-            page = Client(channel)
+            page = Client(channel, session, where)
             await page.begin()
             yield page

@@ -24,13 +24,14 @@ from experiments.page import shells
 from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
+from experiments.page.sheets import LONGEST_FILE, Sheets
 from experiments.page.standalone import CONTENT_TYPES, files, standalone
 from topos.base.errors import PillarboxError, require
 
 OPERATE, WATCH = "operate", "watch"
 VERBS = {
-    OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS,
-    WATCH: frozenset(["state"]),
+    OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
+    WATCH: frozenset(["state", "sheet"]),
 }
 LONGEST_MESSAGE = 4096
 MOST_PAGES = 64
@@ -39,6 +40,7 @@ MOST_ASKED = 16  # by a page, and not answered yet
 SLOWEST_S = 10.0  # for a page to take one message
 HEARTBEAT_S = 20.0
 FIRST_REQUEST_S = 10.0  # for a connection to ask for something
+UPLOAD_S = 30.0  # for a student's file
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -94,6 +96,7 @@ class PageServer:
         self._tokens, self._name = tokens, name
         self._link, self._recorder = link, recorder
         self._files = files()  # read before this process gives up what it may
+        self._sheets = Sheets()
         self._mailboxes: list[Mailbox] = []
         self._shells: dict[int, Mailbox] = {}  # whose they are
         self._numbers = count(1)
@@ -103,11 +106,12 @@ class PageServer:
 
     def application(self) -> web.Application:
         """Return the application."""
-        made = web.Application(client_max_size=LONGEST_MESSAGE)
+        made = web.Application(client_max_size=LONGEST_FILE)
         made.router.add_get("/", self._page)
         made.router.add_get("/live", self._live)
         made.router.add_get("/save", self._save)
         made.router.add_get("/recording", self._recorded)
+        made.router.add_post("/grade", self._grade)
         made.router.add_get("/{file}", self._file)
         return made
 
@@ -160,6 +164,20 @@ class PageServer:
         name = self._recorder.topology.spec.replace(",", "-")
         saved.headers["Content-Disposition"] = f'attachment; filename="pillarbox-{name}.html"'
         return saved
+
+    async def _grade(self, request: web.Request) -> web.Response:
+        """Answer with the marks of the file that is sent, or in a sentence why there are none."""
+        if self._role(request) != OPERATE:
+            raise _refused("this address only watches")
+        try:
+            file = await asyncio.wait_for(request.read(), UPLOAD_S)
+            sheet, student = (request.query.get(name, "") for name in ("sheet", "student"))
+            text, status = await self._sheets.marks(sheet, student, file), 200
+        except (TimeoutError, asyncio.TimeoutError):
+            raise web.HTTPRequestTimeout(headers=HEADERS) from None
+        except PillarboxError as error:
+            text, status = str(error), 422
+        return web.Response(text=text, status=status, headers=HEADERS)
 
     # -- live --------------------------------------------------------------------------------------
 
@@ -230,10 +248,27 @@ class PageServer:
             return await self._link.ask(ask="state", server=words[0])
         if verb in shells.DEEDS:
             return await self._shell(mailbox, verb, words)
+        if verb in ("sheet", "values"):
+            return await self._sheet(mailbox, verb, words)
         answer = await self._link.ask(ask=verb, words=words)
         if verb in ("path", "ping"):
             self._recorder.add_event(verb, time.monotonic(), words, **answer)
         return answer
+
+    async def _sheet(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, Any]:
+        """Tell of sheets; with a part, all pages are told that it is what is asked now."""
+        sheets = self._sheets
+        if verb == "values":
+            require(len(words) == 2, "values takes a sheet and a student")
+            return {"values": await sheets.values(*words)}
+        if not words:
+            return {"sheets": sheets.titles()}
+        if len(words) == 1:
+            return {"sheet": words[0], "text": sheets.text(words[0])}
+        require(mailbox.role == OPERATE, "this page may not turn to a part: it only watches")
+        title = sheets.part(words[0], words[1])
+        self._recorder.add_event("sheet", time.monotonic(), words[:2], title=title)
+        return {}
 
     # -- shells ------------------------------------------------------------------------------------
 

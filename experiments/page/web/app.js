@@ -7,6 +7,7 @@ import { Picture, RAMP } from "./picture.js";
 import { Plot } from "./plot.js";
 import { EventList } from "./events.js";
 import { Panel } from "./panel.js";
+import { Sheet } from "./sheet.js";
 import { Terminal } from "./terminal.js";
 import { Traffic } from "./traffic.js";
 
@@ -29,6 +30,7 @@ class Page {
     this.panel = new Panel($("panel"), this);
     this.traffic = new Traffic(this);
     this.terminal = new Terminal(this);
+    this.sheet = new Sheet(this);
     this.listen();
     const saved = $("recording");
     if (saved) this.begin(JSON.parse(saved.textContent), "recorded");
@@ -109,6 +111,7 @@ class Page {
     this.picture.update(this.loads(), this.failed(), this.queues());
     this.picture.drawPaths(this.paths(at));
     this.traffic.draw(at);
+    this.sheet.follow(at);
     const flows = recording.trafficAt(at)?.flows ?? [];
     const curves = $("curves").value === "flows" ? { flows, chosen: this.traffic.chosen(flows) } : null;
     this.plot.draw(recording, at, { live: this.live(), whole: !this.wire, curves });

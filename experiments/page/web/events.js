@@ -3,7 +3,7 @@
 import { AFTERWARDS, element, FAULTS, REPAIRS, workload } from "./time.js";
 
 const MOST_LINES = 200;
-export const SIGNS = { verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
+export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
 
 export function said(event) {
   const ends = event.what.join(" – ");
@@ -38,6 +38,8 @@ export function said(event) {
       return event.valid ? "verdict so far: valid" : `verdict so far: not valid; ${event.reasons.join("; ")}`;
     case "result":
       return `${workload(ends)}: ${event.said}`;
+    case "sheet":
+      return `sheet ${event.what[0]}: ${event.title || "at its beginning"}`;
     case "up":
       return "the lab is up";
     default:

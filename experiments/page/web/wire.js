@@ -4,6 +4,7 @@ const AGAIN_MS = 1000;
 
 export class Wire {
   constructor(token, heard) {
+    this.token = token;
     this.address = `ws://${location.host}/live?token=${encodeURIComponent(token)}`;
     this.heard = heard;
     this.number = 0;

@@ -80,6 +80,33 @@ async def type_at(tab: Browser, server: str) -> None:
     await tab.until("document.getElementById('terminal').hidden")
 
 
+async def choose(tab: Browser, selector: str, value: str) -> None:
+    """Choose what a list offers, as by hand."""
+    found = f"document.getElementById({selector!r})"
+    await tab.until(f"[...{found}.options].some((one) => one.value === {value!r})")
+    await tab.value(f"{found}.value = {value!r}; {found}.dispatchEvent(new Event('change'))")
+
+
+async def teach(tab: Browser, work: Path) -> None:
+    """Turn to a part of a sheet, draw a student's values, and have a file graded."""
+    await tab.click("#sheets")
+    await choose(tab, "sheet-number", "4")
+    await choose(tab, "part", "2")
+    await tab.until("document.getElementById('part-text').textContent.includes('is_news')")
+    await tab.until("document.getElementById('events').textContent.includes('sheet 4: 2. Link')")
+    await tab.value("document.getElementById('student').value = 'ada'")
+    await tab.click("#values")
+    await tab.until("document.getElementById('marks').textContent.includes('failed link')")
+    work.write_text("def is_news(*given): return '<img src=x onerror=alert(1)>'\n")
+    page = await tab.send("DOM.getDocument")
+    field = await tab.send("DOM.querySelector", nodeId=page["root"]["nodeId"], selector="#work")
+    await tab.send("DOM.setFileInputFiles", nodeId=field["nodeId"], files=[str(work)])
+    await tab.click("#grade button[type=submit]")
+    await tab.until("document.getElementById('marks').textContent.includes('0 of 100')")
+    await tab.click("#sheets")
+    await tab.until("document.getElementById('sheet').hidden")
+
+
 async def draw_screens(tab: Browser) -> None:
     """See that a screen does with controls what Linux's console does."""
     await tab.value("import('./screen.js').then((made) => { window.Made = made.Screen; })")
@@ -166,6 +193,7 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await touch(tab, cable, servers)
             await send(tab)
             await type_at(tab, servers[0])
+            await teach(tab, tmp_path / "work.py")
             await draw_screens(tab)
             await fold(tab)
             address = door.url("operate").replace("/?", "/save?")

@@ -146,6 +146,70 @@ def test_who_is_refused(with_page: Any, lab: Lab) -> None:
     assert lab.done == []
 
 
+def test_who_may_not_have_a_file_graded(with_page: Any) -> None:
+    async def visit(operate: str, watch: str) -> None:
+        asked = {"sheet": "1", "student": "ada"}
+        tokens = [URL(operate).query["token"], URL(watch).query["token"]]
+        cases = [
+            (403, {"Origin": "http://evil.example"}, tokens[0], b""),
+            (403, {}, tokens[1], b""),
+        ]
+        cases += [(403, headers, headers.get("Token", tokens[0]), b"") for _, headers in REFUSED]
+        cases += [(413, {}, tokens[0], b"#" * (1 << 20))]
+        async with aiohttp.ClientSession() as session:
+            for status, headers, token, file in cases:
+                where = URL(operate).with_path("/grade").with_query({**asked, "token": token})
+                async with session.post(where, headers=headers, data=file) as answer:
+                    refused = {status, 400} if "Host" in headers else {status}
+                    assert answer.status in refused, (headers, token)
+
+    with_page(visit)
+
+
+WORK = """
+import os, socket
+def peers(*given):
+    print(open("/etc/passwd").read())
+    socket.create_connection(("127.0.0.1", 1))
+"""
+
+
+def test_a_file_is_graded_and_can_do_nothing(with_page: Any) -> None:
+    async def visit(operate: str, _watch: str) -> None:
+        async with watching(operate) as page:
+            marks = await page.grade("1", "ada", WORK)
+            assert "0 of 100" in marks and "practice" in marks and "root:" not in marks
+            for sheet, student, why in (
+                ("1", "--live", "student's name"),
+                ("../1", "ada", "no sheet"),
+                ("9", "ada", "no lab '9' to grade"),
+            ):
+                with pytest.raises(PillarboxError, match=why):
+                    await page.grade(sheet, student, WORK)
+            assert "network" in (await page.do("values", "1", "ada"))["values"]
+
+    with_page(visit)
+
+
+def test_a_part_of_a_sheet_is_asked_on_all_pages(with_page: Any) -> None:
+    async def visit(operate: str, watch: str) -> None:
+        async with watching(operate) as teacher, watching(watch) as pupil:
+            titles = (await pupil.do("sheet"))["sheets"]
+            assert list(titles) == [str(number) for number in range(1, 11)]
+            assert "## 1." in (await pupil.do("sheet", "4"))["text"]
+            for words, why in ((("4", "1"), "only watches"), (("11",), "no sheet 11")):
+                with pytest.raises(PillarboxError, match=why):
+                    await pupil.do("sheet", *words)
+            with pytest.raises(PillarboxError, match="has parts 0 to 5"):
+                await teacher.do("sheet", "4", "6")
+            await teacher.do("sheet", "4", "2")
+            told = await pupil.heard("event")
+            assert (told["kind"], told["what"]) == ("sheet", ["4", "2"])
+            assert told["title"].startswith("2. Link state")
+
+    with_page(visit)
+
+
 def test_what_is_no_request_is_said_so(with_page: Any, lab: Lab) -> None:
     wrong = ["", "[]", "7", '{"id": 1}', '{"id": "1", "do": "cut"}', "[" * 4000]
     wrong += ['{"id": 1, "do": ["cut"]}', '{"id": 1, "do": "cut", "words": [1]}']
