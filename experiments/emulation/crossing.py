@@ -52,7 +52,7 @@ class Underlay:
     """
 
     def __init__(self, addresses: Sequence[str], machine: int) -> None:
-        self.addresses, self.machine = addresses, machine
+        self.addresses, self.machine = list(addresses), machine
         self.netlink = Netlink()
         card = self.netlink.link_with(addresses[machine])
         require(
@@ -77,7 +77,6 @@ class Underlay:
     def guard(self) -> None:
         """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
         program = bpf.load(bpf.only_from(PORT, self.addresses))
-        self._hooked.clear()
         for tap in self._taps():
             try:
                 self.netlink.send([bpf.hook(tap, new=True)])
@@ -96,10 +95,16 @@ class Underlay:
             self.netlink.send([gone], ignore=GONE)
             if tap in self._hooked and bpf.is_empty(self.netlink, tap):
                 self.netlink.send([bpf.unhook(tap)], ignore=GONE)
+                self._hooked.remove(tap)
 
     def _taps(self) -> list[bpf.Tap]:
         others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
         return [bpf.Tap(link.ifindex, bpf.INGRESS) for link in others]
+
+    def move(self, machine: int, address: str) -> None:
+        """Let another machine be at another address from now on."""
+        self.addresses[machine] = address
+        self.guard()
 
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
         """Make this end of a tunnel to another machine."""
@@ -128,7 +133,7 @@ class CrossLink(LabLink):
         **how: Any,
     ) -> None:
         self.vni = vni
-        self._underlay, self._machine = underlay, machine
+        self._underlay, self.machine = underlay, machine
         super().__init__(near, elsewhere, **how)
         require(
             self.delay is None or shaping.kernel_has_netem(),
@@ -149,7 +154,8 @@ class CrossLink(LabLink):
             )
             tap = bpf.Tap(port.ifindex, bpf.INGRESS)
             self._run_at(tap, bpf.OWN, bpf.hurry(), f"let heart-beats by at {port.name}")
-        self._underlay.tunnel(device, self.vni, self._machine, self.mtu)
+        self._underlay.tunnel(device, self.vni, self.machine, self.mtu)
+        self._device = device.ifindex
         self.cuts = [side.ifindex]
         self._taps = [bpf.Tap(index, bpf.INGRESS) for index in (side.ifindex, device.ifindex)]
         # Past the far end's queue where the kernel can: its peer has to be in another namespace.
@@ -158,6 +164,11 @@ class CrossLink(LabLink):
             self._run_at(tap, bpf.PATCH, program, f"join {port.name} and {device.name}")
         for one in (device, side):
             home.send(netlink.change(one.ifindex, up=True))
+
+    def move(self) -> None:
+        """Let the tunnel lead to where its machine is now."""
+        remote = self._underlay.addresses[self.machine]
+        fabric().send(netlink.redirect_tunnel(self._device, remote))
 
     def shape(self, intf: LabIntf, *how: Any) -> None:
         """Set what the near end sends; what arrives was shaped where it was sent."""
@@ -206,6 +217,13 @@ class PartNet(LabNet):
             machines = self._machine_of[cable.a], self._machine_of[cable.b]
             if machines[0] != machines[1] and self._underlay.machine in machines:
                 self.crossing[number] = self._half(elsewhere, number, cable, machines)
+
+    def move(self, machine: int, address: str) -> None:
+        """Let all tunnels to another machine lead to another address."""
+        self._underlay.move(machine, address)
+        for link in self.crossing.values():
+            if link.machine == machine:
+                link.move()
 
     def cables(self) -> dict[int, LabLink]:
         """Return all cables with an end here, by their place in `Topology.links`."""

@@ -202,6 +202,14 @@ def tunnel(end: End, outside: Tunnel, *, mtu: int, group: int = 0) -> Message:
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, deed)
 
 
+def redirect_tunnel(index: int, remote: str) -> Message:
+    """Return the request that lets a tunnel's device lead to another address."""
+    data = attribute(IFLA_VXLAN_GROUP, socket.inet_aton(remote))
+    kind = text(IFLA_INFO_KIND, "vxlan") + attribute(IFLA_INFO_DATA, data)
+    body = interface(index) + attribute(IFLA_LINKINFO, kind)
+    return Message(RTM_NEWLINK, 0, body, f"let tunnel {index} lead to {remote}")
+
+
 def change(
     index: int,
     *,

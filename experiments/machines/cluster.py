@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -64,29 +64,35 @@ class Cluster:
         self._reader.start()
         self._subscribe("all", self._hear_of_workers)
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Return what there is to know of each machine."""
+    def facts(self, machines: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """Return what there is to know of each machine, or of these."""
         from experiments.machines.agent import facts
 
-        asked = [self._client.submit(facts, workers=[address], pure=False) for address in self._at]
+        wanted = range(len(self._at)) if machines is None else machines
+        asked = [
+            self._client.submit(facts, workers=[self._at[machine]], pure=False)
+            for machine in wanted
+        ]
         found = []
-        for machine, future in enumerate(asked):
+        for machine, future in zip(wanted, asked, strict=True):
             with _no_answer_from(machine):
                 found.append(future.result(timeout=START_S))
         return found
 
-    def start(self, orders: list[dict[str, Any]]) -> None:
+    def start(self, orders: Mapping[int, dict[str, Any]]) -> None:
         """Start with each order that machine's part."""
         from experiments.machines.agent import NEWS, Agent
 
-        self._subscribe(NEWS, self._hear_of_parts)
-        futures = [
-            self._client.submit(
+        if NEWS not in self._topics:
+            self._subscribe(NEWS, self._hear_of_parts)
+        self._lost -= orders.keys()
+        futures = {
+            machine: self._client.submit(
                 Agent, order, actor=True, workers=[self._at[machine]], pure=False, retries=0
             )
-            for machine, order in enumerate(orders)
-        ]
-        for machine, future in enumerate(futures):
+            for machine, order in orders.items()
+        }
+        for machine, future in futures.items():
             try:
                 agent = future.result(timeout=START_S)
                 if machine not in self._lost:
@@ -96,6 +102,10 @@ class Cluster:
                     f"the part of machine {machine} did not start: "
                     f"{str(error) or self._ground.last_words(machine)}"
                 ) from None
+
+    def move(self, machine: int, worker: str) -> None:
+        """Let a lost machine's worker be another one from now on."""
+        self._at[machine] = worker
 
     def actors(self, kind: type) -> list[Any]:
         """Return an actor of a kind on each machine."""

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,27 +58,36 @@ class Computer:
 
     def __init__(self, machines: int, mtu: int, card_mtu: int | None = None) -> None:
         require(1 < machines <= MOST, f"a computer can be 2 to {MOST} machines, not {machines}")
-        card_mtu = card_mtu or max(LEAST_MTU, mtu + HEADER_ROOM + TUNNEL_BYTES)
-        self.addresses = [address_of(machine) for machine in range(machines)]
-        home, bridge = fabric(), fabric().new_index()
-        self.namespaces = [Namespace() for _ in range(machines)]
+        self._card_mtu = card_mtu or max(LEAST_MTU, mtu + HEADER_ROOM + TUNNEL_BYTES)
+        home, self._bridge = fabric(), fabric().new_index()
+        self.namespaces: list[Namespace] = []
         with home.batch():
-            home.send(netlink.bridge("machines", bridge, group=home.group))
+            home.send(netlink.bridge("machines", self._bridge, group=home.group))
             home.send(netlink.change(1, up=True))  # the loopback interface
-            home.send(netlink.add_address(bridge, LAB, PREFIX_LENGTH))
-            home.send(netlink.change(bridge, up=True))
-            for machine, namespace in enumerate(self.namespaces):
-                plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
-                card = netlink.End(CARD, home.new_index(), namespace.descriptor)
-                home.send(
-                    netlink.cable(plug, card, mtu=card_mtu, group=home.group, bridge=bridge),
-                    netlink.change(plug.ifindex, up=True),
-                )
-                namespace.send(
-                    netlink.change(1, up=True),
-                    netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
-                    netlink.change(card.ifindex, up=True),
-                )
+            home.send(netlink.add_address(self._bridge, LAB, PREFIX_LENGTH))
+            home.send(netlink.change(self._bridge, up=True))
+        for _ in range(machines):
+            self.add()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the machines are."""
+        return [address_of(machine) for machine in range(len(self.namespaces))]
+
+    def add(self) -> int:
+        """Add a machine; return its number."""
+        home, machine, namespace = fabric(), len(self.namespaces), Namespace()
+        self.namespaces.append(namespace)
+        plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
+        card = netlink.End(CARD, home.new_index(), namespace.descriptor)
+        how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
+        home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
+        namespace.send(
+            netlink.change(1, up=True),
+            netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
+            netlink.change(card.ifindex, up=True),
+        )
+        return machine
 
     def close(self) -> None:
         """Let go of all machines."""
@@ -106,7 +116,7 @@ class OneComputer:
         self.addresses: list[str] = []
         self.computer: Computer | None = None
         self._scheduler: Any = None
-        self._workers: list[Started] = []
+        self._started: list[Started] = []  # a worker on each machine, lost ones too
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
         """Make the machines, a scheduler here, and a worker on each."""
@@ -127,37 +137,40 @@ class OneComputer:
             dashboard_address=None,
             silence_logs=logging.CRITICAL,
         )
+        self._folder, self._security = folder, security
+        for machine in range(self.machines):
+            self._start(machine)
+        self.workers = [self._joined(machine) for machine in range(self.machines)]
         address = self._scheduler.scheduler_address
+        client = Client(address, security=security, timeout=JOIN_S, direct_to_workers=True)
+        return client, self.workers
+
+    def _start(self, machine: int) -> None:
+        """Start a machine's worker."""
+        assert self.computer
         command = [sys.executable, "-m", "experiments.machines.joined"]
         places = [str(Path(place).absolute()) for place in sys.path]
-        for machine, here in enumerate(self.addresses):
-            order = order_for(
-                "worker",
-                here,
-                folder,
-                security,
-                remove=False,
-                scheduler_ip=address,
-                name=str(machine),
-            )
-            log = folder / f"machine{machine}.log"
-            with self.computer.namespaces[machine]:
-                started = Started(command, order, log, {"PYTHONPATH": os.pathsep.join(places)})
-            self._workers.append(started)
-        at = self._joined()
-        client = Client(address, security=security, timeout=JOIN_S, direct_to_workers=True)
-        return client, at
+        here, named = address_of(machine), {"name": str(machine)}
+        named["scheduler_ip"] = self._scheduler.scheduler_address
+        order = order_for("worker", here, self._folder, self._security, remove=False, **named)
+        log = self._folder / f"machine{machine}.log"
+        with self.computer.namespaces[machine]:
+            started = Started(command, order, log, {"PYTHONPATH": os.pathsep.join(places)})
+        self._started.append(started)
 
-    def _joined(self) -> list[str]:
-        deadline, at = time.monotonic() + JOIN_S, []
-        for machine, worker in enumerate(self._workers):
-            try:
-                at.append(worker.address(deadline))
-            except PillarboxError as error:
-                raise PillarboxError(
-                    f"the worker of machine {machine} did not join: {error}"
-                ) from None
-        return at
+    def _joined(self, machine: int) -> str:
+        """Return where a machine's worker listens."""
+        try:
+            return self._started[machine].address(time.monotonic() + JOIN_S)
+        except PillarboxError as error:
+            raise PillarboxError(f"the worker of machine {machine} did not join: {error}") from None
+
+    def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Make one more machine."""
+        assert self.computer
+        machine = self.computer.add()
+        self._start(machine)
+        yield self._joined(machine), address_of(machine)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
         """Return a place in the lab's own folder."""
@@ -167,17 +180,18 @@ class OneComputer:
         """Return nothing: no other process speaks to the workers."""
         return None
 
-    def pid(self, machine: int) -> int:
-        """Return the process of a machine's worker."""
-        return self._workers[machine].process.pid
+    def started(self, machine: int) -> Started:
+        """Return a machine's worker."""
+        assert self.computer
+        return self._started[self.computer.addresses.index(self.addresses[machine])]
 
     def last_words(self, machine: int) -> str:
         """Return what a machine's worker said last."""
-        return self._workers[machine].last_words()
+        return self.started(machine).last_words()
 
     def close(self) -> None:
         """End workers and scheduler, and let go of the machines."""
-        for worker in self._workers:
+        for worker in self._started:
             with suppress(ProcessLookupError):
                 worker.process.kill()  # parts have ended, and nothing else is there
             worker.end()

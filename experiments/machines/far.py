@@ -373,6 +373,16 @@ class FarFaults(Faults):
             with suppress(PillarboxError):  # that machine is being lost as well
                 self._switch({half for half in dark if half.machine == other}, up=False)
 
+    def regain(self, machine: int) -> None:
+        """Give a machine that was lost its carriers again, but for what is cut there."""
+        self._moment()
+        before = self._held(silent=False)
+        self._lost.discard(machine)
+        held = self._held(silent=False)
+        self._switch({half for half in held if half.machine == machine}, up=False)
+        self._drop({half for half in self._held(silent=True) if half.machine == machine})
+        self._switch(before - held, up=True)
+
     def _held(self, silent: bool) -> set[Any]:
         held = super()._held(silent)
         if not silent and self._lost:

@@ -6,6 +6,7 @@ Namespaces of this computer are one (`computer.OneComputer`), a cluster that is 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,10 @@ class Ground(Protocol):
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
         """Return Dask's client, and where the machines' workers are."""
+        ...
+
+    def spares(self, used: Collection[str]) -> Iterable[tuple[str, str]]:
+        """Yield a worker and its address, of machines beside those that are in use."""
         ...
 
     def parts_folder(self, folder: Path, lab: str) -> Path:

@@ -96,6 +96,7 @@ class LabOverMachines(Lab):
         self._machine_of: list[int] = self._placed.machine_of.tolist()
         self.machines = machines
         self.lost: set[int] = set()
+        self._dead_before: set[int] = set()  # servers, when their machine was lost
         self.came_back: set[int] = set()  # whose worker was away for a while
         self._cluster = Cluster(self.ground, self._on_news)
         parts = self.ground.parts_folder(folder, self._cluster.name)
@@ -138,52 +139,51 @@ class LabOverMachines(Lab):
         allow_open_files()
         self._cluster.open(self.folder, self.settings.mtu)
         self.clocks.open(self.ground.lead)
-        facts = self._cluster.facts()
-        for machine, one in enumerate(facts):
-            require(
-                one["code"] == code() and one["root"],
-                f"machine {machine} ({one['host']}) has another version of Pillarbox, or it is no "
-                "root there: `cluster status` tells",
-            )
+        facts = self._facts(range(self.machines))
         whole = self._whole
         if whole is None:
             whole = self.ground.whole is not False and all(one["cuts_tunnels"] for one in facts)
-        self._cluster.start(self._orders(facts, whole=whole))
-        ports = self.ask_machines(self.to_living({"ask": "clock"}))
-        for machine, port in ports.items():
-            self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
-        self.clocks.measure()
+        self._alike = self._order(min(one["processors"] for one in facts), whole=whole)
+        self._start_parts(range(self.machines))
         cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
         if not whole and self.relays:
             self._say(SINGLE_PACKETS)
 
-    def _orders(self, facts: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
+    def _start_parts(self, machines: Sequence[int]) -> None:
+        """Start parts, and find how their machines' clocks are."""
+        known = {"underlay": self.ground.addresses}
+        own = {
+            machine: {
+                "machine": machine,
+                "folder": str(self._folders[machine]),
+                "clock": self.clocks.clocks[machine].place,
+            }
+            for machine in machines
+        }
+        self._cluster.start({one: {**self._alike, **known, **own[one]} for one in machines})
+        ports = self.ask_machines({one: {"ask": "clock"} for one in machines})
+        for machine, port in ports.items():
+            self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
+        self.clocks.measure()
+
+    def _order(self, processors: int, *, whole: bool) -> dict[str, Any]:
+        """Return what all parts are told alike."""
         settings = self.settings.plain() | {"routing": self.routing}
         settings |= {"plane": self.plane} if self.relays else {}
         own_router = Path(self.routing).read_text() if self.routing.endswith(".py") else None
-        alike = {
+        return {
             "lab": self._cluster.name,
             "network": self.topology.spec,
-            "underlay": self.ground.addresses,
             "weights": self._weights,
             "settings": settings,
             "router": own_router,
             "seed": self.seed,
             "whole": whole,
-            "processors": min(one["processors"] for one in facts),
+            "processors": processors,
             "remove": not self.ground.is_here,
         }
-        return [
-            {
-                **alike,
-                "machine": machine,
-                "folder": str(folder),
-                "clock": self.clocks.clocks[machine].place,
-            }
-            for machine, folder in enumerate(self._folders)
-        ]
 
     def stop(self) -> None:
         """End everything."""
@@ -222,17 +222,67 @@ class LabOverMachines(Lab):
             end_programs_in(self._entrances.opened([server]))
 
     def revive(self, server: int) -> None:
-        """Start a dead server anew."""
-        machine = self._machine_of[server]
-        require(
-            machine not in self.lost,
-            f"machine {machine} is lost, and {self.name(server)} with it: start the lab anew",
-        )
+        """Start a dead server anew, on another machine with all that died with it where it has to.
+
+        Those that had been dead before their machine was lost stay dead.
+        """
         with self._lock:
             require(server in self.dead, f"server {self.name(server)} is alive")
+            if self._machine_of[server] in self.lost:
+                self._start_elsewhere(self._machine_of[server])
+            if server not in self.dead:
+                return
             self._far.start([server])
             self.dead.remove(server)
             self.log("revive", server=self.name(server))
+
+    def _start_elsewhere(self, machine: int) -> None:
+        """Start a lost machine's part on one that is not in use."""
+        used = [self.ground.addresses[one] for one in self.living()]
+        found = next(iter(self.ground.spares(used)), None)
+        require(
+            found is not None,
+            f"machine {machine} is lost, and no other is there in its place: let a worker join "
+            "the cluster, on a machine that this lab does not use",
+        )
+        assert found
+        worker, address = found
+        self._cluster.move(machine, worker)
+        [facts] = self._facts([machine])
+        require(
+            facts["cuts_tunnels"] or not self._alike["whole"],
+            f"the card of {address} does not cut what is in tunnels, and this lab's servers send "
+            "what has to be: start the lab anew",
+        )
+        self.ground.addresses[machine] = address
+        old = self._folders[machine]
+        self._folders[machine] = old.with_name(f"{old.name}-")  # nothing of the other is in it
+        self.ask_machines(self.to_living({"ask": "moved", "machine": machine, "address": address}))
+        self._start_parts([machine])
+        self.lost.discard(machine)
+        self.came_back.add(machine)
+        servers = set(self._servers_of(machine))
+        self.dead -= servers - self._dead_before
+        for one in servers & self._dead_before:
+            self._far.kill(one)
+        self._dead_before -= servers
+        cast(FarFaults, self.faults).regain(machine)
+        self._inform_switches()
+        self.log("machine replaced", machine=machine, address=address)
+        self._say(
+            f"machine {machine} is {address} now: {len(servers - self.dead)} servers live again"
+        )
+
+    def _facts(self, machines: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what there is to know of machines that can take part."""
+        facts = self._cluster.facts(machines)
+        for machine, one in zip(machines, facts, strict=True):
+            require(
+                one["code"] == code() and one["root"],
+                f"machine {machine} ({one['host']}) has another version of Pillarbox, or it is no "
+                "root there: `cluster status` tells",
+            )
+        return facts
 
     def resize(self, servers: int) -> None:
         """Refuse: nodes would have to move from machine to machine."""
@@ -291,7 +341,7 @@ class LabOverMachines(Lab):
     def worker(self, machine: int) -> int:
         """Return the process that is a machine of this computer, as far as the lab is concerned."""
         assert isinstance(self.ground, OneComputer)
-        return self.ground.pid(machine)
+        return self.ground.started(machine).process.pid
 
     # -- what has failed -------------------------------------------------------------------------
 
@@ -340,6 +390,7 @@ class LabOverMachines(Lab):
         servers = self._servers_of(machine)
         with self._lock:
             self.lost.add(machine)
+            self._dead_before |= self.dead & set(servers)
             self.dead.update(servers)
             self.log("machine lost", machine=machine, servers=[self.name(s) for s in servers])
             cast(FarFaults, self.faults).lose(machine)

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -194,10 +194,7 @@ class NamedCluster:
 
     def _found(self, machines: int | None) -> list[str]:
         """Return one worker of each machine, as they are numbered."""
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
-        by_host: dict[str, str] = {}
-        for worker in sorted(known, key=lambda one: (_number(known[one]["name"]), one)):
-            by_host.setdefault(_host_of(worker), worker)
+        by_host = self._by_host()
         if self._partly:
             return list(by_host.values())
         wanted = machines or self._about.get("machines") or len(by_host)
@@ -209,9 +206,21 @@ class NamedCluster:
             )
         return list(by_host.values())[:wanted]
 
+    def _by_host(self) -> dict[str, str]:
+        """Return one worker of each machine that has some."""
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        found: dict[str, str] = {}
+        for worker in sorted(known, key=lambda one: (_number(known[one]["name"]), one)):
+            found.setdefault(_host_of(worker), worker)
+        return found
+
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
         """Return the client, and where the workers are."""
         return self._client, self.workers
+
+    def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield the workers of machines that are not in use, and where they are."""
+        yield from ((one, host) for host, one in self._by_host().items() if host not in used)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
         """Return a place on the machines, which has nothing to do with the lab's folder here."""

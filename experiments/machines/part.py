@@ -128,6 +128,7 @@ class Part(Lab):
             ),
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
+            "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
             "sent": lambda _: self.bytes_sent(),
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 BY_SSH = pytest.mark.skipif(SSHD is None, reason="sudo ./pillarbox setup tests")
 NAME = f"test-{os.getpid()}"
 SPEC, FIRST, LAST = "bcube,4,1", 0, 15
+TWO = "--machines", "2"
 PART, JOINED = "experiments.machines.part", "cluster\0join"
 SSHD_CONFIG = """
 HostKey {folder}/host
@@ -155,21 +156,23 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
     from experiments.machines.lab import LabOverMachines
     from experiments.machines.named import NamedCluster
 
-    computer = Computer(2, 1500)
+    spare = way is there_before  # a machine that no lab uses, at first
+    computer = Computer(2 + spare, 1500)
     with way(tmp_path, computer) as said:
         assert said.returncode == 0, said.stderr
-        assert f"cluster {NAME}: 2 machines" in said.stdout
-        check_status()
+        assert f"cluster {NAME}: {2 + spare} machines" in said.stdout
+        check_status(computer.addresses)
         check_caller()
-        check_between(computer)
-        ground = NamedCluster(NAME)
+        if not spare:
+            check_between(computer)
+        ground = NamedCluster(NAME, 2)
         with LabOverMachines(topos.parse(SPEC), LabSettings(), tmp_path, 0, ground=ground) as lab:
             lab.wait_converged()
             check_pings(lab)
             check_cut(lab)
             check_programs(lab)
             check_refused()
-            check_loss(lab)
+            check_loss(lab, spare=spare)
         assert pillarbox("cluster", "down", "--name", NAME).returncode == 0
         if way is reached_by_ssh:
             assert not running(JOINED)
@@ -179,9 +182,9 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
     computer.close()
 
 
-def check_status() -> None:
+def check_status(addresses: list[str]) -> None:
     told = json.loads(pillarbox("cluster", "status", "--name", NAME, "--json").stdout)
-    assert [one["address"] for one in told["machines"]] == ["198.18.0.2", "198.18.0.3"]
+    assert [one["address"] for one in told["machines"]] == addresses
     assert all(one["root"] for one in told["machines"]) and not told["gone"]
     again = pillarbox("cluster", "up", "tcp://198.18.0.1:1", "--name", NAME)
     assert "is up already" in again.stderr
@@ -190,7 +193,7 @@ def check_status() -> None:
 def check_caller() -> None:
     """See that nothing is left of a caller that is killed."""
     caller = subprocess.Popen(
-        [sys.executable, "-c", EVERYTHING, "up", SPEC, "--cluster", NAME, "--hold"],
+        [sys.executable, "-c", EVERYTHING, "up", SPEC, "--cluster", NAME, *TWO, "--hold"],
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -265,12 +268,15 @@ def check_programs(lab: LabOverMachines) -> None:
 
 def check_refused() -> None:
     """See that a machine takes part in one lab."""
-    second = pillarbox("up", SPEC, "--cluster", NAME, "--exec", os.devnull)
+    second = pillarbox("up", SPEC, "--cluster", NAME, *TWO, "--exec", os.devnull)
     assert "has a part of another lab" in second.stderr
 
 
-def check_loss(lab: LabOverMachines) -> None:
-    """See that a machine whose worker is killed is lost, and that the other goes on."""
+def check_loss(lab: LabOverMachines, *, spare: bool) -> None:
+    """See that a machine whose worker is killed is lost, and that the other goes on.
+
+    Then a spare machine takes its place, where there is one.
+    """
     before = len(running(PART))
     told = lab.ground.addresses[1]
     victims = [
@@ -284,6 +290,14 @@ def check_loss(lab: LabOverMachines) -> None:
         lambda: echoes(lab, living[0], [living[-1]], SOON_S)[living[-1]] is not None,
         "the others do not go on",
     )
+    with nullcontext() if spare else pytest.raises(PillarboxError, match="no other is there"):
+        lab.revive(LAST)
+        assert not lab.dead and lab.status()["machines"][1]["address"] == "198.18.0.4"
+        lab.wait_converged()
+        check_pings(lab)
+        program = lab.host(LAST).popen(["true"])
+        program.communicate()
+        assert program.returncode == 0
 
 
 def test_hosts_are_named_by_a_file(tmp_path: Path) -> None:

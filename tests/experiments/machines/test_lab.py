@@ -76,6 +76,7 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
             check_end(lab)
         check_verbs(lab)
         check_loss(lab, machines - 1)
+        check_another(lab, machines - 1)
     assert links() == before
     assert not running(PART) and not running(WORKER)
 
@@ -266,8 +267,28 @@ def check_loss(lab: LabOverMachines, machine: int) -> None:
     living = [server for server in range(lab.topology.servers) if server not in lab.dead]
     source, other = next(pair for pair in permutations(living, 2) if lab.computed(*pair))
     wait_until(lambda: lab.trace(source, other)["delivered"], "the others do not go on")
-    with pytest.raises(PillarboxError, match=f"machine {machine} is lost"):
-        lab.revive(lost[0])
+
+
+def check_another(lab: LabOverMachines, machine: int) -> None:
+    """See that another machine takes a lost one's place, in all that is as it was, and is cut."""
+    cables = [(c.a, c.b) for c in lab.topology.links() if machine in machines_of(lab, c)]
+    crossing = [cable for cable in cables if apart(lab, cable)]
+    [within] = [one for one in cables if not apart(lab, one) and one[0] < lab.topology.servers][:1]
+    faults = [lab.cut(*crossing[0]), lab.cut(*crossing[1], silent=True), lab.cut(*within)]
+    lost = [server for server in range(lab.topology.servers) if lab.machine_of(server) == machine]
+    lab.revive(lost[-1])
+    assert lab.status()["machines"][machine]["state"] == "up" and not lab.dead
+    assert lab.failures().nodes == frozenset()
+    lab.wait_converged()
+    if lab.relays:
+        for server, port in [*server_ends(lab, crossing[0]), *server_ends(lab, within)]:
+            wait_until(lambda s=server, p=port: not carrier(lab, s, p), "a cut is forgotten")
+    for fault in faults:
+        lab.heal(fault)
+    lab.wait_converged()
+    check_pings(lab)
+    check_paths(lab)
+    assert '"machine replaced"' in (lab.folder / "events.jsonl").read_text()
 
 
 def machines_of(lab: LabOverMachines, cable: Any) -> set[int]:
