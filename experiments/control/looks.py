@@ -9,9 +9,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from experiments.control.echoes import echoes
+from experiments.emulation import tracing
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.runs.means import means_of
+from hosts.base.algorithms import SHORTEST, choose, route
 from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import require
@@ -23,12 +25,42 @@ LOAD_S = 1.0
 BUSIEST = 12
 AT_ONCE = 8  # servers that ping: more would wait for the forwarders
 LONGEST_S = 3600.0  # of an iperf
+LONGEST_LOG = 8192  # bytes that are shown of a log
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
 def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     """Return the way of a packet as computed, and as it goes now."""
     return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
+
+
+def disjoint(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return all disjoint ways that work: the paper's, or where it builds none by max-flow."""
+    topology, failures = lab.topology, lab.failures()
+    name = choose(topology, None, several=True, opposite=False)
+    if name != SHORTEST:
+        found = route(topology, name, source, destination, failures, several=True)
+        paths = [tracing.named(topology, path, failures) for path in found.paths]
+        return {"by": name, "paths": paths}
+    from experiments.analysis.fluid.disjoint import node_disjoint_ways
+
+    ways = node_disjoint_ways(topology, source, destination, failures)
+    nodes = topology.nodes if topology.ports == 1 else topology.servers  # that are named
+    paths = [[topology.name(node) for node in way if node < nodes] for way in ways]
+    return {"by": "max-flow", "paths": paths}
+
+
+def disjoint_text(found: dict[str, Any]) -> str:
+    """Return disjoint ways as lines."""
+    lines = [f"{len(found['paths'])} disjoint, by {found['by']}"]
+    return "\n".join(lines + [" ".join(path) for path in found["paths"]])
+
+
+def log(lab: Lab, server: int) -> dict[str, str]:
+    """Return the end of what a server's forwarder wrote."""
+    require(bool(lab.forwarders), f"servers of {lab.topology.spec} relay nothing, and have no log")
+    assert lab.forwarders
+    return {"log": lab.forwarders.last_lines(server, LONGEST_LOG)}
 
 
 def path_text(found: dict[str, Any]) -> str:

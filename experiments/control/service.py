@@ -112,6 +112,8 @@ class Service:
             return {"protocol": PROTOCOL, "verbs": list(VERBS)}
         if what == "state":
             return lab.state(self._server(asked, "server"))
+        if what == "log":
+            return looks.log(lab, self._server(asked, "server"))
         if what == "trace":
             ends = self._server(asked, "source"), self._server(asked, "destination")
             return looks.path(lab, *ends)

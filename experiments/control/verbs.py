@@ -181,6 +181,9 @@ def _size(lab: Lab) -> Answer:
 
 
 def _path(lab: Lab, words: list[str]) -> Answer:
+    if words[2:] == ["all"]:
+        found = looks.disjoint(lab, *_two(lab, words[:2], "path"))
+        return Answer(found, looks.disjoint_text(found))
     found = looks.path(lab, *_two(lab, words, "path"))
     return Answer(found, looks.path_text(found))
 
@@ -286,7 +289,10 @@ HOW = (*MADE_OF, "dead", "faults")
 
 VERBS = {
     "path": Verb(
-        "path A B", "show the way of a packet as computed, and as it goes now", _path, TAKEN
+        "path A B [all]",
+        "show the way of a packet as computed, and as it goes now; or all disjoint ones",
+        _path,
+        TAKEN,
     ),
     "why": Verb(
         "why A B", "tell why packets from A to B do, or do not, arrive", _why, (*TAKEN, "because")

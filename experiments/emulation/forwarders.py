@@ -23,6 +23,7 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 LONGEST_MESSAGE = 1 << 16
+LONGEST_LINE = 4096  # bytes at the end of a log, in which its last line is looked for
 START_S = 60.0  # all forwarders are there by then, or something is wrong
 END_S = 5.0
 NURSERY_ENDED = (
@@ -177,10 +178,18 @@ class Forwarders:
         """Return a forwarder's control socket."""
         return self.folder / f"{self.topology.node_name(server)}.sock"
 
+    def last_lines(self, server: int, longest: int) -> str:
+        """Return the end of what a forwarder wrote, at most so many bytes of it."""
+        log = self.log(server)
+        if not log.exists():
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - longest))
+            return file.read(longest).decode(errors="replace").strip()
+
     def last_words(self, server: int) -> str:
         """Return the last line that a forwarder wrote."""
-        log = self.log(server)
-        lines = log.read_text().strip().splitlines() if log.exists() else []
+        lines = self.last_lines(server, LONGEST_LINE).splitlines()
         return lines[-1] if lines else "it left no message"
 
     # -- news ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from experiments.emulation.network import LabNet
 from experiments.observe.following import Follower
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from hosts.base.path import way
+from hosts.base.path import Path, way
 from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -156,10 +156,14 @@ def computed(
     if routing.endswith(".py"):
         return []
     found = route(topology, routing, source, destination, failures)
-    passed = [source] if found.paths else []
-    for path in found.paths[:1]:
-        for server, step in zip(path.servers, path.steps, strict=False):
-            if topology.ports == 1:
-                passed += way(topology, server, step, failures.nodes, failures.links)
-            passed.append(step.peer)
+    return named(topology, found.paths[0], failures) if found.paths else []
+
+
+def named(topology: Topology, path: Path, failures: Failures) -> list[str]:
+    """Return the names of what a path passes; of switches, where servers do not relay."""
+    passed = [path.source]
+    for server, step in zip(path.servers, path.steps, strict=False):
+        if topology.ports == 1:
+            passed += way(topology, server, step, failures.nodes, failures.links)
+        passed.append(step.peer)
     return [topology.name(node) for node in passed]

@@ -21,7 +21,7 @@ from experiments.page import shells
 from experiments.traffic.patterns import PATTERNS
 from topos.base.errors import PillarboxError, require
 
-LOOKS = frozenset(["sample", "state", "status", "path", "why"])
+LOOKS = frozenset(["sample", "state", "log", "status", "path", "why"])
 DEEDS = frozenset(
     ["cut", "heal", "kill", "revive", "stop", "rack", "cable", "ping", "run", "finish"]
 )

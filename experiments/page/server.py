@@ -243,16 +243,17 @@ class PageServer:
             if verb in VERBS[OPERATE]
             else f"there is no {verb!r}",
         )
-        if verb == "state":
-            require(len(words) == 1, "state takes one server")
-            return await self._link.ask(ask="state", server=words[0])
+        if verb in ("state", "log"):
+            require(len(words) == 1, f"{verb} takes one server")
+            return await self._link.ask(ask=verb, server=words[0])
         if verb in shells.DEEDS:
             return await self._shell(mailbox, verb, words)
         if verb in ("sheet", "values"):
             return await self._sheet(mailbox, verb, words)
         answer = await self._link.ask(ask=verb, words=words)
         if verb in ("path", "ping"):
-            self._recorder.add_event(verb, time.monotonic(), words, **answer)
+            kind = "paths" if words[2:] else verb
+            self._recorder.add_event(kind, time.monotonic(), words[:2], **answer)
         return answer
 
     async def _sheet(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from experiments.analysis.fluid.links import cabled_ends
+from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -80,3 +81,23 @@ def _flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> i
     ones = numpy.ones(len(near), numpy.int32)
     graph = sparse.csr_matrix((ones, (near, far)), (nodes, nodes), numpy.int32)
     return int(sparse.csgraph.maximum_flow(graph, source, destination).flow_value)
+
+
+def node_disjoint_ways(
+    topology: Topology, source: int, destination: int, failures: Failures = NONE
+) -> list[list[int]]:
+    """Return as many ways as there are that work and share no node, the shortest first.
+
+    >>> import topos
+    >>> node_disjoint_ways(topos.parse("dcell,2,1"), 0, 4)
+    [[0, 6, 1, 4], [0, 2, 7, 3, 5, 8, 4]]
+    """
+    import networkx
+
+    graph = networkx.Graph((cable.a, cable.b) for cable in topology.links())
+    graph.remove_edges_from(map(tuple, failures.links))
+    graph.remove_nodes_from(failures.nodes)
+    try:
+        return sorted(networkx.node_disjoint_paths(graph, source, destination), key=len)
+    except networkx.NetworkXException:  # none is left, or an end is gone
+        return []

@@ -137,14 +137,17 @@ class Page {
     return this.at === null ? [`live${watching}`, "live"] : ["going back; the lab goes on", "past"];
   }
 
-  // The way of the last packet that was traced between what is selected now.
+  // The way of the last packet that was traced between what is selected now, or all disjoint ones.
   paths(at) {
     if (this.selected.length !== 2) return [];
     const names = this.selected.map((item) => this.recording.picture.nodes[item.number].name);
     const traced = this.recording.events.findLast(
-      (one) => one.kind === "path" && one.at_s <= at && one.what.join() === names.join(),
+      (one) => (one.kind === "path" || one.kind === "paths") && one.at_s <= at && one.what.join() === names.join(),
     );
     if (!traced) return [];
+    if (traced.kind === "paths") {
+      return traced.paths.map((path, i) => ({ kind: `disjoint disjoint-${i % 4}`, cables: this.recording.cablesAlong(path), name: `${i + 1}` }));
+    }
     const taken = { kind: traced.delivered ? "taken" : "taken lost", cables: this.recording.cablesAlong(traced.path) };
     return [{ kind: "computed", cables: this.recording.cablesAlong(traced.computed) }, taken];
   }

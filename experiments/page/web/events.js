@@ -3,7 +3,7 @@
 import { AFTERWARDS, element, FAULTS, REPAIRS, workload } from "./time.js";
 
 const MOST_LINES = 200;
-export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", healed: "✓", revive: "✓" };
+export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", paths: "⇉", healed: "✓", revive: "✓" };
 
 export function said(event) {
   const ends = event.what.join(" – ");
@@ -28,6 +28,8 @@ export function said(event) {
       return `${event.what[0]} notices that ${event.what[1]} is ${event.up ? "back" : "gone"}`;
     case "path":
       return `${event.path.join(" → ")} (${event.delivered ? "arrived" : event.dropped || "lost"})`;
+    case "paths":
+      return `${ends}: ${event.said}`;
     case "ping":
       return `${event.what[1]} ${event.ms ? `answers ${event.what[0]} in ${event.ms.toFixed(2)} ms` : `does not answer ${event.what[0]}`}`;
     case "rerouted":

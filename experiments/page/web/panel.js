@@ -61,6 +61,7 @@ export class Panel {
       const iperf3 = ["one-to-one", `source=${ends[0]}`, `destination=${ends[1]}`];
       return [
         ["Path", "path", ends, "p"],
+        ["Disjoint paths", "path", [...ends, "all"], "d"],
         ["Why", "why", ends, "w"],
         [this.page.traffic.pings(ends) ? "Stop pings" : "Ping", "pings", ends, "g"],
         ["iperf3", "run", [...iperf3, "flows=1", "duration_s=10", "tool=iperf3"], "i"],
@@ -162,7 +163,13 @@ export class Panel {
       far.addEventListener("click", () => this.page.choose([{ kind, number: node }]));
       list.append(element("li", {}, over, " to ", far));
     }
-    return [element("h3", { textContent: "Neighbours" }), list, (this.known = element("div"))];
+    this.known = element("dl");
+    this.all = folded("All counters and flows");
+    this.log = folded("Log of its forwarder");
+    this.log.hidden = this.page.role !== "operate";
+    this.log.addEventListener("toggle", () => this.askState());
+    const own = selected[0].kind === "server" && this.page.live() ? [this.known, this.all, this.log] : [];
+    return [element("h3", { textContent: "Neighbours" }), list, ...own];
   }
 
   // A cable's rate, delay and loss.
@@ -221,11 +228,7 @@ export class Panel {
     const text = JSON.stringify(facts);
     if (this.facts.dataset.text === text && this.facts.childNodes.length) return;
     this.facts.dataset.text = text;
-    this.facts.replaceChildren(
-      ...facts.map(([name, value]) =>
-        element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })),
-      ),
-    );
+    this.facts.replaceChildren(...facts.map(fact));
   }
 
   // -- what the server itself knows ------------------------------------------------------------------
@@ -235,15 +238,14 @@ export class Panel {
     if (!wire || !this.page.live() || selected.length !== 1 || selected[0].kind !== "server") return;
     const [name] = this.names();
     try {
-      const state = await wire.ask("state", [name]);
-      if (this.page.selected.length === 1 && this.known && this.names()[0] === name) this.drawState(state);
+      const [state, log] = await Promise.all([wire.ask("state", [name]), this.log.open && wire.ask("log", [name])]);
+      if (this.page.selected.length === 1 && this.names()[0] === name) this.drawState(state, log);
     } catch {
       this.known?.replaceChildren();
     }
   }
 
-  drawState(state) {
-    const open = this.known.querySelector("details")?.open ?? false;
+  drawState(state, log) {
     const parts = [];
     const down = (state.links ?? []).filter((link) => !link.up).map((link) => link.peer);
     if (state.links) parts.push(["hears", `${state.links.length - down.length} of ${state.links.length}`]);
@@ -251,12 +253,16 @@ export class Panel {
     if (state.flows?.length !== undefined) parts.push(["flows", String(state.flows.length)]);
     const drops = { ...state.drops, ...state.plane_drops };
     for (const [why, count] of Object.entries(drops)) parts.push([`dropped: ${why}`, String(count)]);
-    const facts = element("dl");
-    for (const [key, value] of parts) {
-      facts.append(element("div", {}, element("dt", { textContent: key }), element("dd", { textContent: value })));
-    }
-    const all = element("details", { open }, element("summary", { textContent: "All counters and flows" }));
-    all.append(element("pre", { textContent: JSON.stringify(state, null, 1) }));
-    this.known.replaceChildren(facts, all);
+    this.known.replaceChildren(...parts.map(fact));
+    this.all.lastChild.textContent = JSON.stringify(state, null, 1);
+    if (log) this.log.lastChild.textContent = log.log || "it has nothing to say";
   }
+}
+
+function fact([name, value]) {
+  return element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
+}
+
+function folded(title) {
+  return element("details", {}, element("summary", { textContent: title }), element("pre"));
 }

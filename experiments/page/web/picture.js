@@ -337,11 +337,13 @@ export class Picture {
 
   drawPaths(paths) {
     this.layers.paths.replaceChildren();
-    for (const { kind, cables } of paths) {
-      for (const number of cables) {
-        const points = this.places[number]; // none inside a folded group
-        if (points) made("path", { class: kind, d: way(points) }, this.layers.paths);
-      }
+    for (const { kind, cables, name } of paths) {
+      const drawn = cables.map((number) => this.places[number]).filter(Boolean); // none inside a folded group
+      for (const points of drawn) made("path", { class: kind, d: way(points) }, this.layers.paths);
+      if (!name || !drawn.length) continue;
+      const mark = made("g", { class: "mark", transform: `translate(${middle(drawn[drawn.length >> 1])})` }, this.layers.paths);
+      made("circle", { r: 0.22 }, mark);
+      made("text", { dy: "0.36em", "font-size": 0.3 }, mark).textContent = name;
     }
   }
 

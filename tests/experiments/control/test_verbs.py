@@ -49,6 +49,7 @@ def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
             "in effect: cut 0.0-s0 silent",
         ]
         assert "\nfaults: cut 0.0-s0 silent\n" in said(lab, "status")
+        assert said(lab, "path 0.0 1.3 all").splitlines() == ["1 disjoint, by bcube", "0.0 1.0 1.3"]
         assert said(lab, "heal 0.0-s0").startswith("0.0-s0 mended")
 
 
@@ -66,6 +67,11 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
             said(lab, "iperf 0.0 2.1")
         assert said(lab, "revive 2.1").startswith("2.1 lives, without its programs; noticed by")
         assert "an answer from 2.1 to 0.0 after" in said(lab, "ping 0.0 2.1")
+        assert said(lab, "path 0.0 2.1 all").splitlines() == [
+            "2 disjoint, by max-flow",
+            "0.0 1.0 1.1 2.1",
+            "0.0 0.1 2.0 2.1",
+        ]
         assert " Mbit/s from 0.0 to 2.1, in " in said(lab, "iperf h0 2.1 0.5")
 
 

@@ -55,7 +55,12 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.click(f"#{servers[1]} .body", shift=True)
     await tab.key("p")
     await tab.until("document.querySelectorAll('.paths .taken').length > 1")  # the way around
+    await tab.key("d")
+    await tab.until("document.querySelectorAll('.paths .mark').length === 1")  # dcell's other way
+    await tab.until("document.getElementById('events').textContent.includes('disjoint, by')")
     await tab.click(f"#{servers[1]} .body")
+    await tab.click("#panel details + details summary")
+    await tab.until("document.querySelector('#panel details + details pre').textContent")
     await tab.click(".deeds .kill")
     await tab.until(f"document.querySelector('#{servers[1]}').dataset.failed === 'dead'")
     await tab.click(".deeds .revive")
