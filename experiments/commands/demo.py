@@ -52,6 +52,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
 
     Return whether all of its trials are valid.
     """
+    from experiments.page.runs import save_beside
     from experiments.reporting.live import Live
     from experiments.reporting.page import write_report
     from experiments.trials.runs.run import new_name, run
@@ -60,7 +61,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
         done = run(experiment, folder / new_name(experiment), live=live)
     click.echo(f"{told(done)}\n")
-    page, missing = write_report(done.folder)
+    page, missing = write_report(done.folder, record=save_beside)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The report, for any browser: {page.resolve()}\n")

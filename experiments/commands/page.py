@@ -33,7 +33,11 @@ def command(
     ./pillarbox page first --save first.html
     """
     if run is not None:
-        _save_run(run, trial, save or run / "page.html")
+        from experiments.page import runs
+
+        file = save or run / runs.PAGE
+        runs.save(run, trial, file)
+        click.echo(file)
         return
     from experiments.emulation import registry
     from experiments.page import process
@@ -77,13 +81,4 @@ def _save(address: str, file: Path) -> None:
         raise PillarboxError(f"the lab's page does not answer: {error}") from None
     write_atomically(file, content)
     give_to_user(file)
-    click.echo(file)
-
-
-def _save_run(run: Path, trial: int | None, file: Path) -> None:
-    from experiments.files import write_atomically
-    from experiments.page.runs import recording_of
-    from experiments.page.standalone import files, standalone
-
-    write_atomically(file, standalone(recording_of(run, trial).text(), files()).encode())
     click.echo(file)

@@ -14,16 +14,17 @@ import click
 def command(run: Path, out: Path | None, opened: bool) -> None:
     """Make a run's figures and its report.html from its records.
 
-    The page is one file that needs nothing else. What is broken or missing is named, and the rest
-    is shown.
+    The report is one file that needs nothing else; it links a recording beside it, page.html. What
+    is broken or missing is named, and the rest is shown.
 
     \b
     pillarbox report quick-20260301-101500-seed1
     pillarbox report quick-20260301-101500-seed1 --open
     """
+    from experiments.page.runs import save_beside
     from experiments.reporting.page import write_report
 
-    page, missing = write_report(run, out)
+    page, missing = write_report(run, out, save_beside)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(str(page))

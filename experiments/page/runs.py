@@ -8,18 +8,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from experiments.files import give_to_user, write_atomically
 from experiments.page.picture import picture_of
 from experiments.page.recording import Recording
+from experiments.page.standalone import files, standalone
 from experiments.reporting import series
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.faults import CUTS
 from experiments.trials.runs import records
 from experiments.trials.runs.faulting import HEALED, REVIVE, killed_by
-from topos.base.errors import require
+from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
+PAGE = "page.html"
+MOST_SERVERS = 1000
 AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": "recovered"}
+
+
+def save(run: Path, trial: int | None, file: Path) -> None:
+    """Write a trial's recording, the first valid one's if none is given, as one file."""
+    write_atomically(file, standalone(recording_of(run, trial).text(), files()).encode())
+    give_to_user(file)
+
+
+def save_beside(report: Path, run: Path) -> str:
+    """Write a run's recording beside its report; return its name, empty where there is none."""
+    try:
+        save(run, None, report.with_name(PAGE))
+    except PillarboxError:  # what is broken or missing is the report's to say
+        return ""
+    return PAGE
 
 
 def recording_of(folder: Path, number: int | None = None) -> Recording:
@@ -28,6 +47,8 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
     told = _chosen(run, number)
     plan = experiment_of(run.manifest["plan"])
     topology = parse(next(one.network for one in plan.systems if one.name == told["system"]))
+    few = topology.servers <= MOST_SERVERS
+    require(few, f"a page shows up to {MOST_SERVERS} servers, not {topology.spec}")
     tables = {
         name: table[table["trial"] == told["trial"]]
         for name, table in (

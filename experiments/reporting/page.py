@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ CAPTIONS = {
 }
 
 
-def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[str]]:
+def write_report(
+    run: Path, out: Path | None = None, record: Callable[[Path, Path], str] = lambda *_: ""
+) -> tuple[Path, list[str]]:
     """Make a run's figures and page from its records.
 
     Parameters
@@ -44,6 +46,8 @@ def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[str]]:
         The run's folder.
     out : Path, optional
         The folder for the page and its figures; the run's own by default.
+    record : callable, optional
+        Given the page and the run, writes the run's recording and returns its name, or nothing.
 
     Returns
     -------
@@ -57,7 +61,8 @@ def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[str]]:
     drawings = output_folder(folder / FIGURES)
     drawn, networks = _drawn(_run_figures(found), drawings), _drawn(_networks(found), drawings)
     page = folder / PAGE
-    store.write_text(page, rendered("run.html", **_contents(found, drawn, networks)))
+    contents = {**_contents(found, drawn, networks), "recording": record(page, run)}
+    store.write_text(page, rendered("run.html", **contents))
     return page, found.missing
 
 

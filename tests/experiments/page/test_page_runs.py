@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from experiments.page.runs import recording_of
+from experiments.page.runs import recording_of, save_beside
 from experiments.page.standalone import MODULES, files, standalone
+from experiments.reporting.page import write_report
 from tests.experiments.reporting.conftest import write_run
 from topos.base.errors import PillarboxError
 
@@ -45,6 +47,21 @@ def test_a_saved_page_needs_no_other_file(run: Path) -> None:
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert not re.search(r"^(import|export) ", page, re.MULTILINE)
     assert "default-src 'none'" in page
+
+
+def test_a_report_links_the_recording(run: Path, tmp_path: Path) -> None:
+    page, missing = write_report(run, tmp_path, save_beside)
+    assert missing == []
+    assert '<a href="page.html">' in page.read_text()
+    assert '"network":"bcube,2,1"' in (tmp_path / "page.html").read_text()
+
+
+def test_a_report_of_nothing_links_none(run: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(run, tmp_path / "run")
+    for trial in broken.glob("trials/*"):
+        shutil.rmtree(trial) if trial.is_dir() else trial.unlink()
+    page, missing = write_report(broken, record=save_beside)
+    assert missing and "page.html" not in page.read_text()
 
 
 def test_modules_agree_on_all_names() -> None:
