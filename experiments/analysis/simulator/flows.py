@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
 
 from experiments.analysis.fluid.links import Routes
@@ -12,9 +10,6 @@ from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def all_to_all(servers: Ints) -> tuple[Ints, Ints]:
@@ -49,41 +44,7 @@ def working_routes(
 
     A flow has no links if none of its routing's paths works.
     """
-    choices = choose(topology, name).choices(topology)
-    counts = numpy.zeros(len(sources), numpy.int64)
-    found: list[tuple[Ints, Routes]] = []
-    for flows, choice in _tries(counts, choices, random):
-        ends = sources[flows], destinations[flows]
-        left = surviving(routes(topology, name, *ends, choice), works)
-        counts[flows] = numpy.diff(left.starts)
-        found.append((flows, left))
-    starts = numpy.zeros(len(sources) + 1, numpy.int64)
-    numpy.cumsum(counts, out=starts[1:])
-    links = numpy.empty(starts[-1], found[0][1].links.dtype if found else numpy.int32)
-    for flows, left in found:
-        own = numpy.diff(left.starts)
-        # A link's place: behind as many links of its flow as here, but from the flow's own start.
-        links[
-            numpy.arange(len(left.links)) + numpy.repeat(starts[flows] - left.starts[:-1], own)
-        ] = left.links
-    return Routes(starts, links)
-
-
-def _tries(
-    counts: Ints, choices: int, random: numpy.random.Generator
-) -> Iterator[tuple[Ints, Ints]]:
-    """Yield, round by round, the flows that have no links yet, and the path that each tries.
-
-    Paths that were tried go on the front of the flow's row, the others are drawn from behind.
-    """
-    flows = numpy.arange(len(counts))
-    order = numpy.tile(numpy.arange(choices, dtype=numpy.int32), (len(flows), 1))
-    for tried in range(choices):
-        if not len(flows):
-            return
-        rows, drawn = numpy.arange(len(flows)), random.integers(tried, choices, len(flows))
-        choice = order[rows, drawn]
-        order[rows, drawn] = order[rows, tried]
-        yield flows, choice
-        left = counts[flows] == 0
-        flows, order = flows[left], order[left]
+    working = choose(topology, name).working
+    if working:
+        return working(topology, sources, destinations, works, random)
+    return surviving(routes(topology, name, sources, destinations), works)

@@ -92,19 +92,23 @@ def routes_of_hops(
         For each port of a server, by which port of the next server a hop through its switch
         arrives; None where it is a cable between two servers.
     """
-    rows, onto = _onto(topology, tuple(arrivals))
+    rows, onto = links_onto(topology, arrivals)
     return Routes(*_links(topology.servers, topology.ports, rows, onto, sources, *hops))
 
 
-@lru_cache(maxsize=4)  # asked again for every block of flows
-def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> tuple[Ints, Ints]:
+def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> tuple[Ints, Ints]:
     """Return the links from switches to servers.
 
     First, by port of a hop, the row of the second, NONE for a cable between two servers; second, by
     row and the server to which the hop leads, the link by which it arrives.
     """
+    return _onto(topology, tuple(arrivals))
+
+
+@lru_cache(maxsize=4)  # asked again for every block of flows
+def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> tuple[Ints, Ints]:
     switched = [arrival for arrival in arrivals if arrival is not None]
-    onto: Ints = numpy.empty((len(switched), topology.servers), _link_type(topology))
+    onto: Ints = numpy.empty((len(switched), topology.servers), link_type(topology))
     for row, arrival in zip(onto, switched, strict=True):
         for first in range(0, topology.servers, BLOCK):
             servers = numpy.arange(first, min(first + BLOCK, topology.servers))
@@ -144,5 +148,6 @@ def _links(
     return begins, links
 
 
-def _link_type(topology: Topology) -> type:
+def link_type(topology: Topology) -> type:
+    """Return the least kind of whole number that holds the network's links."""
     return numpy.int32 if link_count(topology) < 2**31 else numpy.int64

@@ -13,15 +13,25 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy
+from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes, link_of, ports_of
-from experiments.analysis.simulator.compiled import native
-from experiments.analysis.simulator.hops import Fill, Ints, count_hops, routes_of_hops, walk
+from experiments.analysis.simulator.compiled import native, native_in_place
+from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.hops import (
+    Fill,
+    Ints,
+    count_hops,
+    link_type,
+    links_onto,
+    routes_of_hops,
+    walk,
+)
 from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.uncompiled import fill_by, routes_by, way_of
 from hosts.base.algorithms import algorithms
 from hosts.base.declared import declared
-from hosts.base.rules import Fabric, Rule
+from hosts.base.rules import NONE, Fabric, Rule
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -47,6 +57,8 @@ class Compiled(NamedTuple):
     routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # one hop through switches
     # How many paths there are for a pair. Where some are the same, they have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
+    # The links of flows on a random one of their paths that work.
+    working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
@@ -63,9 +75,10 @@ def _of_kind(kind: str) -> dict[str, Compiled]:
 
 
 def _compiled(rule: Rule | Fabric) -> Compiled:
+    working = partial(_working, rule)
     if isinstance(rule, Fabric):
-        return Compiled(routes=partial(_links, rule), choices=rule.choices)
-    return Compiled(partial(_walk, rule), choices=rule.choices)
+        return Compiled(None, partial(_links, rule), rule.choices, working)
+    return Compiled(partial(_walk, rule), None, rule.choices, working)
 
 
 def _walk(rule: Rule, topology: Topology) -> Walk:
@@ -127,6 +140,97 @@ def _write_links(
             links[flow, count] = link_of(*ports, node, port)
             count += 1
         counts[flow] = count
+
+
+def _working(
+    rule: Rule | Fabric, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
+) -> Routes:
+    order = numpy.arange(rule.choices(topology))
+    shape: tuple[Any, ...] = ports_of(topology)
+    if isinstance(rule, Fabric):
+        most, fill = rule.most(topology), native_in_place(_try_links, rule=rule.links)
+    else:
+        most, fill = 2 * rule.most(topology), native_in_place(_try_hops, rule=rule.hops)
+        shape = (*shape[:2], *links_onto(topology, rule.arrivals(topology)))
+    starts = numpy.zeros(len(s) + 1, numpy.int64)
+    links = numpy.empty(len(s) * most, link_type(topology))
+    ends = numpy.array(s), numpy.array(d)
+    fill(rule.numbers(topology), shape, order, works, random, *ends, starts, links)
+    return Routes(starts, links[: starts[-1]])
+
+
+def _try_hops(
+    numbers: Any,
+    shape: Any,
+    order: Any,
+    works: Any,
+    random: Any,
+    sources: Any,
+    destinations: Any,
+    starts: Any,
+    links: Any,
+) -> None:
+    """Write the links of each flow's path (see `_write` and `hops.routes_of_hops`)."""
+    servers, ports, rows, onto = shape
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        starts[flow + 1] = begin = starts[flow]
+        for tried in range(len(order)):
+            _draw(order, tried, random)
+            end, here, well = begin, source, True
+            for port, peer in rule(*numbers, source, destination, order[tried]):
+                if peer == source:
+                    end, here, well = begin, source, True
+                    continue
+                well &= peer < servers
+                if well:
+                    links[end] = here * ports + port
+                    well = works[links[end]]
+                    end += 1
+                if well and rows[port] != NONE:
+                    links[end] = onto[rows[port], peer]
+                    well = works[links[end]]
+                    end += 1
+                here = peer
+                if peer == destination:
+                    break
+            if well and end > begin:
+                starts[flow + 1] = end
+                break
+
+
+def _try_links(
+    numbers: Any,
+    ports: tuple[int, int, int],
+    order: Any,
+    works: Any,
+    random: Any,
+    sources: Any,
+    destinations: Any,
+    starts: Any,
+    links: Any,
+) -> None:
+    """Write the links of each flow's path, through switches that interconnect."""
+    for flow in range(len(sources)):
+        starts[flow + 1] = begin = starts[flow]
+        for tried in range(len(order)):
+            _draw(order, tried, random)
+            end, well = begin, True
+            for node, port in rule(*numbers, sources[flow], destinations[flow], order[tried]):
+                links[end] = link_of(*ports, node, port)
+                well = works[links[end]]
+                end += 1
+                if not well:
+                    break
+            if well and end > begin:
+                starts[flow + 1] = end
+                break
+
+
+def _draw(order: Any, tried: int, random: Any) -> None:
+    """Put a random one of the numbers that were not tried yet into the next place."""
+    drawn = tried + int(random.random() * (len(order) - tried))
+    order[tried], order[drawn] = order[drawn], order[tried]
 
 
 def choose(topology: Topology, name: str) -> Compiled:
