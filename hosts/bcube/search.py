@@ -28,6 +28,7 @@ class Net(NamedTuple):
     closed_servers: Any  # by server
     closed_switches: Any  # by level and switch
     closed: int
+    weights: Any  # by level: what a digit counts for in a server's number
     from_zero: bool  # try digits from 0 on, and not from the one behind a server's own
 
 
@@ -85,9 +86,11 @@ def advance(
     """Go one hop further; return where waves meet, or NONE, and where the queue ends then."""
     size = end
     for place in range(begin, end):
-        server, weight = wave.queue[place], n**k
+        server = rest = wave.queue[place]
         for level in range(k, -1, -1):
-            values, own = width(n, k, first, level), server // weight % n
+            values, weight = width(n, k, first, level), net.weights[level]
+            own = rest // weight
+            rest -= own * weight
             switch = server - own * weight
             if (
                 net.works[server, level]
@@ -117,7 +120,6 @@ def advance(
                     wave.queue[size] = peer
                     size += 1
                 wave.passed[level, switch] = done
-            weight //= n
     return NONE, size
 
 

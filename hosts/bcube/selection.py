@@ -123,7 +123,8 @@ def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
         for step in path.steps[:-1]:
             servers[step.peer] = SEARCH
     apart = _Apart(failures.links)
-    return Net(_Works(bcube, failures), apart, servers, switches, SEARCH, False)
+    weights = [bcube.n**level for level in range(bcube.ports)]
+    return Net(_Works(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False)
 
 
 class _Works:

@@ -41,6 +41,7 @@ class State(NamedTuple):
     most: int  # hops
     plain: bool
     works: Any  # by server and level: whether the cable works
+    weights: Any  # of digits, by level
     apart: Any  # no pair of servers is, beyond what their cables say
     # The number of the flow's first search, which marks what its paths pass, and of the last one.
     number: Any
@@ -113,6 +114,7 @@ def _begun(bcube: BCube, works: Bools, plain: bool) -> State:
         most_hops(bcube),
         plain,
         works[: servers * levels].reshape(servers, levels),
+        bcube.n ** numpy.arange(levels),
         numpy.zeros((0, 0), bool),
         numpy.zeros(2, numpy.int64),
         numpy.zeros(servers, numpy.int64),
@@ -248,7 +250,8 @@ def _replacement(state: State, source: int, destination: int, ports: Any, peers:
     """Write a shortest path that works beside those closed; return its hops, 0 if there is none."""
     state.number[1] += 1
     closed = state.closed_servers, state.closed_switches, state.number[0]
-    net, near, far = Net(state.works, state.apart, *closed, state.plain), state.near, state.far
+    net = Net(state.works, state.apart, *closed, state.weights, state.plain)
+    near, far = state.near, state.far
     ends = source, destination
     middle = meeting(*state.numbers, net, near, far, state.number[1], state.most, *ends)
     hops = 0
