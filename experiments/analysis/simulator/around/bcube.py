@@ -137,14 +137,14 @@ def _fill(
     peers: Any,
     counts: Any,
 ) -> None:
-    works, levels = state.works, state.works.shape[1]
+    levels = state.works.shape[1]
     set_ports, set_peers, lengths = state.set_ports, state.set_peers, state.lengths
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         place = int(random.random() * levels)
         row_ports, row_peers = ports[flow], peers[flow]
-        hops = _parallel(state.numbers, place, source, destination, row_ports, row_peers)
-        if _is_working(works, source, row_ports, row_peers, hops):
+        hops, well = _parallel(state, place, source, destination, row_ports, row_peers)
+        if well:
             counts[flow] = hops
             continue
         state.number[0] = state.number[1] + 1  # no path of an earlier flow is avoided
@@ -152,8 +152,8 @@ def _fill(
         for other in range(levels):
             # Places before the drawn one that are empty as well take earlier replacements.
             to_ports, to_peers = set_ports[found], set_peers[found]
-            hops = _parallel(state.numbers, other, source, destination, to_ports, to_peers)
-            if _is_working(works, source, to_ports, to_peers, hops):
+            hops, well = _parallel(state, other, source, destination, to_ports, to_peers)
+            if well:
                 _close(state, source, to_ports[:hops], to_peers[:hops])
                 lengths[found] = hops
                 found += 1
@@ -186,16 +186,16 @@ def _fill_sets(
     counts: Any,
 ) -> None:
     """Write each flow's set into rows of its own, as many as there are levels."""
-    works, levels = state.works, state.works.shape[1]
+    levels = state.works.shape[1]
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         state.number[1] += 1
         state.number[0] = state.number[1]  # no path of an earlier flow is avoided
         row, end, wanted = flow * levels, flow * levels, 0
         for other in range(levels):
-            hops = _parallel(state.numbers, other, source, destination, ports[end], peers[end])
+            hops, well = _parallel(state, other, source, destination, ports[end], peers[end])
             wanted += hops > 0
-            if _is_working(works, source, ports[end], peers[end], hops):
+            if well:
                 _close(state, source, ports[end, :hops], peers[end, :hops])
                 counts[end] = hops
                 end += 1
@@ -210,29 +210,20 @@ def _fill_sets(
 
 
 def _parallel(
-    numbers: tuple[int, int, int],
-    number: int,
-    source: int,
-    destination: int,
-    ports: Any,
-    peers: Any,
-) -> int:
-    """Write the path of that number of BuildPathSet; return its hops."""
-    hops = 0
-    for port, peer in parallel(*numbers, source, destination, number):
+    state: State, number: int, source: int, destination: int, ports: Any, peers: Any
+) -> tuple[int, bool]:
+    """Write the path of that number of BuildPathSet, up to a hop of which a cable does not work.
+
+    Return the hops, 0 if there is no path, and whether all of it works.
+    """
+    hops, here = 0, source
+    for port, peer in parallel(*state.numbers, source, destination, number):
         ports[hops], peers[hops] = port, peer
         hops += 1
-    return hops
-
-
-def _is_working(works: Any, source: int, ports: Any, peers: Any, hops: int) -> bool:
-    """Tell whether there is a path, and both cables of each of its hops work."""
-    here = source
-    for hop in range(hops):
-        if not (works[here, ports[hop]] and works[peers[hop], ports[hop]]):
-            return False
-        here = peers[hop]
-    return hops > 0
+        if not (state.works[here, port] and state.works[peer, port]):
+            return hops, False
+        here = peer
+    return hops, hops > 0
 
 
 def _close(state: State, source: int, ports: Any, peers: Any) -> None:

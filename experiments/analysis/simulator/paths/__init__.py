@@ -147,13 +147,14 @@ def _working(
 ) -> Routes:
     order = numpy.arange(rule.choices(topology))
     shape: tuple[Any, ...] = ports_of(topology)
+    fill: Callable[..., object]
     if isinstance(rule, Fabric):
         most, fill = rule.most(topology), native_in_place(_try_links, rule=rule.links)
     else:
         most, fill = 2 * rule.most(topology), native_in_place(_try_hops, rule=rule.hops)
         shape = (*shape[:2], *links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
-    links = numpy.empty(len(s) * most, link_type(topology))
+    links: Ints = numpy.empty(len(s) * most, link_type(topology))
     ends = numpy.array(s), numpy.array(d)
     fill(rule.numbers(topology), shape, order, works, random, *ends, starts, links)
     return Routes(starts, links[: starts[-1]])
