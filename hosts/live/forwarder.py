@@ -157,7 +157,11 @@ class Forwarder:
 
     def _paced_heart_beats(self) -> HeartBeats:
         senders = {number: sender(port.name) for number, port in self.ports.items()}
-        return HeartBeats(self._pacer, senders, self.router.timers.heart_beat_s)
+        far = {number: plug.node for number, plug in self.topology.neighbours(self.server)}
+        # Of a switch its own number, of a cable between servers the lower of its ends'.
+        switches = self.topology.servers
+        segments = {n: far[n] if far[n] >= switches else min(far[n], self.server) for n in senders}
+        return HeartBeats(self._pacer, senders, segments, self.router.timers.heart_beat_s)
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count, **self._wanted())

@@ -9,8 +9,10 @@ A server hands over the sockets of its ports and one end of a connection to this
 closes the other end when the server's forwarder ends, however that comes about; then nothing more
 is sent for it. A forwarder that hangs is not noticed.
 
-All servers have the same interval. It is divided into ticks, and servers spread over them, so that
-a tick's work is short, and those that start together do not beat together.
+All servers have one interval. It is divided into ticks, and segments (a switch with its cables,
+or a cable between two servers) spread over them, so that a tick's work is short. The ports of one
+segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
+comes out of memory once for all that it then hears, which is most of what a heart-beat costs.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ import socket
 import struct
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hosts.linux.calls import die_with_parent
 
@@ -36,7 +38,7 @@ LONGEST_MESSAGE = 1 << 18
 PRIORITY = 1
 RLIMIT_RTTIME = 15  # of sys/resource.h
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
-_INTERVAL, _FRAME = struct.Struct("=d"), struct.Struct("=HH")
+_INTERVAL, _SEGMENT, _FRAME = struct.Struct("=d"), struct.Struct("=I"), struct.Struct("=HH")
 
 
 class HeartBeats:
@@ -48,18 +50,25 @@ class HeartBeats:
         Where the pacer takes new servers.
     ports : mapping of int to socket
         For each port one that sends on its cable, for this purpose only.
+    segments : mapping of int to int
+        For each port a number that it shares with all ports that hear it.
     interval_s : float
         From one heart-beat to the next.
     """
 
     def __init__(
-        self, pacer: socket.socket, ports: Mapping[int, socket.socket], interval_s: float
+        self,
+        pacer: socket.socket,
+        ports: Mapping[int, socket.socket],
+        segments: Mapping[int, int],
+        interval_s: float,
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptors = [theirs.fileno(), *(one.fileno() for one in ports.values())]
-            socket.send_fds(pacer, [_INTERVAL.pack(interval_s)], descriptors)
+            places = (_SEGMENT.pack(segments[port]) for port in ports)
+            socket.send_fds(pacer, [_INTERVAL.pack(interval_s), *places], descriptors)
 
     def say(self, frames: Mapping[int, bytes]) -> None:
         """Send these frames from now on, one out of each port."""
@@ -72,35 +81,45 @@ class HeartBeats:
 
 
 @dataclass(eq=False)
+class _Port:
+    socket: socket.socket
+    segment: int
+    frame: bytes = b""  # nothing is sent while it is empty
+
+
+@dataclass(eq=False)
 class _Server:
     connection: socket.socket
-    ports: list[socket.socket]
-    frames: list[tuple[socket.socket, bytes]] = field(default_factory=list)
+    ports: list[_Port]
 
     def learn(self) -> bool:
         """Take in new frames; False if the server has ended."""
         message = self.connection.recv(LONGEST_MESSAGE)
         if not message:
             return False
-        self.frames, at = [], 0
+        for port in self.ports:
+            port.frame = b""
+        at = 0
         while at + _FRAME.size < len(message):
             place, size = _FRAME.unpack_from(message, at)
             at += _FRAME.size
-            self.frames.append((self.ports[place], message[at : at + size]))
+            self.ports[place].frame = message[at : at + size]
             at += size
         return True
 
-    def beat(self) -> None:
-        for port, frame in self.frames:
-            # A cable that was cut, a full queue: heart-beats are lost like any frame.
-            try:  # noqa: SIM105 - ten thousand times a second, which `suppress` would show
-                port.send(frame)
-            except OSError:
-                pass
-
     def close(self) -> None:
-        for each in (self.connection, *self.ports):
+        for each in (self.connection, *(port.socket for port in self.ports)):
             each.close()
+
+
+def _beat(ports: Sequence[_Port]) -> None:
+    for port in ports:
+        # A cable that was cut, a full queue: heart-beats are lost like any frame.
+        try:
+            if port.frame:
+                port.socket.send(port.frame)
+        except OSError:
+            pass
 
 
 class Pacer:
@@ -109,7 +128,8 @@ class Pacer:
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
         self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
-        self._ticks: list[list[_Server]] = []
+        self._segments: dict[int, list[_Port]] = {}
+        self._ticks: list[list[list[_Port]]] = []  # the segments of each
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
@@ -124,8 +144,8 @@ class Pacer:
             began_s = time.monotonic()
             if began_s < due_s or not self._ticks:
                 continue
-            for server in self._ticks[tick]:
-                server.beat()
+            for ports in self._ticks[tick]:
+                _beat(ports)
             ended_s = time.monotonic()
             due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
             tick = (tick + 1) % len(self._ticks)
@@ -136,23 +156,41 @@ class Pacer:
                 self._welcome()
             elif not self._servers[descriptor].learn():
                 server = self._servers.pop(descriptor)
-                next(each for each in self._ticks if server in each).remove(server)
+                for port in server.ports:
+                    self._leave(port)
                 server.close()
 
     def _welcome(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(self._arrivals, _INTERVAL.size, MOST_PORTS + 1)
+        most = _INTERVAL.size + MOST_PORTS * _SEGMENT.size
+        message, descriptors, _, _ = socket.recv_fds(self._arrivals, most, MOST_PORTS + 1)
         if not message:
             self._events.unregister(self._arrivals.fileno())
             self._arrivals.close()
             return
-        connection, *ports = (socket.socket(fileno=each) for each in descriptors)
-        server = _Server(connection, ports)
+        connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
+        segments = _SEGMENT.iter_unpack(message[_INTERVAL.size :])
+        ports = [_Port(one, number) for one, (number,) in zip(sockets, segments, strict=True)]
         if not self._ticks:
-            (interval_s,) = _INTERVAL.unpack(message)
+            (interval_s,) = _INTERVAL.unpack_from(message)
             self._ticks = [[] for _ in range(max(1, round(interval_s / TICK_S)))]
-        min(self._ticks, key=len).append(server)
-        self._servers[connection.fileno()] = server
+        for port in ports:
+            self._join(port)
+        self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
+
+    def _join(self, port: _Port) -> None:
+        if port.segment not in self._segments:
+            self._segments[port.segment] = []
+            min(self._ticks, key=len).append(self._segments[port.segment])
+        self._segments[port.segment].append(port)
+
+    def _leave(self, port: _Port) -> None:
+        ports = self._segments[port.segment]
+        ports.remove(port)
+        if not ports:
+            del self._segments[port.segment]
+            for tick in self._ticks:
+                tick[:] = [each for each in tick if each is not ports]
 
 
 def start() -> tuple[int, socket.socket]:

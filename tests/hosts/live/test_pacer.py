@@ -30,7 +30,8 @@ class Server:
                 self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
-            self.heart_beats = HeartBeats(arrivals, theirs, INTERVAL_S)
+            segments = {port: port // 2 for port in ports}
+            self.heart_beats = HeartBeats(arrivals, theirs, segments, INTERVAL_S)
 
     def close(self) -> None:
         for end in (self.heart_beats, *self.cables.values()):
@@ -86,6 +87,21 @@ def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
     assert server.cables[0].recv(99) == b"second"
 
 
+def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
+    cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    cable.settimeout(WAIT_S)
+    with pacing() as (_, arrivals), cable, ExitStack() as stack:
+        for name, segment in ((b"a", 1), (b"b", 2), (b"c", 1)):
+            beats = HeartBeats(arrivals, {0: end}, {0: segment}, INTERVAL_S)
+            stack.enter_context(closing(beats)).say({0: name})
+        while cable.recv(99) != b"c":  # the last of them to begin
+            pass
+        end.close()
+        heard = b"".join(cable.recv(99) for _ in range(30))
+    assert heard.count(b"b") in (9, 10, 11)
+    assert heard.replace(b"ac", b"").strip(b"ac") == heard.count(b"b") * b"b"
+
+
 def test_a_server_that_says_nothing_is_silent_and_others_are_not(serve: Serve) -> None:
     quiet, other = serve(), serve()
     quiet.heart_beats.say({})
@@ -102,7 +118,7 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
         cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = os.fork()
         if child == 0:
-            beats = HeartBeats(arrivals, {0: end}, INTERVAL_S)
+            beats = HeartBeats(arrivals, {0: end}, {0: 0}, INTERVAL_S)
             beats.say({0: b"alive"})
             signal.pause()
         end.close()
