@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import experiments.benches
+from experiments.linux.measure import in_child
 from experiments.linux.processes import proc_field
 from topos.base.errors import PillarboxError, meant
 
@@ -47,6 +48,33 @@ def find(name: str) -> Bench:
         raise PillarboxError(f"there is no bench {name!r}: {meant(name, known)}")
     module = importlib.import_module(f"experiments.benches.{name.replace('-', '_')}")
     return Bench(name, module.run, getattr(module, "NOTES", ""))
+
+
+def from_child(
+    row: Row,
+    columns: Iterable[str],
+    judge: Callable[[Row], str],
+    function: Callable[..., Row],
+    *arguments: Any,
+    time_limit_s: float,
+) -> Row:
+    """Return the row with the columns that a function gives in a process of its own.
+
+    `peak_mib`, where it is a column, is that of the process. `judge` returns the outcome.
+    """
+    row = {**row, **dict.fromkeys(columns)}
+    result = in_child(function, *arguments, time_limit_s=time_limit_s)
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    row |= result.value
+    if "peak_mib" in row:
+        row["peak_mib"] = result.peak_mib
+    return row | {"outcome": judge(row)}
+
+
+def no_goal(_: Row) -> str:
+    """Return that all is well, whatever the figures are."""
+    return "ok"
 
 
 def machine() -> dict[str, Any]:

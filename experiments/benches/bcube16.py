@@ -10,18 +10,17 @@ import selectors
 import socket
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
+from experiments.benches._labs import hindrance, sandboxed
 from experiments.linux.measure import in_child
 from experiments.linux.processes import ended, forked
 from hosts.base.algorithms import route
 from hosts.base.path import Path
-from hosts.live.bpf import available
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -77,10 +76,8 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _reason(plane: str) -> str:
-    if os.geteuid():
-        return "skipped: network namespaces need root"
-    missing = available() if plane == EBPF else ""
-    return f"skipped: {missing}" if missing else ""
+    why = hindrance(plane)
+    return f"skipped: {why}" if why else ""
 
 
 def _compared(totals: list[float], kernel: list[float]) -> Row:
@@ -119,9 +116,6 @@ def _way(topology: Topology, source: int, destination: int) -> Path:
 
 def total_bps(plane: str, seconds: float) -> float:
     """Bring the network up in a sandbox and return what all flows together carry."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
     topology = parse(NETWORK)
     with _routed(topology) if plane == KERNEL else _forwarded(topology, plane) as net:
         return _carried([_connected(net, topology, way) for way in flows(topology)], seconds)
@@ -129,9 +123,6 @@ def total_bps(plane: str, seconds: float) -> float:
 
 def costs(seconds: float) -> dict[str, float]:
     """Return the microseconds that a packet of a flow costs its source, relay and destination."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
     topology = parse(NETWORK)
     with _lab(topology, PYTHON) as lab:
         way = flows(topology)[0]
@@ -169,19 +160,9 @@ def _spent(lab: Lab, server: int) -> tuple[float, int]:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"), handled
 
 
-@contextmanager
-def _lab(topology: Topology, plane: str) -> Iterator[Lab]:
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
+def _lab(topology: Topology, plane: str) -> AbstractContextManager[Lab]:
     # Fast timers would take processors that are busy, as they are to be here, for dead servers.
-    settings = LabSettings(routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(topology, settings, pathlib.Path(folder)) as lab,
-    ):
-        lab.wait_converged()
-        yield lab
+    return sandboxed(topology, routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
 
 
 @contextmanager
@@ -193,6 +174,9 @@ def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
 @contextmanager
 def _routed(topology: Topology) -> Iterator[Any]:
     """Give the network with addresses on the ports, and routes for the flows, there and back."""
+    from experiments.linux import sandbox
+
+    sandbox.enter()
     from experiments.emulation.network import LabNet
     from experiments.linux.namespaces import write_sysctl
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -13,13 +10,13 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
+from experiments.benches._labs import hindrance, sandboxed
 from experiments.linux.measure import in_child
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import SHORTEST, algorithms, route
 from hosts.base.faults import Fault
 from hosts.base.path import Path, Step
-from hosts.live.bpf import available
 from hosts.live.devices import APPLICATION_INTERFACE
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -107,7 +104,7 @@ class Case(NamedTuple):
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each fault in each network, on each plane."""
     for case in _quick_cases() if quick else _cases():
-        why = _reason(case.plane)
+        why = hindrance(case.plane)
         found: dict[str, Row] = {fault: {"outcome": f"skipped: {why}"} for fault in case.faults}
         if not why:
             result = in_child(turns_of, *case, time_limit_s=TIME_LIMIT_S)
@@ -136,37 +133,22 @@ def _cases() -> Iterator[Case]:
         yield Case(network, PLANES[-1], "paper", False, PAPER_FAULTS, TURNS["paper"])
 
 
-def _reason(plane: str) -> str:
-    """Return why a plane cannot be measured here, nothing if it can."""
-    if os.geteuid():
-        return "network namespaces need root"
-    return available() if plane == "ebpf" else ""
-
-
 def turns_of(
     network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
     """Run a case's lab in a sandbox; return the columns that were measured, by fault."""
-    from experiments.linux import sandbox
     from experiments.linux.namespaces import write_sysctl
 
-    sandbox.enter()
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
     topology, case = parse(network), Case(network, plane, timers, loaded, faults, turns)
-    settings = LabSettings(
+    found: dict[str, list[Turn]] = {fault: [] for fault in faults}
+    with sandboxed(
+        topology,
         routing=_routing(topology, faults),
         plane=plane,
         timers=timers,
         rate_mbit=LOAD_MBIT if loaded else RATE_MBIT,
         mtu=LOAD_MTU if loaded else 1500,
-    )
-    found: dict[str, list[Turn]] = {fault: [] for fault in faults}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(topology, settings, pathlib.Path(folder)) as lab,
-    ):
+    ) as lab:
         ends = _ends(topology, lab.routing, faults)
         for server, far in (ends, ends[::-1]):
             with lab.host(server).live_namespace():

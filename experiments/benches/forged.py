@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import socket
 import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle, permutations
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
+from experiments.benches._labs import hindrance, sandboxed
 from experiments.linux.measure import in_child
 from experiments.linux.processes import beside
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.timers import FAST
-from hosts.live.bpf import available
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.frame import ETH_IP
@@ -75,8 +72,7 @@ def run(quick: bool) -> Iterator[Row]:
             row: Row = {"network": spec, "plane": plane, "forged_per_s": None}
             row |= {"dropped": None, "before": None}
             row |= dict.fromkeys(GOALS)
-            why = "network namespaces need root" if os.geteuid() else ""
-            if why := why or (available() if plane == "ebpf" else ""):
+            if why := hindrance(plane):
                 yield row | {"outcome": f"skipped: {why}"}
                 continue
             seconds = QUICK_SECONDS if quick else SECONDS
@@ -86,17 +82,10 @@ def run(quick: bool) -> Iterator[Row]:
 
 def flooded(spec: str, plane: str, seconds: float) -> Row:
     """Flood one lab in a sandbox; return the columns of its row."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
     from experiments.emulation.drops import all_drops
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
 
     topology, draw = parse(spec), random.Random(SEED)
-    settings = LabSettings(plane=plane)
-    with tempfile.TemporaryDirectory() as folder, running(topology, settings, Path(folder)) as lab:
-        lab.wait_converged()
+    with sandboxed(topology, plane=plane) as lab:
         hops = packets_of(topology, lab.routing, draw)
         place = flooded_place(topology, hops)
         pairs = chosen(topology, lab.routing, place, draw)

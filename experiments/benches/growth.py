@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import permutations
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
+from experiments.benches._labs import hindrance, sandboxed
 from experiments.linux.measure import in_child
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
-from hosts.live.bpf import available
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -55,7 +52,7 @@ class Phase(NamedTuple):
 
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each phase of each network."""
-    why = "network namespaces need root" if os.geteuid() else available()
+    why = hindrance(PLANE)
     for spec in NETWORKS[:1] if quick else NETWORKS:
         if why:
             yield {"network": spec, "outcome": f"skipped: {why}"}
@@ -68,19 +65,12 @@ def run(quick: bool) -> Iterator[Row]:
 
 def phases_of(spec: str, phase_s: float) -> list[Row]:
     """Run a lab in a sandbox; return what is measured of each phase."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
-    from experiments.emulation.lab import running
-    from experiments.traffic.generator import Generator
-    from hosts.live.settings import LabSettings
-
     small = parse(spec)
     old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
-    settings = LabSettings(plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU)
     phases: list[Phase] = []
-    with tempfile.TemporaryDirectory() as folder, running(small, settings, Path(folder)) as lab:
-        lab.wait_converged()
+    with sandboxed(small, plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU) as lab:
+        from experiments.traffic.generator import Generator
+
         with closing(Generator(lab, _flows(old), SENDING)) as lasting:
             barrier_s = _begun(lasting)
             phases.append(_phase(lab, BEFORE, small, barrier_s, phase_s))

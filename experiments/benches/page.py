@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.benches._frame import Row
+from experiments.benches._frame import Row, from_child
+from experiments.benches._labs import sandboxed
 from experiments.linux.measure import in_child
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -151,22 +152,13 @@ def _goodput_row(
 
 def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict[str, list[float]]:
     """Return the goodput of each turn in bit/s, by who watches, in one lab in a sandbox."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
-    from experiments.control.client import ask
-    from experiments.control.running import run as send
-    from experiments.control.service import Service
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
     found: dict[str, list[float]] = {case: [] for case in cases}
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(parse(network), LabSettings(rate_mbit=RATE_MBIT, mtu=MTU), Path(folder)) as lab,
-    ):
-        lab.wait_converged()
+    with sandboxed(parse(network), rate_mbit=RATE_MBIT, mtu=MTU) as lab:
+        from experiments.control.client import ask
+        from experiments.control.running import run as send
+        from experiments.control.service import Service
+
         service = Service(lab)
         try:
             send(lab, words)  # once for caches and imports
@@ -248,15 +240,15 @@ def _said() -> asyncio.Future[bytes]:
 
 def _server(quick: bool) -> Row:
     network = QUICK_MANY if quick else MANY
-    arguments = network, QUICK_SERVER_S if quick else SERVER_S
-    result = in_child(server_load, *arguments, time_limit_s=TIME_LIMIT_S)
     row: Row = {"network": network, "servers": parse(network).servers}
-    row |= {"samples_a_second": None, "server_percent": None}
-    if result.failure:
-        return row | {"outcome": f"failed: {result.failure}"}
-    row |= result.value
-    small = row["server_percent"] <= MOST_SERVER * 100
-    return row | {"outcome": "ok" if small or quick else f"missed: {MOST_SERVER:.0%} wanted"}
+
+    def judge(row: Row) -> str:
+        small = row["server_percent"] <= MOST_SERVER * 100
+        return "ok" if small or quick else f"missed: {MOST_SERVER:.0%} wanted"
+
+    columns = "samples_a_second", "server_percent"
+    call = server_load, network, QUICK_SERVER_S if quick else SERVER_S
+    return from_child(row, columns, judge, *call, time_limit_s=TIME_LIMIT_S)
 
 
 def server_load(network: str, seconds: float) -> Row:
@@ -325,24 +317,21 @@ def load_of(direction: int, sample: int) -> int:
 def _drawn(network: str, opened: bool, quick: bool) -> Row:
     topology = parse(network)
     row: Row = {"network": network, "servers": topology.servers, "cables": topology.cables}
-    row |= {
-        "groups": "opened" if opened else "folded",
-        "first_picture_s": None,
-        "frames_a_second": None,
-    }
+    row["groups"] = "opened" if opened else "folded"
+    columns = "first_picture_s", "frames_a_second"
     if not _has_browser():
-        return row | {"outcome": "skipped: apt-get install chromium"}
-    seconds = QUICK_PLAYED_S if quick else PLAYED_S
-    result = in_child(drawing, network, opened, seconds, time_limit_s=TIME_LIMIT_S)
-    if result.failure:
-        return row | {"outcome": f"failed: {result.failure}"}
-    row |= result.value
-    missed = []
-    if row["first_picture_s"] > MOST_FIRST_S:
-        missed.append(f"a first picture within {MOST_FIRST_S:g} s wanted")
-    if row["frames_a_second"] < LEAST_FRAMES and not opened:
-        missed.append(f"{LEAST_FRAMES:g} frames a second wanted")
-    return row | {"outcome": f"missed: {'; '.join(missed)}" if missed and not quick else "ok"}
+        return row | dict.fromkeys(columns) | {"outcome": "skipped: apt-get install chromium"}
+
+    def judge(row: Row) -> str:
+        missed = []
+        if row["first_picture_s"] > MOST_FIRST_S:
+            missed.append(f"a first picture within {MOST_FIRST_S:g} s wanted")
+        if row["frames_a_second"] < LEAST_FRAMES and not opened:
+            missed.append(f"{LEAST_FRAMES:g} frames a second wanted")
+        return f"missed: {'; '.join(missed)}" if missed and not quick else "ok"
+
+    call = drawing, network, opened, QUICK_PLAYED_S if quick else PLAYED_S
+    return from_child(row, columns, judge, *call, time_limit_s=TIME_LIMIT_S)
 
 
 def drawing(network: str, opened: bool, seconds: float) -> Row:

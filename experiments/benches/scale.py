@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.benches._frame import Row
-from experiments.linux.measure import in_child
+from experiments.benches._frame import Row, from_child, no_goal
 from experiments.linux.processes import all_processes, kernel_mib, processor_s, shared_mib
 from topos.base.spec import parse
 
@@ -50,15 +49,12 @@ def run(quick: bool) -> Iterator[Row]:
 def _row(spec: str, plane: str, quick: bool) -> Row:
     row: Row = {"network": spec, "servers": parse(spec).servers, "plane": plane}
     names = ("cables_s", "forwarders_s", "start_ms", "converged_s", "memory_gib", "forwarder_mib")
-    row |= dict.fromkeys((*names, "rest_percent", "silent_s", "stop_s"))
+    columns = (*names, "rest_percent", "silent_s", "stop_s")
     if os.geteuid():
-        return row | {"outcome": "skipped: a lab needs root"}
-    idle_s = IDLE_QUICK_S if quick else IDLE_S
-    result = in_child(up_and_idle, spec, plane, idle_s, time_limit_s=TIME_LIMIT_S)
-    if result.failure:
-        return row | {"outcome": f"failed: {result.failure}"}
-    row |= result.value
-    return row | {"outcome": "ok" if quick else _verdict(row)}
+        return row | dict.fromkeys(columns) | {"outcome": "skipped: a lab needs root"}
+    call = up_and_idle, spec, plane, IDLE_QUICK_S if quick else IDLE_S
+    judge = no_goal if quick else _verdict
+    return from_child(row, columns, judge, *call, time_limit_s=TIME_LIMIT_S)
 
 
 def _verdict(row: Row) -> str:

@@ -6,17 +6,16 @@ import json
 import os
 import signal
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from operator import itemgetter
 from random import Random
 from typing import Any
 
-from experiments.benches._frame import Row
-from experiments.linux.measure import in_child
+from experiments.benches._frame import Row, from_child
+from experiments.benches._labs import sandboxed
 from experiments.linux.processes import own_mib
 from experiments.trials.trust.machine import between, machine
 from topos.base.spec import parse
@@ -70,16 +69,12 @@ def run(quick: bool) -> Iterator[Row]:
     length_s = (QUICK_S if quick else LENGTH_S) / len(cases)
     for spec, routing, plane, timers in cases:
         row: Row = {"network": spec, "routing": routing, "plane": plane, "timers": timers}
-        row |= dict.fromkeys(COLUMNS)
         if os.geteuid():
-            yield row | {"outcome": "skipped: a lab needs root"}
+            yield row | dict.fromkeys(COLUMNS) | {"outcome": "skipped: a lab needs root"}
             continue
+        call = soaked, spec, routing, plane, timers, length_s
         limit_s = length_s + 240  # with the last fault, and what TCP repeats
-        result = in_child(soaked, spec, routing, plane, timers, length_s, time_limit_s=limit_s)
-        if result.failure:
-            yield row | {"outcome": f"failed: {result.failure}"}
-        else:
-            yield row | result.value
+        yield from_child(row, COLUMNS, itemgetter("outcome"), *call, time_limit_s=limit_s)
 
 
 REASONS = ("at changes", "without path", "counted")
@@ -93,21 +88,12 @@ COLUMNS = (
 
 def soaked(spec: str, routing: str, plane: str, timers: str, length_s: float) -> Row:
     """Soak one lab in a sandbox; return the columns of its row."""
-    from experiments.linux import sandbox
-
-    sandbox.enter()
-    from experiments.emulation.lab import running
-    from hosts.live.settings import LabSettings
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings = LabSettings(routing=routing, plane=plane, timers=timers)
-        with running(parse(spec), settings, Path(folder)) as lab:
-            lab.wait_converged()
-            soak = Soak(lab, Random(f"{SEED} {spec} {plane} {timers}"))
-            try:
-                return soak.run(length_s)
-            finally:
-                soak.traffic.close()
+    with sandboxed(parse(spec), routing=routing, plane=plane, timers=timers) as lab:
+        soak = Soak(lab, Random(f"{SEED} {spec} {plane} {timers}"))
+        try:
+            return soak.run(length_s)
+        finally:
+            soak.traffic.close()
 
 
 class Soak:

@@ -1,0 +1,41 @@
+"""A lab for a bench: whether there can be one here, and one in a sandbox of this process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+
+def hindrance(plane: str = "") -> str:
+    """Return why no lab can be measured here, nothing if one can."""
+    from hosts.live.bpf import available
+
+    if os.geteuid():
+        return "network namespaces need root"
+    return available() if plane == "ebpf" else ""
+
+
+@contextmanager
+def sandboxed(topology: Topology, **settings: Any) -> Iterator[Lab]:
+    """Give a lab that has converged, in a sandbox that this process does not leave again."""
+    from experiments.linux import sandbox
+
+    sandbox.enter()
+    from experiments.emulation.lab import running
+    from hosts.live.settings import LabSettings
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(topology, LabSettings(**settings), Path(folder)) as lab,
+    ):
+        lab.wait_converged()
+        yield lab
