@@ -1,4 +1,4 @@
-"""What commands take and answer, as the guide's tables and as man pages: from their own texts."""
+"""What commands take and answer, and man pages of it: from their own texts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from experiments.arguments import MORE, SCHEMA, JsonOption
-
-HEAD = f"""\
-# Commands
-
-Made by `.venv/bin/python docs/commands.py` from the texts that `--help` shows; `pillarbox setup
-man` makes man pages of them, and `pillarbox setup completion` teaches shells their words.
-
-`--json` prints one object. Its `schema` is {SCHEMA}, and is raised when a key means something else
-or is no more; keys may come to it. `{MORE}` stands for keys that depend on what was asked: those
-of records ([records.md](records.md)), or what a server knows.
-"""
+from experiments.arguments import JsonOption
 
 
 class Entry(NamedTuple):
@@ -61,26 +50,6 @@ def _entry(command: click.Command, ctx: click.Context) -> Entry:
         tuple(record for record in options if record),
         tuple(key for one in own if isinstance(one, JsonOption) for key in one.keys),
     )
-
-
-def as_markdown(found: list[Entry]) -> str:
-    """Return the guide's page."""
-    return "\n".join([HEAD, *map(_section, found)])
-
-
-def _section(entry: Entry) -> str:
-    lines = [f"## {entry.name.partition(' ')[2]}", "", entry.text, "", f"`{entry.usage}`", ""]
-    if entry.options:
-        lines += ["| option | |", "|---|---|"]
-        lines += [f"| `{_cell(name)}` | {_cell(about)} |" for name, about in entry.options]
-        lines.append("")
-    if entry.keys:
-        lines += [f"JSON: {', '.join(f'`{key}`' for key in entry.keys)}", ""]
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def as_man(entry: Entry) -> str:

@@ -86,9 +86,3 @@ def mp_step(
     if server == by.destination:
         return Step(by.port, destination)
     return sp_step(dpillar, server, by.destination, by.port)
-
-
-def shared_switches(dpillar: DPillar, source: int, destination: int, port: int) -> set[int]:
-    """Return the two switches that the disjoint paths of one direction have in common."""
-    first = dpillar.server_plug(source, port).node
-    return {first, dpillar.server_plug(destination, 1 - port).node}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from experiments.analysis.fluid.bounds import concurrent_flow, throughput
 from experiments.analysis.fluid.completion import completed_s
-from experiments.analysis.fluid.links import Routes, link_count, routes_of, working_links
+from experiments.analysis.fluid.links import Routes, link_count, routes_of
 from experiments.analysis.fluid.rates import MaxMin, link_loads
 from experiments.traffic.flows import Flow
 from hosts.base.algorithms import algorithms, route
@@ -56,7 +56,6 @@ class Ideal:
     end_s: Floats  # when a flow of fixed volume has delivered it; missing for the others
     links: NDArray[numpy.int64]  # those that carry anything (see experiments.analysis.fluid.links)
     load_share: Floats  # of their rate, data and acknowledgements, headers included
-    optimum_bps: float | None = None  # the total, if all flows are equally fast and may split
 
     @property
     def total_bps(self) -> float:
@@ -132,7 +131,6 @@ def ideal(
     ack_paths: Sequence[Path | None] | None = None,
     failures: Failures = NONE,
     segments_per_ack: float = SEGMENTS_PER_ACK,
-    optimum: bool = False,
     ends_s: Callable[[RatesOf], Floats] | None = None,
 ) -> Ideal:
     """Return what the flows could do at best.
@@ -153,11 +151,9 @@ def ideal(
         Of each flow, and of its acknowledgements; None is a flow without a path. What is not given
         is what the algorithm alone says.
     failures : Failures
-        What has failed, for the paths that are not given and for the optimum.
+        What has failed, for the paths that are not given.
     segments_per_ack : float
         How many full segments one acknowledgement is for.
-    optimum : bool
-        Whether to solve the linear program (see `analysis.fluid.bounds`, and its limits).
     ends_s : callable, optional
         Returns when each flow ends, told how to ask for the rates of those that are under way; by
         default each goes on from its start until its volume is delivered.
@@ -185,18 +181,12 @@ def ideal(
     goodput = sharing.rates(everyone)
     loads = sharing.loads(goodput)
     used = numpy.flatnonzero(loads)
-    best = None
-    if optimum:
-        works = working_links(topology, failures)
-        rate = concurrent_flow(topology, pairs, rate_bps * efficiency, works).at_least
-        best = len(pairs) * rate
     return Ideal(
         tuple(paths),
         goodput,
         ends_s(sharing.rates) if ends_s else _ends(flows, sharing),
         used,
         loads[used] / sharing.capacity_bps,
-        best,
     )
 
 

@@ -15,15 +15,14 @@ Brecht, ICPE 2017).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 RESAMPLES = 10_000
-Statistic = Callable[..., Any]  # of an array, along an axis
 
 
 class Estimate(NamedTuple):
@@ -55,24 +54,13 @@ class Comparison(NamedTuple):
         return f"{self.ratio.value:.3g} times ({self.ratio.low:.3g} to {self.ratio.high:.3g}){what}"
 
 
-def estimate(
-    values: ArrayLike,
-    statistic: Statistic = numpy.mean,
-    *,
-    level: float = LEVEL,
-    least: float = -numpy.inf,
-    seed: int = 0,
-) -> Estimate:
-    """Return the mean, or median, of the values with its confidence interval.
+def estimate(values: ArrayLike, *, least: float = -numpy.inf, seed: int = 0) -> Estimate:
+    """Return the mean of the values with its confidence interval.
 
     Parameters
     ----------
     values : array-like
         One of each repeat; what is not finite does not count.
-    statistic : callable
-        Takes an array, and an axis.
-    level : float
-        How often the interval is to hold the true value.
     least : float
         What the true value cannot be below, such as 0 for a time.
     seed : int
@@ -84,13 +72,13 @@ def estimate(
     array = _finite(values)
     if len(array) == 0:
         return Estimate(numpy.nan, numpy.nan, numpy.nan, 0)
-    value = float(statistic(array))
+    value = float(array.mean())
     if len(array) == 1:
         return Estimate(value, numpy.nan, numpy.nan, 1)
     draw = numpy.random.default_rng(seed)
     picked = array[draw.integers(len(array), size=(RESAMPLES, len(array)))]
-    tail = (1 - level) / 2
-    ends = numpy.quantile(statistic(picked, axis=1), [tail, 1 - tail])
+    tail = (1 - LEVEL) / 2
+    ends = numpy.quantile(picked.mean(axis=1), [tail, 1 - tail])
     low, high = value + (ends - value) * _stretch(len(array), tail)
     return Estimate(value, max(float(low), least), float(high), len(array))
 
