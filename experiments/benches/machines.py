@@ -26,6 +26,8 @@ SIZES = [("dcell,4,2", machines) for machines in (1, 2, 4)]
 RATES: tuple[float | None, ...] = (10.0, 100.0, 1000.0, None)
 MTUS = 1500, 9000
 SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
+FLOWS, FLOW_S = 5, 2.0  # of either kind, in turns
+CARDS = {"cut tunnels": True, "do not": False}
 TURNS = 10
 QUIET, SATURATED, PUSHED = "as it is", "a card too slow", "a clock pushed"
 RATE_MBIT, CARD_MBIT, PUSH_S = 10.0, 20.0, 0.005
@@ -34,13 +36,14 @@ LEAST_SHARE, SHARED_MTU = 0.5, 9000  # of a local cable, without a rate
 LIMIT_S = 600.0
 NOTES = f"""
 All machines are one computer, so this measures what Pillarbox adds, and no network. Goodput: of one
-TCP connection for {SECONDS:.0f} s between two servers of {SPEC} that share a switch, on one machine
-and on two of {MACHINES} (goal: {LEAST_SHARE} of the local cable's, without a rate at an MTU of
-{SHARED_MTU}). Cuts: how long until the first server beside it knows, the median of {CUTS}. Trust:
-each server sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with
-one machine's card held to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with its clock
-pushed by {PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: how many turns were valid, and how
-many were not for just that reason; mistaken: how many had a reason of one of the other cases.
+TCP connection for {FLOW_S:.0f} s between two servers of {SPEC} that share a switch, on one machine
+and on two of {MACHINES}, in turns, the median of {FLOWS} (goal: {LEAST_SHARE} of the local cable's,
+without a rate at an MTU of {SHARED_MTU}); cards cut what is in tunnels, or do not.
+Cuts: how long until the first server beside it knows, the median of {CUTS}. Trust: each server
+sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with a card held
+to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with a clock pushed by
+{PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: how many turns were valid, and how many were
+not for just that reason; mistaken: how many had a reason of one of the other cases.
 """
 
 
@@ -50,8 +53,8 @@ def run(quick: bool) -> Iterator[Row]:
         yield {"case": "all", "outcome": "skipped: it takes root, Dask and cryptography"}
         return
     if not quick:
-        for rate_mbit, mtu in product(RATES, MTUS):
-            yield _goodput(rate_mbit, mtu)
+        for rate_mbit, mtu, cards in product(RATES, MTUS, CARDS):
+            yield _goodput(rate_mbit, mtu, cards)
         yield from _cuts()
         yield from (_up(*size) for size in SIZES)
     yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
@@ -62,11 +65,12 @@ def _child(function: Callable[..., Any], *arguments: Any) -> Result:
 
 
 @contextmanager
-def _lab(spec: str, machines: int, **how: Any) -> Iterator[Lab]:
+def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Lab]:
     """Bring a lab up, in a sandbox of its own."""
     from experiments.emulation import registry
     from experiments.emulation.lab import Lab
     from experiments.linux import sandbox
+    from experiments.machines.computer import OneComputer
     from experiments.machines.lab import LabOverMachines
     from hosts.live.settings import LabSettings
 
@@ -75,7 +79,8 @@ def _lab(spec: str, machines: int, **how: Any) -> Iterator[Lab]:
     settings, topology = LabSettings(**how), parse(spec)
     make: Callable[[Path], Lab] = partial(Lab, topology, settings)
     if machines > 1:
-        make = partial(LabOverMachines, topology, settings, machines=machines)
+        ground = OneComputer(machines, cuts_tunnels=cuts_tunnels)
+        make = partial(LabOverMachines, topology, settings, machines=machines, ground=ground)
     try:
         with make(place.folder) as lab:
             yield lab
@@ -86,25 +91,26 @@ def _lab(spec: str, machines: int, **how: Any) -> Iterator[Lab]:
 # -- goodput -----------------------------------------------------------------------------------
 
 
-def _goodput(rate_mbit: float | None, mtu: int) -> Row:
-    result = _child(goodput, rate_mbit, mtu)
-    row: Row = {"rate_mbit": rate_mbit, "mtu": mtu}
+def _goodput(rate_mbit: float | None, mtu: int, cards: str) -> Row:
+    result = _child(goodput, rate_mbit, mtu, CARDS[cards])
+    row: Row = {"rate_mbit": rate_mbit, "mtu": mtu, "cards": cards}
     within, across = result.value if result.value else (None, None)
     row |= {"within_mbit": within, "across_mbit": across, "share": None}
     if result.failure or not within or across is None:
         return row | {"outcome": f"failed: {result.failure or 'nothing arrived'}"}
     share = row["share"] = across / within
-    judged = rate_mbit is None and mtu == SHARED_MTU
+    judged = rate_mbit is None and mtu == SHARED_MTU and CARDS[cards]
     missed = judged and share < LEAST_SHARE
     return row | {"outcome": f"missed: {LEAST_SHARE} wanted" if missed else "ok"}
 
 
-def goodput(rate_mbit: float | None, mtu: int) -> tuple[float, float]:
+def goodput(rate_mbit: float | None, mtu: int, cuts_tunnels: bool) -> tuple[float, ...]:
     """Return the goodput of a connection within a machine, and of one between two, in Mbit/s."""
-    with _lab(SPEC, MACHINES, rate_mbit=rate_mbit, mtu=mtu) as lab:
+    with _lab(SPEC, MACHINES, cuts_tunnels, rate_mbit=rate_mbit, mtu=mtu) as lab:
         lab.wait_converged()
-        found = [_one_flow(lab, to, SECONDS) for to in _neighbours(lab)]
-    return found[0], found[1]
+        ends = _neighbours(lab)
+        turns = [[_one_flow(lab, to, FLOW_S) for to in ends] for _ in range(FLOWS)]
+    return tuple(map(statistics.median, zip(*turns, strict=True)))
 
 
 def _neighbours(lab: Lab) -> tuple[int, int]:

@@ -160,7 +160,8 @@ def check(name: str, as_json: bool) -> int:
 
     first, *pairs = checked(name)
     wrong = first["wrong"] + [sentence for pair in pairs for sentence in pair["wrong"]]
-    named.write_about(name, whole=all(pair.get("whole") for pair in pairs))
+    lossy = sorted({address for pair in pairs for address in pair.get("lossy", ())})
+    named.write_about(name, lossy=lossy)
     data = {"name": name, "machines": first["machines"], "pairs": pairs, "wrong": wrong}
     rows = [["machines", "MTU", "clock ms", "TCP Mbit/s", "back", "super-packets", "back"]]
     for pair in pairs:

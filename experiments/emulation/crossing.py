@@ -13,103 +13,29 @@ there too. A tunnel has no carrier to lose: a cut takes down both far ends, each
 A super-packet of TCP's stays whole through a tunnel as long as nobody has to cut it. Where the
 machine's card has to (it has no ``tx-udp_tnl-segmentation``), the kernel would do it, asks the
 inner frame how, and drops what has a header that it does not know (0x88B5): TCP would crawl while
-every ping arrives. There servers send single packets instead, which costs processor time only.
+every ping arrives. There tunnels' headers are written by eBPF, so that the kernel knows how
+(`packing`), or servers send single packets, which costs processor time only.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from experiments.emulation.links import LabLink, panel_name
-from experiments.emulation.network import HEADER_ROOM, LabNet
+from experiments.emulation.network import LabNet
 from experiments.emulation.nodes import ApplicationIntf, LabIntf, LabNode, index_in
-from experiments.linux import bpf, netlink, offloads, shaping
+from experiments.emulation.packing import PATCH, Half, Packing
+from experiments.emulation.underlay import Underlay
+from experiments.linux import bpf, netlink, shaping
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import End, Netlink, Tunnel
+from experiments.linux.netlink import End
 from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Cable, Topology
 
-PORT = 14789  # of UDP: not VXLAN's own 4789, which clouds and containers use
-LOOPBACK = 1  # its index, in every namespace
-TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
-GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # what the kernel says of what is no more
+WHOLE, PACKED, SINGLE = "whole", "packed", "single"  # how super-packets cross
 MOST_PACKET = 65535 - 1024  # of a super-packet with all its headers, inside and outside
-
-
-class Underlay:
-    """The machine's side of all crossing cables, opened in the machine's own namespace.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        Of all machines, in their own network.
-    machine : int
-        Which of them this is.
-    """
-
-    def __init__(self, addresses: Sequence[str], machine: int) -> None:
-        self.addresses, self.machine = list(addresses), machine
-        self.netlink = Netlink()
-        card = self.netlink.link_with(addresses[machine])
-        require(
-            card is not None,
-            f"machine {machine} has no interface with the address {addresses[machine]}",
-        )
-        assert card
-        self.card = card
-        self._hooked: set[bpf.Tap] = set()
-        self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
-
-    def check_mtu(self, mtu: int) -> None:
-        """Refuse packets that would not fit into the machines' network with all headers."""
-        most = self.card.mtu - TUNNEL_BYTES - HEADER_ROOM
-        require(
-            mtu <= most,
-            f"the card {self.card.name} of machine {self.machine} sends packets of up to "
-            f"{self.card.mtu} bytes, and {TUNNEL_BYTES + HEADER_ROOM} of them are headers: "
-            f"choose --mtu {most} or less, or let all machines' cards send larger ones",
-        )
-
-    def guard(self) -> None:
-        """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
-        program = bpf.load(bpf.only_from(PORT, self.addresses))
-        for tap in self._taps():
-            try:
-                self.netlink.send([bpf.hook(tap, new=True)])
-                self._hooked.add(tap)
-            except netlink.NetlinkError as error:
-                if error.errno != errno.EEXIST:  # others have programs there
-                    raise
-            deed = f"guard interface {tap.ifindex} against other tunnels"
-            self.netlink.send([bpf.attach(tap, bpf.GUARD, program, deed)])
-        os.close(program)
-
-    def unguard(self) -> None:
-        """Take the guards away, with the tunnels, and what they were attached to."""
-        for tap in self._taps():
-            gone = bpf.detach(tap, bpf.GUARD, f"take the guard from interface {tap.ifindex}")
-            self.netlink.send([gone], ignore=GONE)
-            if tap in self._hooked and bpf.is_empty(self.netlink, tap):
-                self.netlink.send([bpf.unhook(tap)], ignore=GONE)
-                self._hooked.remove(tap)
-
-    def _taps(self) -> list[bpf.Tap]:
-        others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
-        return [bpf.Tap(link.ifindex, bpf.INGRESS) for link in others]
-
-    def move(self, machine: int, address: str) -> None:
-        """Let another machine be at another address from now on."""
-        self.addresses[machine] = address
-        self.guard()
-
-    def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
-        """Make this end of a tunnel to another machine."""
-        outside = Tunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
-        self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])
 
 
 class Elsewhere(LabNode):
@@ -128,11 +54,12 @@ class CrossLink(LabLink):
         elsewhere: Elsewhere,
         *,
         underlay: Underlay,
+        packing: Packing | None,
         vni: int,
         machine: int,
         **how: Any,
     ) -> None:
-        self.vni = vni
+        self.vni, self._packing = vni, packing
         self._underlay, self.machine = underlay, machine
         super().__init__(near, elsewhere, **how)
         require(
@@ -160,8 +87,17 @@ class CrossLink(LabLink):
         self._taps = [bpf.Tap(index, bpf.INGRESS) for index in (side.ifindex, device.ifindex)]
         # Past the far end's queue where the kernel can: its peer has to be in another namespace.
         arrive = bpf.hand_to_peer(side.ifindex) if of_host else bpf.send_by(side.ifindex)
-        for tap, program in zip(self._taps, (bpf.send_by(device.ifindex), arrive), strict=True):
-            self._run_at(tap, bpf.PATCH, program, f"join {port.name} and {device.name}")
+        go, come = self._taps
+        packing = self._packing
+        if packing:
+            packing.add(Half(side.ifindex, device.ifindex, of_host, self.vni, self.machine))
+            self._attach(come, bpf.PATCH, packing.programs["mend"], PATCH)
+        else:
+            self._run_at(come, bpf.PATCH, arrive, f"let {port.name} hear {device.name}")
+        if packing and not self._underlay.cuts_tunnels:
+            self._attach(go, bpf.PATCH, packing.programs["pack"], PATCH)
+        else:
+            self._run_at(go, bpf.PATCH, bpf.send_by(device.ifindex), f"use {device.name}")
         for one in (device, side):
             home.send(netlink.change(one.ifindex, up=True))
 
@@ -187,8 +123,8 @@ class PartNet(LabNet):
         Where each node is.
     underlay
         This machine's side of the cables that leave it.
-    whole
-        Whether the cards of all machines take super-packets whole through tunnels.
+    crossing
+        How super-packets cross, the same on all machines: WHOLE, PACKED, or else SINGLE packets.
     options
         As for any network: see `LabNet`.
     """
@@ -199,10 +135,12 @@ class PartNet(LabNet):
         machine_of: Sequence[int],
         underlay: Underlay,
         *,
-        whole: bool = True,
+        crossing: str = WHOLE,
         **options: Any,
     ) -> None:
-        self._machine_of, self._underlay, self._whole = machine_of, underlay, whole
+        self._machine_of, self._underlay, self._how = machine_of, underlay, crossing
+        packed = crossing == PACKED
+        self.packing = Packing(underlay, topology.cables) if packed else None
         self.crossing: dict[int, CrossLink] = {}  # by the cable's place in `Topology.links`
         here = {node for node, machine in enumerate(machine_of) if machine == underlay.machine}
         topo = emulated(topology, nodes=here)
@@ -224,6 +162,8 @@ class PartNet(LabNet):
         for link in self.crossing.values():
             if link.machine == machine:
                 link.move()
+        if self.packing:
+            self.packing.move(machine)
 
     def cables(self) -> dict[int, LabLink]:
         """Return all cables with an end here, by their place in `Topology.links`."""
@@ -257,6 +197,7 @@ class PartNet(LabNet):
             addr1=self.topology.mac(near, port),
             addr2=self.topology.mac(*far),
             underlay=self._underlay,
+            packing=self.packing,
             vni=number + 1,
             machine=machines[1],
         )
@@ -269,5 +210,5 @@ class PartNet(LabNet):
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:
-                packets = None if self._whole else 1
+                packets = 1 if self._how == SINGLE else None
                 host.send(shaping.bound_super_packets(index, size, packets))

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from distributed import get_worker
 
 from experiments.control.client import ask
+from experiments.emulation.packing import missing
 from experiments.linux import offloads
 from experiments.linux.netlink import Netlink
 from experiments.machines import program
@@ -47,6 +48,7 @@ def facts() -> dict[str, Any]:
         "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         "card": card.name if card else "",
         "card_mtu": card.mtu if card else 0,
+        "no_packing": missing(),
         "cuts_tunnels": card is not None and offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS),
     }
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.control.looks import iperf
-from experiments.emulation.crossing import TUNNEL_BYTES
 from experiments.emulation.network import HEADER_ROOM
+from experiments.emulation.underlay import TUNNEL_BYTES
 from experiments.machines.cluster import GONE, Cluster
 from experiments.machines.joined import code
 from experiments.machines.lab import LabOverMachines
@@ -130,13 +130,14 @@ def _pair(
     else:
         only = [ground.workers[a], ground.workers[b]]
         found |= _tried(name, only, min(most, USUAL_MTU))
-        least = min(found["super_mbit"])
-        found["whole"] = least >= LEAST_SHARE * min(rates) * 1e-6
-        if not found["whole"]:
-            wrong.append(
-                f"super-packets do not come whole between {a} and {b} ({least:.1f} Mbit/s): labs "
-                "on this cluster will send single packets"
-            )
+        least = LEAST_SHARE * min(rates) * 1e-6
+        lossy = [at for at, mbit in zip((a, b), found["super_mbit"], strict=True) if mbit < least]
+        found["lossy"] = [ground.addresses[at] for at in lossy]
+        wrong += [
+            f"super-packets do not come whole from {at} to {a + b - at}: labs on this cluster will "
+            "have them packed by eBPF, or send single packets"
+            for at in lossy
+        ]
         if most < USUAL_MTU:
             wrong.append(f"between {a} and {b} labs need --mtu {most} or less")
         if found["clock_ms"] > SETTLED_MS:

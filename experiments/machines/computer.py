@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation.crossing import TUNNEL_BYTES
 from experiments.emulation.network import HEADER_ROOM
-from experiments.linux import netlink
+from experiments.emulation.underlay import TUNNEL_BYTES
+from experiments.linux import netlink, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.machines.joined import CONFIG
 from experiments.machines.started import Started, order_for
@@ -54,11 +54,16 @@ class Computer:
         Of a lab's packets, which their network has to carry with all headers.
     card_mtu : int, optional
         Of their cards; else large enough.
+    cuts_tunnels : bool
+        Whether cards cut what is in tunnels; many of real ones do not.
     """
 
-    def __init__(self, machines: int, mtu: int, card_mtu: int | None = None) -> None:
+    def __init__(
+        self, machines: int, mtu: int, card_mtu: int | None = None, *, cuts_tunnels: bool = True
+    ) -> None:
         require(1 < machines <= MOST, f"a computer can be 2 to {MOST} machines, not {machines}")
         self._card_mtu = card_mtu or max(LEAST_MTU, mtu + HEADER_ROOM + TUNNEL_BYTES)
+        self._cuts_tunnels = cuts_tunnels
         home, self._bridge = fabric(), fabric().new_index()
         self.namespaces: list[Namespace] = []
         with home.batch():
@@ -87,6 +92,9 @@ class Computer:
             netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
             netlink.change(card.ifindex, up=True),
         )
+        if not self._cuts_tunnels:
+            with namespace:
+                offloads.switch_off(CARD, [offloads.TUNNEL_SEGMENTS])
         return machine
 
     def close(self) -> None:
@@ -104,15 +112,17 @@ class OneComputer:
     ----------
     machines : int
         How many.
+    cuts_tunnels : bool
+        Whether their cards cut what is in tunnels.
     """
 
     lead = LAB
     weights: tuple[int, ...] = ()
-    whole: bool | None = None
+    lossy: tuple[str, ...] = ()
     is_here = True
 
-    def __init__(self, machines: int) -> None:
-        self.machines = machines
+    def __init__(self, machines: int, *, cuts_tunnels: bool = True) -> None:
+        self.machines, self._cuts_tunnels = machines, cuts_tunnels
         self.addresses: list[str] = []
         self.computer: Computer | None = None
         self._scheduler: Any = None
@@ -125,7 +135,7 @@ class OneComputer:
         from distributed.security import Security
 
         dask.config.set(CONFIG)
-        self.computer = Computer(self.machines, mtu)
+        self.computer = Computer(self.machines, mtu, cuts_tunnels=self._cuts_tunnels)
         self.addresses = self.computer.addresses
         security = Security.temporary()
         self._scheduler = LocalCluster(

@@ -18,7 +18,7 @@ class Ground(Protocol):
     lead: str  # the lab's own address in the machines' network
     addresses: list[str]  # of the machines; known when it is open
     weights: tuple[int, ...]  # of the machines, where they are not alike
-    whole: bool | None  # whether super-packets are known to cross whole, where that was tried
+    lossy: tuple[str, ...]  # addresses from which no super-packets came whole, where that was tried
     is_here: bool  # whether all machines are this computer, and their files and namespaces in reach
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.emulation import names
+from experiments.emulation.crossing import PACKED, SINGLE, WHOLE
 from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
@@ -48,8 +49,8 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 SINGLE_PACKETS = (
-    "the machines' cards do not cut what is in tunnels: servers send single packets, and what they "
-    "carry without a rate is a fraction of what it could be"
+    "super-packets pass between the machines neither whole nor packed by eBPF: servers send single "
+    "packets, and what they carry without a rate is a fraction of what it could be"
 )
 
 
@@ -64,8 +65,8 @@ class LabOverMachines(Lab):
         How many, each a namespace of this computer; without meaning where there is a ground.
     ground : Ground, optional
         What gives the machines.
-    whole : bool, optional
-        Whether super-packets cross whole; else what is known of the machines' cards decides.
+    whole : bool
+        Whether super-packets are to cross whole; else what is known of the machines' cards decides.
     weights : sequence of int, optional
         What each machine can carry beside the others; else as the ground has it.
     """
@@ -82,7 +83,7 @@ class LabOverMachines(Lab):
         seed: int = 0,
         *,
         ground: Ground | None = None,
-        whole: bool | None = None,
+        whole: bool = False,
         weights: Sequence[int] = (),
     ) -> None:
         require(
@@ -140,16 +141,23 @@ class LabOverMachines(Lab):
         self._cluster.open(self.folder, self.settings.mtu)
         self.clocks.open(self.ground.lead)
         facts = self._facts(range(self.machines))
-        whole = self._whole
-        if whole is None:
-            whole = self.ground.whole is not False and all(one["cuts_tunnels"] for one in facts)
-        self._alike = self._order(min(one["processors"] for one in facts), whole=whole)
+        crossing = self._crossing_of(facts)
+        self._alike = self._order(min(one["processors"] for one in facts), crossing)
         self._start_parts(range(self.machines))
         cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
-        if not whole and self.relays:
+        if crossing == SINGLE and self.relays:
             self._say(SINGLE_PACKETS)
+
+    def _crossing_of(self, facts: list[dict[str, Any]]) -> str:
+        """Return how super-packets cross, by what cards say, and by what was tried."""
+        lossy = [one for one in facts if one["address"] in self.ground.lossy]
+        if self._whole or (not lossy and all(one["cuts_tunnels"] for one in facts)):
+            return WHOLE
+        # What a card promises and does not do, it would not do with what is packed either.
+        broken = any(one["cuts_tunnels"] for one in lossy)
+        return SINGLE if broken or any(one["no_packing"] for one in facts) else PACKED
 
     def _start_parts(self, machines: Sequence[int]) -> None:
         """Start parts, and find how their machines' clocks are."""
@@ -168,7 +176,7 @@ class LabOverMachines(Lab):
             self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
         self.clocks.measure()
 
-    def _order(self, processors: int, *, whole: bool) -> dict[str, Any]:
+    def _order(self, processors: int, crossing: str) -> dict[str, Any]:
         """Return what all parts are told alike."""
         settings = self.settings.plain() | {"routing": self.routing}
         settings |= {"plane": self.plane} if self.relays else {}
@@ -180,7 +188,7 @@ class LabOverMachines(Lab):
             "settings": settings,
             "router": own_router,
             "seed": self.seed,
-            "whole": whole,
+            "crossing": crossing,
             "processors": processors,
             "remove": not self.ground.is_here,
         }
@@ -250,7 +258,7 @@ class LabOverMachines(Lab):
         self._cluster.move(machine, worker)
         [facts] = self._facts([machine])
         require(
-            facts["cuts_tunnels"] or not self._alike["whole"],
+            facts["cuts_tunnels"] or self._alike["crossing"] != WHOLE,
             f"the card of {address} does not cut what is in tunnels, and this lab's servers send "
             "what has to be: start the lab anew",
         )

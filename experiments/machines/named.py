@@ -154,7 +154,7 @@ class NamedCluster:
     ) -> None:
         require(is_up(name), f"no cluster {name!r} is up: start it with `cluster up HOSTS.toml`")
         self.name, self._about = name, about(name)
-        self.whole: bool | None = self._about.get("whole")
+        self.lossy = tuple(self._about.get("lossy", ()))
         self._partly = partly
         self._client = self._connected()
         self.workers = list(only) or self._found(machines)

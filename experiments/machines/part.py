@@ -24,10 +24,11 @@ from typing import Any
 from experiments.control.echoes import echoes
 from experiments.control.service import Service
 from experiments.emulation import faults
-from experiments.emulation.crossing import PartNet, Underlay
+from experiments.emulation.crossing import PartNet
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet
 from experiments.emulation.tracing import TRACE_PORT, TRACE_S
+from experiments.emulation.underlay import Underlay
 from experiments.linux import sandbox
 from experiments.machines.clock import Answering
 from experiments.machines.part_trial import PartTrial
@@ -58,8 +59,8 @@ class Part(Lab):
         Where each node is.
     underlay : Underlay
         This machine's side of the cables that leave it.
-    whole : bool
-        Whether all machines' cards take super-packets whole through tunnels.
+    crossing : str
+        How super-packets cross: see `PartNet`.
     tell : callable
         Takes what happens by itself.
     answering : Answering
@@ -75,22 +76,21 @@ class Part(Lab):
         machine_of: Sequence[int],
         underlay: Underlay,
         *,
-        whole: bool,
+        crossing: str,
         tell: Tell,
         answering: Answering,
     ) -> None:
         self._machine_of, self._underlay = machine_of, underlay
         self._answering, self._trial = answering, PartTrial(self, underlay)
-        self._whole, self._tell = whole, tell
+        self._crossing, self._tell = crossing, tell
         self._listeners: dict[int, Any] = {}
         self._follower: Follower | None = None
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
 
     def _net(self) -> LabNet:
-        self._part = PartNet(
-            self.topology, self._machine_of, self._underlay, whole=self._whole, **self._cables()
-        )
+        places, how = (self.topology, self._machine_of, self._underlay), self._cables()
+        self._part = PartNet(*places, crossing=self._crossing, **how)
         self.cables = self._part.cables()
         return self._part
 
@@ -129,6 +129,7 @@ class Part(Lab):
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
+            "tallies": lambda _: self._part.packing and self._part.packing.tallies(),
             "sent": lambda _: self.bytes_sent(),
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,
@@ -246,7 +247,7 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int
             order["seed"],
             placed.machine_of.tolist(),
             underlay,
-            whole=order["whole"],
+            crossing=order["crossing"],
             tell=_tell,
             answering=answering,
         )

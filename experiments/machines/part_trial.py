@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from experiments.emulation.crossing import Underlay
 from experiments.emulation.lab import Lab
+from experiments.emulation.underlay import Underlay
 from experiments.linux.namespaces import fabric
 from experiments.machines.cards import CardWatch
 from experiments.machines.sender import Sender

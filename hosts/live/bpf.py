@@ -22,7 +22,9 @@ from hosts.linux.calls import nowhere
 from hosts.live import generated
 from topos.base.errors import PillarboxError, require
 
-FORWARD, LIVENESS = (Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness"))
+FORWARD, LIVENESS, TUNNELS = (
+    Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness", "tunnels")
+)
 # In the Python environment: the checkout may be read-only, and is often somebody else's.
 BUILD = Path(sys.prefix, "share", "pillarbox")
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")

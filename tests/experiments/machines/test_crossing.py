@@ -17,7 +17,9 @@ import pytest
 
 import topos
 from experiments.control.client import ask, entrance
+from experiments.emulation.crossing import PACKED, SINGLE, WHOLE
 from experiments.linux import offloads
+from experiments.machines.placement import place
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import inside
 from hosts.live.settings import LabSettings
@@ -26,6 +28,8 @@ from tests.experiments.labs import WAIT_S, wait_until
 pytestmark = pytest.mark.root
 
 SPEC = "bcube,4,1"  # of its 16 servers the first 8 are on machine 0
+OTHERS = ["dcell,4,1", "dpillar,4,2"]
+LONG = pytest.mark.long
 BYTES = 120_000  # fewer segments than a queue holds: none has to be lost
 MOST_RETRANSMITTED = 8  # of 83 segments; of super-packets that a tunnel loses, all
 
@@ -33,19 +37,20 @@ MOST_RETRANSMITTED = 8  # of 83 segments; of super-packets that a tunnel loses, 
 class Parts:
     """Two parts of a lab, without the lab that would lead them.
 
-    `whole` says whether cards cut what is in tunnels, and what the parts are told of it.
+    `crossing` says how super-packets cross; only where that is whole cards cut what is in tunnels.
     """
 
-    def __init__(self, folder: Path, card_mtu: int | None, whole: bool) -> None:
+    def __init__(self, folder: Path, card_mtu: int | None, crossing: str, spec: str) -> None:
         from experiments.machines.computer import CARD, Computer
 
-        self.topology = topos.parse(SPEC)
+        self.topology = topos.parse(spec)
+        self.machine_of = place(self.topology, 2).machine_of.tolist()
         self.folders = [folder / f"machine{machine}" for machine in range(2)]
-        self.computer = Computer(2, 1500, card_mtu)
+        self.computer = Computer(2, 1500, card_mtu, cuts_tunnels=crossing == WHOLE)
         self.processes = []
         for machine, namespace in enumerate(self.computer.namespaces):
             order = {
-                "network": SPEC,
+                "network": spec,
                 "underlay": self.computer.addresses,
                 "machine": machine,
                 "settings": LabSettings().plain(),
@@ -53,13 +58,12 @@ class Parts:
                 "router": None,
                 "remove": False,
                 "folder": str(self.folders[machine]),
-                "whole": whole,
+                "crossing": crossing,
+                "weights": [],
                 "clock": ["198.18.0.1", 9],  # nobody asks
             }
             with namespace:
-                if not whole:
-                    offloads.switch_off(CARD, [offloads.TUNNEL_SEGMENTS])
-                assert offloads.is_on(CARD, offloads.TUNNEL_SEGMENTS) == whole
+                assert offloads.is_on(CARD, offloads.TUNNEL_SEGMENTS) == (crossing == WHOLE)
                 part = subprocess.Popen(
                     [sys.executable, "-m", "experiments.machines.part"],
                     stdin=subprocess.PIPE,
@@ -71,8 +75,11 @@ class Parts:
             self.processes.append(part)
         self.said = [json.loads(part.stdout.readline()) for part in self.processes if part.stdout]
 
+    def folder_of(self, server: int) -> Path:
+        return self.folders[self.machine_of[server]]
+
     def ask(self, at: int, kind: str, **request: Any) -> Any:
-        return ask(self.folders[at // 8], ask=kind, **request)
+        return ask(self.folder_of(at), ask=kind, **request)
 
     def state(self, server: int) -> Any:
         return self.ask(server, "forwarder", server=server, what="state")
@@ -82,7 +89,7 @@ class Parts:
             wait_until(lambda server=server: not self.state(server)["down"], f"{server} misses one")
 
     def socket_at(self, server: int) -> socket.socket:
-        files = entrance(self.folders[server // 8], self.topology.address(server)).files
+        files = entrance(self.folder_of(server), self.topology.address(server)).files
         try:
             with inside(files[0]):
                 return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -98,7 +105,7 @@ class Parts:
 
 @pytest.mark.root
 def test_tunnels_hear_the_machines_alone() -> None:
-    from experiments.emulation.crossing import PORT, Underlay
+    from experiments.emulation.underlay import PORT, Underlay
     from experiments.machines.computer import Computer
 
     computer = Computer(2, 1500)
@@ -128,7 +135,7 @@ def test_tunnels_hear_the_machines_alone() -> None:
 
 
 def test_a_card_is_left_as_it_was() -> None:
-    from experiments.emulation.crossing import Underlay
+    from experiments.emulation.underlay import Underlay
     from experiments.linux import bpf
     from experiments.linux.netlink import NetlinkError
     from experiments.machines.computer import Computer
@@ -148,8 +155,10 @@ def test_a_card_is_left_as_it_was() -> None:
 
 
 @contextmanager
-def parts(folder: Path, card_mtu: int | None = None, *, whole: bool = True) -> Iterator[Parts]:
-    made = Parts(folder, card_mtu, whole)
+def parts(
+    folder: Path, card_mtu: int | None = None, crossing: str = WHOLE, spec: str = SPEC
+) -> Iterator[Parts]:
+    made = Parts(folder, card_mtu, crossing, spec)
     try:
         yield made
     finally:
@@ -185,14 +194,27 @@ def carry(lab: Parts, source: int, destination: int) -> int:
         return tcp_info(sender)["total_retrans"]
 
 
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_what_cables_between_machines_carry(whole: bool, tmp_path: Path) -> None:
-    with parts(tmp_path, whole=whole) as lab:
+@pytest.mark.parametrize(
+    ("crossing", "spec"),
+    [
+        (PACKED, SPEC),
+        *(pytest.param(PACKED, spec, marks=LONG) for spec in OTHERS),
+        pytest.param(SINGLE, SPEC, marks=LONG),
+        pytest.param(WHOLE, SPEC, marks=LONG),
+    ],
+)
+def test_what_cables_between_machines_carry(crossing: str, spec: str, tmp_path: Path) -> None:
+    with parts(tmp_path, crossing=crossing, spec=spec) as lab:
         assert [one["event"] for one in lab.said] == ["up", "up"]
         lab.wait_converged()
-        for source, destination in ((0, 15), (9, 6)):  # over two cables, one of which crosses
-            retransmitted = carry(lab, source, destination)
+        last = lab.topology.servers - 1
+        for ends in ((0, last), (last - 1, 1)):
+            assert len({lab.machine_of[end] for end in ends}) == 2
+            retransmitted = carry(lab, *ends)
             assert retransmitted < MOST_RETRANSMITTED
+        for folder in lab.folders if crossing == PACKED else ():
+            tallies = ask(folder, ask="tallies")
+            assert tallies["packed"] and tallies["mended"] and not tallies["refused"], tallies
 
 
 def test_packets_that_do_not_fit(tmp_path: Path) -> None:

@@ -389,7 +389,9 @@ def test_ebpf_is_available_here():
     assert bpf.available() == ""
 
 
-@pytest.mark.parametrize("source", [bpf.FORWARD, bpf.LIVENESS], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "source", [bpf.FORWARD, bpf.LIVENESS, bpf.TUNNELS], ids=lambda path: path.name
+)
 def test_the_compiler_has_nothing_to_say(tmp_path, source):
     bpf.compile_into(tmp_path / "made.o", source, "-Wall", "-Wextra", "-Werror")
 

@@ -1,0 +1,91 @@
+"""A machine's card, as the cables that leave the machine use it: its tunnels, and their guard."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from experiments.emulation.network import HEADER_ROOM
+from experiments.linux import bpf, netlink, offloads
+from experiments.linux.namespaces import fabric
+from experiments.linux.netlink import End, Netlink, Tunnel
+from hosts.linux.calls import current_namespace
+from topos.base.errors import require
+
+PORT = 14789  # of UDP: not VXLAN's own 4789, which clouds and containers use
+LOOPBACK = 1  # its index, in every namespace
+TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
+GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # what the kernel says of what is no more
+
+
+class Underlay:
+    """The machine's side of all crossing cables, opened in the machine's own namespace.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        Of all machines, in their own network.
+    machine : int
+        Which of them this is.
+    """
+
+    def __init__(self, addresses: Sequence[str], machine: int) -> None:
+        self.addresses, self.machine = list(addresses), machine
+        self.netlink, self.namespace = Netlink(), current_namespace()
+        card = self.netlink.link_with(addresses[machine])
+        require(
+            card is not None,
+            f"machine {machine} has no interface with the address {addresses[machine]}",
+        )
+        assert card
+        self.card = card
+        self._hooked: set[bpf.Tap] = set()
+        self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
+
+    def check_mtu(self, mtu: int) -> None:
+        """Refuse packets that would not fit into the machines' network with all headers."""
+        most = self.card.mtu - TUNNEL_BYTES - HEADER_ROOM
+        require(
+            mtu <= most,
+            f"the card {self.card.name} of machine {self.machine} sends packets of up to "
+            f"{self.card.mtu} bytes, and {TUNNEL_BYTES + HEADER_ROOM} of them are headers: "
+            f"choose --mtu {most} or less, or let all machines' cards send larger ones",
+        )
+
+    def guard(self) -> None:
+        """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
+        program = bpf.load(bpf.only_from(PORT, self.addresses))
+        for tap in self._taps():
+            try:
+                self.netlink.send([bpf.hook(tap, new=True)])
+                self._hooked.add(tap)
+            except netlink.NetlinkError as error:
+                if error.errno != errno.EEXIST:  # others have programs there
+                    raise
+            deed = f"guard interface {tap.ifindex} against other tunnels"
+            self.netlink.send([bpf.attach(tap, bpf.GUARD, program, deed)])
+        os.close(program)
+
+    def unguard(self) -> None:
+        """Take the guards away, with the tunnels, and what they were attached to."""
+        for tap in self._taps():
+            gone = bpf.detach(tap, bpf.GUARD, f"take the guard from interface {tap.ifindex}")
+            self.netlink.send([gone], ignore=GONE)
+            if tap in self._hooked and bpf.is_empty(self.netlink, tap):
+                self.netlink.send([bpf.unhook(tap)], ignore=GONE)
+                self._hooked.remove(tap)
+
+    def _taps(self) -> list[bpf.Tap]:
+        others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
+        return [bpf.Tap(link.ifindex, bpf.INGRESS) for link in others]
+
+    def move(self, machine: int, address: str) -> None:
+        """Let another machine be at another address from now on."""
+        self.addresses[machine] = address
+        self.guard()
+
+    def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
+        """Make this end of a tunnel to another machine."""
+        outside = Tunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
+        self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])
