@@ -236,12 +236,11 @@ class LabLink(Link):
         messages += shaping.limited(
             intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
         )
-        if messages and _is_application_side(intf):
-            bound = shaping.super_packet_bytes(bw, self.mtu)
-            messages.append(shaping.bound_super_packets(intf.ifindex, bound))
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
         self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)
         intf.node.live_namespace().send(*messages)
+        if messages and _is_application_side(intf):
+            intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
         if loss is not None:
             self._lose(intf, loss)
 

@@ -30,7 +30,6 @@ from experiments.emulation.shapes import Shape, Shapes
 from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
-from experiments.linux.shaping import bound_super_packets, super_packet_bytes
 from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Plug, Topology
@@ -176,11 +175,10 @@ class LabNet(Mininet):
 
     def bound_super_packets(self) -> None:
         """Bound what TCP hands to dcn0 at once; forwarders have to be there."""
-        size = super_packet_bytes(self.rate_mbit, self.cable["mtu"])
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:
-                host.send(bound_super_packets(index, size))
+                host.make_super_packets(index, self.rate_mbit, self.cable["mtu"])
 
     # -- down ----------------------------------------------------------------------------------
 

@@ -27,12 +27,13 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.linux import netlink
+from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
     fabric,
     interface_index,
+    write_sysctl,
 )
 from topos.base.errors import PillarboxError, require
 
@@ -192,6 +193,14 @@ def _kill_group(process: int, number: int) -> None:
 
 class LabHost(LabNode, Host):
     """A server: a namespace of its own."""
+
+    def make_super_packets(self, index: int, rate_mbit: float | None, mtu: int) -> None:
+        """Let TCP hand as much to an interface at once as goes well with that rate."""
+        size = shaping.super_packet_bytes(rate_mbit, mtu)
+        self.send(shaping.bound_super_packets(index, size))
+        with self.live_namespace():
+            segments = shaping.super_packet_segments(rate_mbit, mtu)
+            write_sysctl("net/ipv4/tcp_min_tso_segs", str(segments))
 
 
 class LabSwitch(LabNode, LinuxBridge):

@@ -270,6 +270,18 @@ def test_servers_neither_route_nor_speak_ipv6() -> None:
         assert output("ip", "-6", "addr").strip() == ""
 
 
+@pytest.mark.parametrize(("rate_mbit", "segments"), [(100, 8), (10, 2), (None, 2)])
+def test_tcp_makes_super_packets_as_large_as_the_rate_allows(
+    rate_mbit: float | None, segments: int
+) -> None:
+    with lab("tree,2,1", rate_mbit=rate_mbit) as net:
+        least = net["h0"].cmd("cat /proc/sys/net/ipv4/tcp_min_tso_segs")
+        most = re.search(r"gso_max_size (\d+)", net["h0"].cmd("ip -d link show h0-eth0"))
+    assert int(least) == segments
+    assert most
+    assert int(most[1]) >= segments * 1500
+
+
 def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
     with lab("tree,2,1") as net:
         h0 = net["h0"]
