@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,15 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text.splitlines() == file.read_text().splitlines(), "or --snapshot-update, if right"
 
     return compare
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail for tests that cannot be imported: as doctests they would be passed over."""
+    report = yield
+    if report.skipped and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked `long`

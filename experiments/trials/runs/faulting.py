@@ -227,9 +227,19 @@ def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]
     {3: {Step(port=1, peer=16)}, 16: {Step(port=1, peer=3)}}
     """
     found: dict[int, set[Step]] = {}
-    for server in set(range(topology.servers)) - failures.nodes:
+    for server in _servers_near(topology, failures) - failures.nodes:
         for port in range(topology.ports):
             for peer in topology.peers(server, port):
                 if failures.of_hop(topology, server, Step(port, peer)):
                     found.setdefault(server, set()).add(Step(port, peer))
     return found
+
+
+def _servers_near(topology: Topology, failures: Failures) -> set[int]:
+    """Return servers that one hop may lead over what has failed."""
+    near = set(failures.nodes.union(*failures.links))
+    if topology.switches_interconnect:  # a hop passes several switches
+        return set(range(topology.servers)) if near else set()
+    for _ in range(2):  # to a switch, and on to its servers
+        near |= {plug.node for node in near for _, plug in topology.neighbours(node)}
+    return {node for node in near if node < topology.servers}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import topos
-from experiments.trials.plans.experiment import Fault
 from experiments.trials.runs.faulting import NEVER, Faulting, hops_through
 from experiments.trials.runs.schema import EVENTS
-from hosts.base.failures import parse_failures
+from hosts.base.failures import Failures, parse_failures
+from hosts.base.faults import Fault
+from hosts.base.path import Step
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -23,6 +24,29 @@ def test_who_notices_a_switch_is_everybody_on_it() -> None:
     found = hops_through(bcube, parse_failures(bcube, ["stop s0"]))
     assert set(found) == set(bcube.peers(0, 0)) | {0}
     assert all({step.port for step in steps} == {0} for steps in found.values())
+
+
+@pytest.mark.parametrize(
+    "spec", ["bcube,4,1", "dcell,2,2", "dpillar,4,2", "ficonn,4,1", "fattree,4"]
+)
+def test_no_server_that_notices_is_forgotten(spec: str) -> None:
+    """Whichever node or cable fails, looking at all servers finds no other hops."""
+    topology = topos.parse(spec)
+    hops = {
+        server: [Step(port, peer) for port in range(topology.ports)
+                 for peer in topology.peers(server, port)]
+        for server in range(topology.servers)
+    }  # fmt: skip
+    failures = [Failures(nodes=frozenset([node])) for node in range(0, topology.nodes, 3)]
+    failures += [Failures(links=frozenset([frozenset([a, b])])) for a, _, b, *_ in topology.links()]
+    for failed in failures:
+        wanted = {
+            server: stopped
+            for server, steps in hops.items()
+            if server not in failed.nodes
+            and (stopped := {one for one in steps if failed.of_hop(topology, server, one)})
+        }
+        assert hops_through(topology, failed) == wanted, failed
 
 
 def test_the_dead_notice_nothing() -> None:
