@@ -25,7 +25,7 @@ from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
 from experiments.page.sheets import LONGEST_FILE, Sheets
-from experiments.page.standalone import CONTENT_TYPES, files, standalone
+from experiments.page.standalone import CONTENT_TYPES, MODULES, files, standalone
 from topos.base.errors import PillarboxError, require
 
 OPERATE, WATCH = "operate", "watch"
@@ -45,6 +45,8 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# All at once, not each when another asks for it.
+PRELOAD = ", ".join(f'<{name}>; rel="modulepreload"' for name in MODULES)
 HEADERS = {
     "Content-Security-Policy": CSP,
     "Cache-Control": "no-store",
@@ -145,7 +147,9 @@ class PageServer:
 
     async def _page(self, request: web.Request) -> web.Response:
         self._role(request)
-        return _response(self._files["page.html"], "page.html")
+        page = _response(self._files["page.html"], "page.html")
+        page.headers["Link"] = PRELOAD
+        return page
 
     async def _file(self, request: web.Request) -> web.Response:
         self._check_host(request)
