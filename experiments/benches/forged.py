@@ -1,4 +1,4 @@
-"""What a flood of forged frames costs others: pings at the flooded switch, and elsewhere."""
+"""What a flood of frames or messages costs others: pings at the flooded switch, and elsewhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import cycle, permutations
+from itertools import cycle, permutations, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
 from experiments.linux.measure import in_child
 from experiments.linux.processes import beside
+from hosts.base.actions import EVERYONE
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
+FRAMES, MESSAGES = "frames", "messages"
 FORGER, PORT = 0, 0  # in every network that port leads to a switch
-RATE_PER_S, TOGETHER = 20_000, 20  # forged frames; and so many, then a breath
+RATE_PER_S, TOGETHER = 20_000, 20  # frames; and so many, then a breath
 MADE_UP = 8192  # tunnels, each of which asks for a decision of its own
 PACKETS, FLOWS = 1000, 100  # by which valid headers are collected
 PAIRS, EVERY_S = 4, 0.05  # pinged in each place, and how often
@@ -45,9 +47,10 @@ SEED = 1
 AT, BEHIND, BYSTANDERS = "at_switch", "behind_server", "bystanders"
 GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # percent
 NOTES = f"""
-A server sends {RATE_PER_S} forged frames a second to a neighbour on its switch: half are valid
+A server sends {RATE_PER_S} frames a second to a neighbour on its switch. Frames: half are valid
 headers of that network with packets between any servers, half IP in IP between servers that are
-drawn, which no decision is known for. Percent of pings ({1 / EVERY_S:.0f} a second for
+drawn, which no decision is known for. Messages: all control messages that it sent its neighbour in
+a network that works, over and over. Percent of pings ({1 / EVERY_S:.0f} a second for
 {SECONDS:.0f} s) that were not answered, between {PAIRS} pairs each whose way there or back passes
 the flooded switch (at_switch, goal below {GOALS[AT]:.0f}), the flooded server but not that switch
 (behind_server) and neither (bystanders, goals below {GOALS[BYSTANDERS]:.0f}). No way begins, ends
@@ -68,28 +71,31 @@ class Place(NamedTuple):
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each plane of each network."""
     for spec in NETWORKS[:1] if quick else NETWORKS:
-        for plane in PLANES:
-            row: Row = {"network": spec, "plane": plane, "forged_per_s": None}
-            row |= {"dropped": None, "before": None}
+        for plane, flood_of in product(PLANES, (FRAMES, MESSAGES)):
+            row: Row = {"network": spec, "plane": plane, "flood_of": flood_of}
+            row |= {"forged_per_s": None, "dropped": None, "before": None}
             row |= dict.fromkeys(GOALS)
             if why := hindrance(plane):
                 yield row | {"outcome": f"skipped: {why}"}
                 continue
             seconds = QUICK_SECONDS if quick else SECONDS
-            result = in_child(flooded, spec, plane, seconds, time_limit_s=TIME_LIMIT_S)
+            result = in_child(flooded, spec, plane, flood_of, seconds, time_limit_s=TIME_LIMIT_S)
             yield row | (result.value or {"outcome": f"failed: {result.failure}"})
 
 
-def flooded(spec: str, plane: str, seconds: float) -> Row:
+def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
     """Flood one lab in a sandbox; return the columns of its row."""
     from experiments.emulation.drops import all_drops
 
     topology, draw = parse(spec), random.Random(SEED)
     with sandboxed(topology, plane=plane) as lab:
-        hops = packets_of(topology, lab.routing, draw)
-        place = flooded_place(topology, hops)
+        packets, messages = sent_by_forger(topology, lab.routing, draw)
+        place = flooded_place(topology, packets)
         pairs = chosen(topology, lab.routing, place, draw)
-        frames = forged(topology, place, hops, draw)
+        if flood_of == FRAMES:
+            frames = forged(topology, place, packets, draw)
+        else:
+            frames = framed(topology, place, messages)
         before = [one for those in answered(lab, pairs, seconds).values() for one in those]
         sent = mmap.mmap(-1, 8)
         dropped = sum(all_drops(lab.state(place.victim)).values())
@@ -126,19 +132,28 @@ def forged(
     topology: Topology, place: Place, sent: Sequence[Hop], draw: random.Random
 ) -> list[bytes]:
     """Return Ethernet frames from the forger to its victim, of both kinds in turn."""
+    begin = macs_of(topology, place) + ETH_IP.to_bytes(2, "big")
+    drawn = (draw.choices(range(topology.servers), k=4) for _ in range(MADE_UP))
+    made_up = (begin + tunnel(topology, servers) for servers in drawn)
+    valid = cycle(framed(topology, place, sent))
+    return [frame for pair in zip(valid, made_up, strict=False) for frame in pair]
+
+
+def framed(topology: Topology, place: Place, sent: Sequence[Hop]) -> list[bytes]:
+    """Return what was sent to the victim, or to all, as Ethernet frames to the victim."""
+    macs = macs_of(topology, place)
+    return [
+        macs + hop.frame.ethertype.to_bytes(2, "big") + hop.frame.data
+        for hop in sent
+        if hop.peer in (place.victim, EVERYONE)
+    ]
+
+
+def macs_of(topology: Topology, place: Place) -> bytes:
+    """Return with what a frame from the forger to its victim begins."""
     arrives_by = arrival_port(topology, place.forger, Step(PORT, place.victim))
     ends = (place.victim, arrives_by), (place.forger, PORT)
-    macs = b"".join(topology.mac_number(*end).to_bytes(6, "big") for end in ends)
-    made_up = (
-        (ETH_IP, tunnel(topology, draw.choices(range(topology.servers), k=4)))
-        for _ in range(MADE_UP)
-    )
-    valid = cycle(hop.frame for hop in sent if hop.peer == place.victim)
-    return [
-        macs + kind.to_bytes(2, "big") + data
-        for pair in zip(valid, made_up, strict=False)
-        for kind, data in pair
-    ]
+    return b"".join(topology.mac_number(*end).to_bytes(6, "big") for end in ends)
 
 
 def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
@@ -148,11 +163,10 @@ def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
     return outer.pack(udp_packet(topology, source, destination))
 
 
-def packets_of(topology: Topology, routing: str, draw: random.Random) -> list[Hop]:
-    """Return the packets that the forger sends by its port in a network in memory: no messages.
-
-    What each message brings about when it is forged, docs/forged.md says.
-    """
+def sent_by_forger(
+    topology: Topology, routing: str, draw: random.Random
+) -> tuple[list[Hop], list[Hop]]:
+    """Return the packets, and the messages, that it sends by its port in a network in memory."""
     seen: list[Hop] = []
     make = algorithms(topology)[routing].router
     if make is None:
@@ -167,7 +181,10 @@ def packets_of(topology: Topology, routing: str, draw: random.Random) -> list[Ho
         network.send_udp(source, destination, source_port=4000 + draw.randrange(FLOWS))
         network.run(1e-3)
     by_port = [hop for hop in seen if (hop.server, hop.port) == (FORGER, PORT)]
-    return [hop for hop in by_port if serial_of(hop.frame.data) is not None]
+    found: dict[bool, list[Hop]] = {True: [], False: []}
+    for hop in by_port:
+        found[serial_of(hop.frame.data) is not None].append(hop)
+    return found[True], found[False]
 
 
 def flood(lab: Lab, place: Place, frames: Sequence[bytes], sent: mmap.mmap) -> None:

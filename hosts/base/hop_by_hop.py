@@ -51,9 +51,11 @@ class HopByHop(Router):
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Deliver what is for this server, send all else on."""
-        return self._incoming_ip(port, frame) if self.plain_ip else self._incoming_dcn(port, frame)
+        if self.plain_ip:
+            return self._incoming_ip(port, frame, now)
+        return self._incoming_dcn(port, frame)
 
-    def _incoming_ip(self, port: int, frame: Frame) -> list[Action]:
+    def _incoming_ip(self, port: int, frame: Frame, now: float) -> list[Action]:
         if frame.ethertype != ETH_IP:
             return [Drop("unknown protocol", frame.data)]
         header, _ = Ipv4Header.parse(frame.data)
@@ -64,7 +66,7 @@ class HopByHop(Router):
         if destination is None:
             return [Drop("destination is no server of this network", frame.data)]
         if header.ttl <= 1:
-            return [Drop("TTL expired", frame.data)]
+            return self.expired(frame.data, now)
         onward = Frame(ETH_IP, decrement_ttl(frame.data))
         return self._forward(frame.data, destination, port, onward, Relayed(key))
 

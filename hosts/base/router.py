@@ -27,7 +27,7 @@ from hosts.base.path import Step
 from hosts.base.timers import Timers, timers_for
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.icmp import unreachable
+from hosts.wire.icmp import time_exceeded, unreachable
 from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.layout import WireError
 from hosts.wire.messages import HeartBeat
@@ -39,6 +39,8 @@ IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
 MOST_REMEMBERED = 4096  # addresses whose server was computed
 MOST_NEWS = 256  # of links that went down or up
 MOST_CHANGED = 1024  # flows whose answers a data plane has not taken back yet
+# Packets whose hops are used up that are answered (RFC 1812, 4.3.2.8): in a second, and at once.
+EXPIRED_PER_S, EXPIRED_BURST = 20.0, 64
 
 
 class Router:
@@ -88,6 +90,7 @@ class Router:
         self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
+        self._expired_until = now  # when all that may be answered at once may be so again
         if self.watches_neighbours:
             # At a random moment of the first interval: servers that start together must not beat
             # together.
@@ -242,6 +245,16 @@ class Router:
         return []
 
     # -- for a router to use ---------------------------------------------------------------------
+
+    def expired(self, packet: bytes, now: float) -> list[Action]:
+        """Drop a packet that has used up its hops here, and tell its sender by ICMP."""
+        dropped = Drop("TTL expired", packet)
+        answer = time_exceeded(packet, self.topology.ipv4(self.server))
+        until = max(now, self._expired_until)
+        if answer is None or until - now > EXPIRED_BURST / EXPIRED_PER_S:
+            return [dropped]
+        self._expired_until = until + 1 / EXPIRED_PER_S
+        return [dropped, *self._sent(answer, now)]
 
     def identify(self) -> int:
         """Return the next packet's identification."""

@@ -6,10 +6,11 @@ A packet follows the path s -> s' ... d' -> d in an outer IPv4 header (IP in IP,
      | s'->d' [s->d ..] | s'->d' [s->d ..]  |      [s->d ..]    |
 
 The outer header names the proxy source s', the proxy destination d' and the direction. A relay
-finds the next hop from the two headers alone, and lowers the outer TTL, that of a path of at most
-2k + 1 <= 63 hops. The proxy destination takes the outer header off and sends the packet on, to
-the destination itself. Where the path was cut because it passed the destination before d' (see
-`mp_tunnels`), the packet arrives in its tunnel: Algorithm 3, line 1.
+finds the next hop from the two headers alone, and lowers the outer TTL. That begins as the packet's
+own, usually 64, so that who traces a path sees its relays; a path has at most 2k + 1 <= 63 hops.
+The proxy destination takes the outer header off and sends the packet on, to the destination itself.
+Where the path was cut because it passed the destination before d' (see `mp_tunnels`), the packet
+arrives in its tunnel: Algorithm 3, line 1.
 
 Control messages are IPv4 packets whose protocol is the message's number (hosts.wire.dcn.Protocol):
 
@@ -68,7 +69,6 @@ from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from hosts.wire.relayed import ByDestination, ByTunnel
 from topos.dpillar import CLOCKWISE
 
-TTL = 64  # more than the 2k + 1 hops of the longest path, k being 31 at most
 BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE)
 NEVER_ANSWERED = (*BACKWARD, Protocol.CABLE_CUT)
 RESERVED = frozenset([IP_IN_IP, Protocol.PROBE, *NEVER_ANSWERED])
@@ -79,7 +79,7 @@ NEXT_HOP_DOWN = "next hop is down"
 NO_SERVER = "destination is no server of this network"
 OFF_PATH = "not on the path of its tunnel"
 
-_PROTOCOL = LAYOUT.byte("protocol")
+_PROTOCOL, _TTL = LAYOUT.byte("protocol"), LAYOUT.byte("ttl")
 _IN_TUNNEL = bytes([IP_IN_IP])
 
 
@@ -203,7 +203,7 @@ class Tunnelling(Router):
         if source == self.server:
             return [Drop("came back to its source", packet)]
         if outer.ttl <= 1:
-            return [Drop("TTL expired", packet)]
+            return self._expired(inner, packet, now)
         proxies = Proxies(near, far, tunnel.direction)
         inside = Inside(source, destination, proxies, inner, packet)
         return self._relay(port, outer, inside, key, now)
@@ -234,8 +234,13 @@ class Tunnelling(Router):
             return [self._send(step, onward, Relayed(key) if is_data else None)]
         # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
         if inner.ttl <= 1:
-            return [Drop("TTL expired", packet)]
+            return self._expired(inner, packet, now)
         return [self._send(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
+
+    def _expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
+        if inner.protocol in RESERVED:  # messages are never answered
+            return [Drop("TTL expired", packet)]
+        return self.expired(packet, now)
 
     def _measured(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
         """Return the probe with the bandwidth that is left through this server."""
@@ -351,7 +356,7 @@ class Tunnelling(Router):
     def _wrap(self, packet: bytes, proxies: Proxies) -> bytes:
         ipv4 = self.topology.ipv4
         tunnel = Tunnel(ipv4(proxies.source), ipv4(proxies.destination), proxies.port)
-        return encapsulate(packet, tunnel, TTL, self.identify() & 0xFFFF)
+        return encapsulate(packet, tunnel, packet[_TTL], self.identify() & 0xFFFF)
 
     @staticmethod
     def _send(step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None) -> Send:

@@ -150,7 +150,7 @@ class Tar(Router):
         if destination is None:
             return [Drop("destination is no server of this network", packet)]
         if header.ttl <= 1:
-            return [Drop("TTL expired", packet)]
+            return self.expired(packet, now)
         relayed = Relayed(ByFlow(flow, came.port))
         sent = self._by_entry(flow, decrement_ttl(packet), relayed, now)
         if sent:

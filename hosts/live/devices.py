@@ -93,10 +93,10 @@ class Received(NamedTuple):
 class Port:
     """One network port: `sockets` for packets, and one for `heart_beats`.
 
-    Where Python forwards, each ethertype has a socket for each of a few shares of the neighbours,
-    by their MAC addresses. The forwarder goes from socket to socket: who floods fills a queue of
-    its own, and waits in it; what others send has its turn. Where a program forwards (`ebpf`),
-    that program has a budget for each neighbour, and one socket does.
+    Where there are several neighbours, each ethertype has a socket for each of a few shares of
+    them, by their MAC addresses. The forwarder goes from socket to socket: who floods fills a queue
+    of its own, and waits in it; what others send has its turn. Where a program forwards (`ebpf`),
+    it lets no more through than a budget, but a busy machine may be too slow even for that.
 
     Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
     Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
@@ -105,10 +105,12 @@ class Port:
     asked to, which it then does for every packet of the machine.
     """
 
-    def __init__(self, number: int, name: str, mac: bytes, *, ebpf: bool) -> None:
+    def __init__(
+        self, number: int, name: str, mac: bytes, *, ebpf: bool, shared: bool = True
+    ) -> None:
         self.number, self.name, self.mac = number, name, mac
         self._note = segments.NOTHING_TO_DO if ebpf else b""
-        shares = range(1 if ebpf else SHARES)
+        shares = range(SHARES if shared else 1)
         self.sockets = [
             _packet_socket(name, ethertype, _of_share(share, len(shares), heart_beats), ebpf)
             for ethertype, heart_beats in ((ETH_DCN, False), (ETH_IP, None))

@@ -136,12 +136,13 @@ static __always_inline int deliver(struct __sk_buff *skb, int header_size, struc
 
 /* -- the source -------------------------------------------------------------------------------- */
 
-/* Fill in the header of the packet around a packet: it has its type of service and DF (RFC 2003). */
+/* Fill in the header of the packet around a packet: it has its type of service, DF and TTL (RFC 2003). */
 static __always_inline int wrap(const struct ipv4 *inner, __u32 number, struct ipv4 *outer)
 {
 	__u32 length = bpf_ntohs(inner->total_length) + IPV4_SIZE;
 
 	outer->tos = inner->tos;
+	outer->ttl = inner->ttl;
 	outer->total_length = bpf_htons(length);
 	outer->identification = bpf_htons(number);
 	outer->fragment = inner->fragment & DONT_FRAGMENT;

@@ -138,7 +138,8 @@ class Forwarder:
         for number in opened:
             name = self.topology.interface(self.server, number)
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
-            self.ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf")
+            many = len(self.topology.peers(self.server, number)) > 1
+            self.ports[number] = Port(number, name, mac, ebpf=self.plane == "ebpf", shared=many)
         self._by_index = {socket.if_nametoindex(port.name): port for port in self.ports.values()}
         return opened
 

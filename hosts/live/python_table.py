@@ -327,7 +327,8 @@ def _fits(repeated: Repeated, packet: bytes) -> bool:
     header, length = repeated.header, len(packet) + ipv4.SIZE
     if length > MOST_BYTES:
         return False
-    header[TOS_AT] = packet[TOS_AT]  # it has the packet's type of service and DF (RFC 2003)
+    header[TOS_AT] = packet[TOS_AT]  # it has the packet's type of service, DF and TTL (RFC 2003)
+    header[TTL_AT] = packet[TTL_AT]
     header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
     _BEHIND_TOTAL.pack_into(header, TOTAL.start, length, repeated.packets & 0xFFFF)
     _WORD.pack_into(header, CHECKSUM.start, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 
 import pytest
@@ -20,18 +21,18 @@ from topos.base.topology import Topology
 NO_EBPF = bpf.available()
 
 
-Made = tuple[Topology, list[Hop], forged.Place]
+Made = tuple[Topology, list[Hop], list[Hop], forged.Place]
 
 
 @pytest.fixture(scope="module", params=forged.NETWORKS)
 def made(request: pytest.FixtureRequest) -> Made:
     topology = topos.parse(request.param)
-    hops = forged.packets_of(topology, usual_routing(topology), Random(1))
-    return topology, hops, forged.flooded_place(topology, hops)
+    packets, messages = forged.sent_by_forger(topology, usual_routing(topology), Random(1))
+    return topology, packets, messages, forged.flooded_place(topology, packets)
 
 
 def test_flows_are_sorted_by_what_they_pass_and_none_by_the_forger(made: Made) -> None:
-    topology, _, place = made
+    topology, _, _, place = made
     routing = usual_routing(topology)
     pairs = forged.chosen(topology, routing, place, Random(1))
     assert {forged.AT, forged.BYSTANDERS} <= pairs.keys()
@@ -45,8 +46,8 @@ def test_flows_are_sorted_by_what_they_pass_and_none_by_the_forger(made: Made) -
             assert name != forged.BYSTANDERS or place.victim not in passed
 
 
-def test_half_of_the_frames_are_packets_and_half_made_up_tunnels(made: Made) -> None:
-    topology, hops, place = made
+def test_frames_are_packets_and_made_up_tunnels_and_messages_its_own(made: Made) -> None:
+    topology, hops, messages, place = made
     frames = forged.forged(topology, place, hops, Random(1))
     ports = dict(topology.neighbours(place.switch)).values()
     macs = {plug.node: topology.mac_number(*plug[:2]).to_bytes(6, "big") for plug in ports}
@@ -58,6 +59,10 @@ def test_half_of_the_frames_are_packets_and_half_made_up_tunnels(made: Made) -> 
     for frame in made_up:
         assert frame[12:14] == ETH_IP.to_bytes(2, "big")
         assert Ipv4Header.parse(frame[14:])[0].protocol == IP_IN_IP
+    told = forged.framed(topology, place, messages)
+    assert {frame[:12] for frame in told} == {frames[0][:12]}
+    assert len(set(told)) > 10
+    assert not any(map(serial_of, told))
 
 
 def test_verdict_wants_a_flood_and_few_losses() -> None:
@@ -75,8 +80,10 @@ def test_verdict_wants_a_flood_and_few_losses() -> None:
 @pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 def test_flood_reaches_the_server_and_is_dropped() -> None:
     rows = list(forged.run(quick=True))
-    assert [row["plane"] for row in rows] == ["ebpf", "python"]
+    floods = [(row["plane"], row["flood_of"]) for row in rows]
+    assert floods == [*product(forged.PLANES, (forged.FRAMES, forged.MESSAGES))]
     for row in rows:
         assert row["outcome"].startswith(("ok", "missed")), row
-        assert row["forged_per_s"] > 0 < row["dropped"]
+        assert row["forged_per_s"] > 0
+        assert row["dropped"] > 0 or row["flood_of"] == forged.MESSAGES
         assert row[forged.AT] < 100

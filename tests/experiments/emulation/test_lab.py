@@ -47,7 +47,6 @@ DRAWN_OR_MEASURED = {"mp-random", "mp-aware"}
 FIRST_ANSWERED = {"mp", "mp-ccw", "mp-both"}
 ETH_ALL = 3
 PAYLOAD_BYTES, SEGMENT_BYTES, TRANSFERS = 200_000, 1448, 3
-BROADCAST, EAR_PORT = "10.255.255.255", 5999
 
 
 def planes() -> Iterator[Any]:
@@ -240,14 +239,12 @@ def check_application_packet(lab: Lab, packet: bytes, path: list[int]) -> None:
 # -- transfers -------------------------------------------------------------------------------------
 
 
-def opened(
-    lab: Lab, server: int, kind: int = socket.SOCK_DGRAM, *, everywhere: bool = False
-) -> socket.socket:
-    """Return a socket on a server, bound to its address, or to a port for broadcasts."""
+def opened(lab: Lab, server: int, kind: int) -> socket.socket:
+    """Return a socket on a server, bound to its address."""
     with lab.host(server).live_namespace():
         made = socket.socket(socket.AF_INET, kind)
     made.settimeout(WAIT_S)
-    made.bind(("", EAR_PORT) if everywhere else (lab.topology.ip(server), 0))
+    made.bind((lab.topology.ip(server), 0))
     return made
 
 
@@ -296,23 +293,6 @@ def by_routers(lab: Lab) -> int:
     """Return how many applications' packets routers were asked about, where they begin and end."""
     counters = [lab.state(server)["counters"] for server in range(lab.topology.servers)]
     return sum(one.get(what, 0) for one in counters for what in ("sent", "delivered"))
-
-
-# -- broadcasts ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("plane", list(planes()))
-def test_every_broadcast_reaches_every_server(plane: str, tmp_path: Path) -> None:
-    with lab_of("dcell,4,1", tmp_path, routing="dfr", plane=plane, timers="paper") as lab:
-        others = range(1, lab.topology.servers)
-        with ExitStack() as stack:
-            ears = [stack.enter_context(opened(lab, server, everywhere=True)) for server in others]
-            mouth = stack.enter_context(opened(lab, 0, socket.SOCK_DGRAM))
-            mouth.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-            for number in range(6):
-                mouth.sendto(bytes([number]), (BROADCAST, EAR_PORT))
-                for server, ear in zip(others, ears, strict=True):
-                    assert ear.recv(2) == bytes([number]), lab.topology.address(server)
 
 
 # -- switches only, and what cannot be -------------------------------------------------------------

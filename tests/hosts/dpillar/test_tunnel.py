@@ -16,7 +16,7 @@ from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
 from hosts.dpillar.choices import step_back, tunnel_by_last
 from hosts.dpillar.paths import Proxies, mp_tunnels
-from hosts.dpillar.tunnel import RESERVED, TTL, Tunnelling
+from hosts.dpillar.tunnel import RESERVED, Tunnelling
 from hosts.memory.devices import Hop, Tap
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -83,7 +83,7 @@ def test_headers_on_the_wire_are_those_of_algorithm_3(spec: str, port: int) -> N
                 continue
             tunnel, outer, packet = decapsulate(frame.data)
             assert tunnel == Tunnel(ipv4(by.source), ipv4(by.destination), port)
-            assert outer.ttl == TTL - hops
+            assert outer.ttl == 64 - hops
             assert packet == inner
 
 
@@ -177,7 +177,7 @@ def test_no_frame_makes_a_router_stumble(data: st.DataObject) -> None:
     json.dumps(here.state())
 
 
-def in_tunnel(net: topos.Topology, packet: bytes, by: Proxies, ttl: int = TTL) -> Frame:
+def in_tunnel(net: topos.Topology, packet: bytes, by: Proxies, ttl: int = 64) -> Frame:
     tunnel = Tunnel(net.ipv4(by.source), net.ipv4(by.destination), by.port)
     return Frame(ETH_IP, encapsulate(packet, tunnel, ttl, 0))
 
@@ -212,13 +212,16 @@ def test_a_relay_drops_what_must_go_no_further() -> None:
     ) -> str:
         here = multipath.FaultTolerant(net, server)
         packet = Ipv4Header(net.ipv4(a), net.ipv4(b), protocol, inner_ttl).pack(bytes(20))
-        (action,) = here.receive(1, before, in_tunnel(net, packet, by, ttl), 0.0)
+        action, *told = here.receive(1, before, in_tunnel(net, packet, by, ttl), 0.0)
+        # The sender is told of its packets' end, and of no message's.
+        assert len(told) == (action == Drop("TTL expired", packet) and protocol not in RESERVED)
         return action.reason if isinstance(action, Drop) else "sent"
 
     assert reason(last) == "sent"
     assert reason(last, ttl=2, inner_ttl=2) == "sent"
     assert reason(last, ttl=1) == "TTL expired"
     assert reason(last, inner_ttl=1) == "TTL expired"
+    assert reason(last, ttl=1, protocol=Protocol.PROBE) == "TTL expired"
     assert reason(before, inner_ttl=1) == "sent", "the tunnel is one hop of the packet's own"
     assert reason(a) == "came back to its source"
     off = next(x for x in range(1, net.servers) if not step_back(net, x, b, a, by))

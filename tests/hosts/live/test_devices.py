@@ -67,20 +67,19 @@ def test_heart_beats_and_all_else_come_by_sockets_of_their_own(
     assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
 
 
-def test_who_floods_waits_in_a_queue_of_its_own_where_python_forwards() -> None:
-    with ThreeServers() as lab:
-        with lab.servers[RELAY].entered():
-            port = Port(0, "eth0", TO_THE_PORT, ebpf=False)
-        flooding, _ = by_share(port, A)
-        other, _ = by_share(port, B)
-        assert flooding is not other
-        flood = TO_THE_PORT + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + DATA
-        for _ in range(5):
-            inject(lab, flood, times=2000)  # more than a queue holds
-        inject(lab, TO_THE_PORT + mac(B, 0) + ETH_DCN.to_bytes(2, "big") + DATA)
-        assert came(port, other) == [(mac(B, 0), Frame(ETH_DCN, DATA))]
-        assert len(came(port, flooding)) > 1
-        port.close()
+def test_who_floods_waits_in_a_queue_of_its_own(
+    lab_and_port: tuple[ThreeServers, Port],
+) -> None:
+    lab, port = lab_and_port
+    flooding, _ = by_share(port, A)
+    other, _ = by_share(port, B)
+    assert flooding is not other
+    flood = TO_THE_PORT + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + DATA
+    for _ in range(5):
+        inject(lab, flood, times=2000)  # more than a queue holds
+    inject(lab, TO_THE_PORT + mac(B, 0) + ETH_DCN.to_bytes(2, "big") + DATA)
+    assert came(port, other) == [(mac(B, 0), Frame(ETH_DCN, DATA))]
+    assert len(came(port, flooding)) > 1
 
 
 @pytest.mark.parametrize("ebpf", [False, True])

@@ -1,4 +1,4 @@
-"""What a packet's sender is told when no server has the address, by each routing."""
+"""What a packet's sender is told: no server has the address, or its hops are used up."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 import topos
 from hosts.base.actions import Deliver, Drop
 from hosts.base.algorithms import algorithms
-from hosts.wire.icmp import unreachable
+from hosts.base.router import EXPIRED_BURST, EXPIRED_PER_S
+from hosts.wire.frame import ETH_IP, Frame
+from hosts.wire.icmp import time_exceeded, unreachable
 from hosts.wire.ipv4 import ICMP, TCP, UDP, Ipv4Header
 from hosts.wire.layout import checksum
+from topos.ficonn import SWITCH
 
 NOBODY = 0x04000003  # 4.0.0.3, which is what the system makes of 4.3
 PORTS = struct.pack(">HHI", 40000, 80, 7)
@@ -39,6 +42,7 @@ def test_the_error_names_the_packet_and_both_checksums_are_right() -> None:
 )
 def test_what_is_never_answered(packet: bytes, why: str) -> None:
     assert unreachable(packet) is None, why
+    assert time_exceeded(packet, 1) is None, why
 
 
 @pytest.mark.parametrize("spec", ["dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1"])
@@ -50,3 +54,22 @@ def test_every_routing_tells_the_sender(spec: str) -> None:
             dropped, told = found.router(topology, 0).send(packet, 0.0)
             assert dropped == Drop("destination is no server of this network", packet)
             assert told == Deliver(unreachable(packet))
+
+
+def test_errors_of_relays_are_bounded() -> None:
+    topology = topos.parse("ficonn,4,1")
+    relay = algorithms(topology)["tor"].router(topology, 1)  # type: ignore[misc]
+    packet = Ipv4Header(topology.ipv4(0), topology.ipv4(5), UDP, ttl=1).pack(PORTS)
+    frame = Frame(ETH_IP, packet)
+
+    def told(now: float, times: int = 1000) -> int:
+        """Return how many of so many packets were answered."""
+        found = [relay.receive(SWITCH, 0, frame, now) for _ in range(times)]
+        for dropped, *answers in found:
+            assert dropped == Drop("TTL expired", packet)
+            for one in answers:
+                assert one.frame.data == time_exceeded(packet, topology.ipv4(1))  # type: ignore[union-attr]
+        return sum(len(one) - 1 for one in found)
+
+    assert told(0.0) == EXPIRED_BURST + 1
+    assert told(1.0) == EXPIRED_PER_S
