@@ -20,7 +20,9 @@ import pytest
 
 import topos
 from experiments.benches.fuzz_routers import Sample, damaged
+from experiments.linux.processes import all_processes
 from hosts.base.actions import EVERYONE
+from hosts.base.timers import FAST
 from hosts.live.control import MOST_CLIENTS
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
@@ -70,6 +72,38 @@ def received(pinging: subprocess.Popen[str]) -> tuple[int, int]:
     said = pinging.communicate(timeout=LIMIT_S)[0]
     words = said[said.index("statistics") :].replace(",", "").split()
     return int(words[words.index("received") - 1]), int(words[words.index("packets") - 1])
+
+
+# -- a machine that stands still -----------------------------------------------------------------
+
+
+@pytest.mark.alone  # a pause of more than a second is another case
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_pause_of_all_heart_beats_silences_nobody(plane: str, tmp_path: Path) -> None:
+    with lab_of("bcube,2,1", tmp_path, plane) as lab:
+        (pacer,) = [each for each in all_processes() if os.sched_getscheduler(each)]
+        began_s = time.monotonic()
+        os.kill(pacer, signal.SIGSTOP)
+        time.sleep(3 * FAST.neighbour_timeout_s)  # that no heart-beat comes is what is tried here
+        os.kill(pacer, signal.SIGCONT)
+        lab.kill(0)
+        told: set[int] = set()
+        while told != {1, 2}:  # its neighbours
+            assert time.monotonic() < began_s + LIMIT_S
+            lost = [news for news in news_of(lab, began_s) if not news["up"]]
+            told = {news["server"] for news in lost}
+        assert all(lab.topology.server(news["peer"]) == 0 for news in lost)
+
+
+def news_of(lab: Any, since_s: float) -> list[dict[str, Any]]:
+    """Return what the living servers of a lab noticed of links since then."""
+    living = set(range(lab.topology.servers)) - set(lab.dead)
+    return [
+        news | {"server": server}
+        for server in living
+        for news in lab.state(server)["news"]
+        if news["at_s"] > since_s
+    ]
 
 
 # -- frames --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.root
 
 WAIT_S = 20.0
 FOR_EVER_S, SOON_S = 1000.0, 0.05
+MOST_LATE_NS = 1_000_000_000  # as liveness.h has it
 TO_A, TO_B = Step(0, A), Step(1, B)
 WELL = State.HEARD | State.HEARS_ME
 LINKS = {TO_A: ("eth0", mac(A, 0)), TO_B: ("eth1", mac(B, 0))}
@@ -172,6 +174,34 @@ def test_what_is_no_right_heart_beat_is_left_to_python(watched: Watched, data: b
     watched.noted(1)
     assert watched.watch.heart_beats == 1
     assert not watched.rings(0)
+
+
+def test_nobody_is_silent_while_the_heart_beats_sender_is_late() -> None:
+    with ThreeServers() as lab, lab.servers[RELAY].entered():
+        programs = _watching([socket.if_nametoindex("eth0")], 1)
+        paced, key = programs.maps["paced"], bytes(4)
+        began_ns = time.monotonic_ns()
+        paced[key] = began_ns.to_bytes(8, sys.byteorder)
+        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        watch = Liveness(programs, [link], RELAY, time.monotonic())
+        begin(programs.lab, SOON_S)
+        rang = select.select([watch.bell], [], [], 4 * SOON_S)[0]
+        assert not rang or time.monotonic_ns() - began_ns > MOST_LATE_NS
+        paced[key] = time.monotonic_ns().to_bytes(8, sys.byteorder)
+        assert select.select([watch.bell], [], [], WAIT_S)[0]
+        assert dict(watch.news()) == {TO_A: State.SILENT}
+        programs.close()
+
+
+def test_a_sender_that_hangs_is_waited_for_no_longer_than_a_second() -> None:
+    with ThreeServers() as lab, lab.servers[RELAY].entered():
+        programs = _watching([socket.if_nametoindex("eth0")], 1)
+        programs.maps["paced"][bytes(4)] = time.monotonic_ns().to_bytes(8, sys.byteorder)
+        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        watch = Liveness(programs, [link], RELAY, time.monotonic())
+        begin(programs.lab, SOON_S)
+        assert select.select([watch.bell], [], [], WAIT_S)[0]
+        programs.close()
 
 
 def test_a_dead_servers_kernel_judges_no_more() -> None:

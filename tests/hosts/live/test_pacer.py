@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import os
 import resource
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TypeAlias
@@ -100,6 +104,36 @@ def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
         heard = b"".join(cable.recv(99) for _ in range(30))
     assert heard.count(b"b") in (9, 10, 11)
     assert heard.replace(b"ac", b"").strip(b"ac") == heard.count(b"b") * b"b"
+
+
+def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None:
+    table = os.memfd_create("clock")
+    os.truncate(table, mmap.PAGESIZE)
+    with pacing() as (process, arrivals), mmap.mmap(table, mmap.PAGESIZE) as shown:
+        pacer.show_clock(arrivals, table)
+        os.close(table)
+        began_ns = time.monotonic_ns()
+        with closing(Server(arrivals, (0,))) as server:
+            server.heart_beats.say({0: b"here"})
+            for _ in range(3):
+                assert server.cables[0].recv(99) == b"here"
+            first_ns = int.from_bytes(shown[:8], sys.byteorder)
+            assert began_ns < first_ns <= time.monotonic_ns()
+            os.kill(process, signal.SIGSTOP)
+            os.waitid(os.P_PID, process, os.WSTOPPED)
+            stopped_ns = int.from_bytes(shown[:8], sys.byteorder)
+            assert first_ns <= stopped_ns == int.from_bytes(shown[:8], sys.byteorder)
+
+
+def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
+    now_s, clock = 5.0, pacer.Clock(5.0)
+    shown_s = [clock.after_tick(now_s := now_s + pacer.TICK_S) for _ in range(10)]
+    assert shown_s[-1] == now_s
+    now_s += 1.0
+    late = [clock.after_tick(now_s := now_s + pacer.TICK_S) for _ in range(1000)]
+    steps_s = [after - before for before, after in itertools.pairwise([shown_s[-1], *late])]
+    assert max(steps_s) < 1.6 * pacer.TICK_S and min(steps_s) > 0.9 * pacer.TICK_S
+    assert late[-1] == now_s
 
 
 def test_a_server_that_says_nothing_is_silent_and_others_are_not(serve: Serve) -> None:
