@@ -1,7 +1,7 @@
 """What a shell can complete: addresses, routings, experiments, labs, benches and figures.
 
 Each is asked for with the context of a line that is not finished. What cannot be known, such as the
-labs of somebody else, completes to nothing.
+labs of another user, completes to nothing.
 """
 
 from __future__ import annotations

@@ -71,11 +71,11 @@ def give_to_user(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, then rename: nobody ever sees half of it."""
+    """Write beside the file, then rename: no reader ever sees half of it."""
     beside = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:
         try:
-            # Not tempfile, whose files nobody else may read: here the umask decides.
+            # Not tempfile, whose files no other user may read: here the umask decides.
             with beside.open("xb") as stream:
                 stream.write(content)
             beside.replace(path)

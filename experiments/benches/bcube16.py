@@ -91,7 +91,7 @@ def _compared(totals: list[float], kernel: list[float]) -> Row:
 
 
 def flows(topology: Topology) -> list[Path]:
-    """Return the ways of the flows: each server is source, relay and destination of one.
+    """Return the paths of the flows: each server is source, relay and destination of one.
 
     >>> [len(way) for way in flows(parse(NETWORK))] == [2] * 16
     True

@@ -72,7 +72,7 @@ One TCP connection (Reno, cables of {RATE_MBIT:.0f} Mbit/s) over one relay or mo
 its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at the receiver between
 the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
 the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
-flow was back on the repaired way (a dash: not while the bench looked). The relay that sees its
+flow was back on the repaired path (a dash: not while the bench looked). The relay that sees its
 cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
 switch a cut as well.
 beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}. Each
@@ -202,7 +202,7 @@ class Turn(NamedTuple):
 
 
 def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
-    """Put a fault on the way of a flow, repair it, and return what that did to the flow."""
+    """Put a fault on the path of a flow, repair it, and return what that did to the flow."""
     from experiments.traffic.generator import Generator
     from experiments.trials.runs.faulting import begun
     from experiments.trials.trust.machine import between, machine
@@ -220,10 +220,10 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         busy = 1.0 - between(before, machine()).idle
         scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
         if scenario is None:
-            return Turn(skipped="no such thing is on the way")
+            return Turn(skipped="no such thing is on the path")
         failures = failures_of(lab.topology, scenario.fault)
         if not route(lab.topology, lab.routing, *ends, failures).paths:
-            return Turn(skipped="the routing knows no way around it")
+            return Turn(skipped="the routing knows no path around it")
         usual = _sent(lab, scenario)
         broken_s = time.monotonic()
         repair = begun(lab, scenario.fault)
@@ -294,7 +294,7 @@ def _longest(gaps: list[tuple[float, float]], start: float, end: float) -> float
 
 
 class Scenario(NamedTuple):
-    """A fault on a way, and the port that carried the flow."""
+    """A fault on a path, and the port that carried the flow."""
 
     fault: Fault
     server: int
@@ -302,7 +302,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios(topology: Topology, way: Path) -> dict[str, Scenario]:
-    """Return the faults that can be put on a way, by name."""
+    """Return the faults that can be put on a path, by name."""
     first, *further = zip(way.servers, way.steps, strict=False)
     if not further:
         return {}
@@ -356,7 +356,7 @@ def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int,
 def _survivable(
     topology: Topology, routing: str, ends: tuple[int, int], faults: Sequence[str]
 ) -> int:
-    """Return how many of the faults leave a way that the routing knows."""
+    """Return how many of the faults leave a path that the routing knows."""
     ways = route(topology, routing, *ends).paths
     found = scenarios(topology, ways[0]) if ways else {}
     known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
@@ -367,7 +367,7 @@ def _survivable(
 
 
 def taken(lab: Lab, source: int, destination: int) -> Path:
-    """Return the way of the latest flow between two servers, by the state of the servers on it."""
+    """Return the path of the latest flow between two servers, by the state of the servers on it."""
     from experiments.trials.runs.paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])

@@ -51,12 +51,12 @@ A server sends {RATE_PER_S} frames a second to a neighbour on its switch. Frames
 headers of that network with packets between any servers, half IP in IP between servers that are
 drawn, which no decision is known for. Messages: all control messages that it sent its neighbour in
 a network that works, over and over. Percent of pings ({1 / EVERY_S:.0f} a second for
-{SECONDS:.0f} s) that were not answered, between {PAIRS} pairs each whose way there or back passes
+{SECONDS:.0f} s) that were not answered, between {PAIRS} pairs each whose path there or back passes
 the flooded switch (at_switch, goal below {GOALS[AT]:.0f}), the flooded server but not that switch
-(behind_server) and neither (bystanders, goals below {GOALS[BYSTANDERS]:.0f}). No way begins, ends
+(behind_server) and neither (bystanders, goals below {GOALS[BYSTANDERS]:.0f}). No path begins, ends
 or passes at the forger. before: of all pings without a flood. forged_per_s: what the forger got rid
 of; dropped: frames that the flooded server counted as dropped meanwhile. A dash: no pair has such a
-way.
+path.
 """
 
 
@@ -208,7 +208,7 @@ Pairs = dict[str, list[tuple[int, int]]]
 
 
 def chosen(topology: Topology, routing: str, place: Place, draw: random.Random) -> Pairs:
-    """Return a few pairs for each place, whose ways there and back do not pass the forger."""
+    """Return a few pairs for each place, whose paths there and back do not pass the forger."""
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))
     draw.shuffle(every)

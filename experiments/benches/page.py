@@ -187,7 +187,7 @@ def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = Non
         assert watching.stdin and watching.stdout
         try:
             if not watching.stdout.readline():
-                raise PillarboxError("nobody watches the page: the reason is above")
+                raise PillarboxError("the page has no watcher: the reason is above")
             yield page
         finally:
             watching.stdin.close()

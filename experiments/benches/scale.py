@@ -32,9 +32,9 @@ is ready. converged_s: until every server hears all its neighbours. The goal for
 the three together take less than {MOST_UP_S:g} s and that memory_gib, the proportional set size of
 all processes of the lab and what the kernel's slabs, tables and stacks grew by, is below
 {MOST_GIB:g}. start_ms is forwarders_s for one server, forwarder_mib its own share of memory.
-rest_percent: what all processes of the lab take of one processor while nobody sends anything, with
-what the kernel does for their heart-beats; at most {MOST_REST_PERCENT:g} is wanted. Other work on
-the machine makes every wake-up dearer. silent_s: from a silent cut of a server's cable until all
+rest_percent: what all processes of the lab take of one processor while no server sends anything,
+with what the kernel does for their heart-beats; at most {MOST_REST_PERCENT:g} is wanted. Other work
+on the machine makes every wake-up dearer. silent_s: from a silent cut of a server's cable until all
 whom it separates have noticed; at most {MOST_SILENT_S:g} is wanted. Both with fast timers.
 """
 
@@ -112,7 +112,7 @@ def _forwarders(lab: Lab) -> list[int]:
 
 
 def _rest_percent(length_s: float) -> float:
-    """Return what share of one processor the lab takes while nobody sends anything."""
+    """Return what share of one processor the lab takes while no server sends anything."""
     processes = [process for process in all_processes() if process != os.getpid()]
     before_s, start_s = sum(map(processor_s, processes)), time.monotonic()
     time.sleep(length_s)

@@ -1,4 +1,4 @@
-"""``pillarbox check-router``: does a routing deliver, and how far from the shortest way?"""
+"""``pillarbox check-router``: does a routing deliver, and how far from the shortest path?"""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Run a routing on every server, in memory, and send packets between pairs of servers.
 
-    Nobody is told of the failures: the protocol has to notice. Exit code 1 says that a packet
-    was lost although there was a way.
+    Servers do not know of the failures: the protocol has to notice. Exit code 1 says that a packet
+    was lost although there was a path.
 
     \b
     pillarbox check-router dcell,4,1 dfr --fail 'cut 0.3-4.0'
@@ -92,13 +92,13 @@ def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> li
 def _text(topology: Topology, report: dict[str, object], found: Summary) -> str:
     lines = [
         f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
-        f"arrived, {report['with_a_way']} had a way"
+        f"arrived, {report['with_a_way']} had a path"
     ]
     if found.worst:
         way = " ".join(topology.address(server) for server in found.worst.path.servers)
         lines += [
             f"  hops: {report['mean_hops']} on average ({report['mean_shortest_hops']} on the "
-            f"shortest ways), {found.most_hops} at most:",
+            f"shortest paths), {found.most_hops} at most:",
             f"    {way}",
         ]
     lines += [f"  lost: {count} ({reason})" for reason, count in found.lost.most_common()]

@@ -198,7 +198,7 @@ def down(name: str) -> None:
 
 @command.command("join", hidden=True)
 def join() -> None:
-    """Be a part of a cluster, as whoever has started this by ssh says."""
+    """Be a part of a cluster: the host that has started this by ssh says which."""
     from experiments.machines.joined import main
 
     main()

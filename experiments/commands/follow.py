@@ -1,4 +1,4 @@
-"""``pillarbox follow``: the ways that packets took, from a capture."""
+"""``pillarbox follow``: the paths that packets took, from a capture."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
+    from experiments.observe.packets import DIFFERS, judged, lines, packets
     from experiments.observe.pcapng import Reader
-    from experiments.observe.trails import DIFFERS, judged, lines, trails
     from hosts.base.failures import parse_failures
     from topos.base.errors import PillarboxError, require
     from topos.base.spec import parse
@@ -51,7 +51,7 @@ def command(
         network = network or known.get("network")
         require(bool(network), f"{capture} does not name its network: add --network SPEC")
         topology = parse(str(network))
-        found, others = trails(topology, reader)
+        found, others = packets(topology, reader)
     failures = parse_failures(topology, fail or known.get("failures", ()))
     routing = routing or known.get("routing", "")
     rows = judged(topology, found, routing, failures)

@@ -13,8 +13,8 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from experiments.analysis.comparison.between import Between
     from experiments.analysis.comparison.gap import Gap, Reached
-    from experiments.analysis.comparison.ways import Between
     from experiments.analysis.fluid.certificate import Optimum
     from hosts.base.failures import Failures
 
@@ -147,13 +147,13 @@ def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
         "In units of one link's rate. total: of max-min fair rates, beside the largest total of "
         "any rates, by which some flows may get nothing. ABT, the aggregate bottleneck throughput: "
         "all flows as slow as the slowest, beside the largest total of equal rates. The optimum "
-        "may split flows over all ways. A routing with several paths for a pair takes a random one "
-        "for each flow; a row with a round is what flows come to by choosing again and again."
+        "may split flows over all paths. A routing with several paths for a pair takes a random "
+        "one for each flow; a row with a round is what flows come to by choosing again and again."
     ]
     if found.flows < wanted:
         notes.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")
     if any(one.flows < found.flows for one in found.reached):
-        notes.append("A routing that loses flows which have a way left has no share of the ABT.")
+        notes.append("A routing that loses flows which have a path left has no share of the ABT.")
     if found.best_total is None:
         notes.append(
             "The optimum is missing: the linear program would be too large. Choose a smaller "
@@ -188,22 +188,22 @@ def _between(
     failures: Failures,
     as_json: bool,
 ) -> None:
-    """Tell which ways there are from one server to another."""
-    from experiments.analysis.comparison.ways import ways_between
+    """Print which paths there are from one server to another."""
+    from experiments.analysis.comparison.between import paths_between
     from experiments.text import paragraphs, records
 
     source, destination = (topology.server(address) for address in ends)
-    found = ways_between(topology, source, destination, routings, failures)
+    found = paths_between(topology, source, destination, routings, failures)
     about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
     note = (
-        "link-disjoint: of all ways over the links of these paths, as many share no direction of a "
-        "cable, and so many times one link's rate they carry together (maximum flow). "
+        "link-disjoint: of all paths over the links of these paths, as many share no direction of "
+        "a cable, and so many times one link's rate they carry together (maximum flow). "
         "node-disjoint: as many share no server and no switch."
     )
-    answer(as_json, {**about, **asdict(found)}, f"{records(_ways(found))}\n\n{paragraphs([note])}")
+    answer(as_json, {**about, **asdict(found)}, f"{records(_paths(found))}\n\n{paragraphs([note])}")
 
 
-def _ways(found: Between) -> list[dict[str, object]]:
+def _paths(found: Between) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {
             "routing": one.routing,
@@ -214,5 +214,5 @@ def _ways(found: Between) -> list[dict[str, object]]:
         }
         for one in found.known
     ]
-    every = {"routing": "any way", "link-disjoint": found.by_link, "node-disjoint": found.by_node}
+    every = {"routing": "any path", "link-disjoint": found.by_link, "node-disjoint": found.by_node}
     return [*rows, {**dict.fromkeys(rows[0]), **every}]

@@ -1,4 +1,4 @@
-"""``pillarbox path``: the way of a packet, hop by hop."""
+"""``pillarbox path``: the path of a packet, hop by hop."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def _bulk(
         notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
         if dropped:
             worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)
-            notes.append(f"Most packets are dropped on the way {worst}.")
+            notes.append(f"Most packets are dropped {worst}.")
     from experiments.text import paragraphs, records
 
     about = {"topology": topology.spec, "routing": routing or None, "rate_mbit": rate_mbit}

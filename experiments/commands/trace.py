@@ -1,4 +1,4 @@
-"""``pillarbox trace``: the way of a packet in a running lab."""
+"""``pillarbox trace``: the path of a packet in a running lab."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOST = 1
 def command(
     ctx: click.Context, source: str, destination: str, number: int | None, as_json: bool
 ) -> None:
-    """Send a marked packet through a running lab and tell its way, hop by hop.
+    """Send a marked packet through a running lab and show its path, hop by hop.
 
-    Beside it stands the way that is computed from what has failed. Exit code 1 says that the
+    Beside it stands the path that is computed from what has failed. Exit code 1 says that the
     packet did not arrive.
 
     \b

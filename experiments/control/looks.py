@@ -1,4 +1,4 @@
-"""What is seen of a running lab: the ways of packets, loads, round trips, and what TCP carries."""
+"""What is seen of a running lab: the paths of packets, loads, round trips, and what TCP carries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
 def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return the way of a packet as computed, and as it goes now."""
+    """Return the path of a packet as computed, and as it goes now."""
     return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
 
 
@@ -64,7 +64,7 @@ def log(lab: Lab, server: int) -> dict[str, str]:
 
 
 def path_text(found: dict[str, Any]) -> str:
-    """Return both ways as lines."""
+    """Return both paths as lines."""
     taken = f"{' '.join(found['path'])} ({outcome(found)})"
     return f"computed: {' '.join(found['computed']) or 'none'}\ntaken:    {taken}"
 

@@ -1,7 +1,7 @@
 """A workload that is under way in a lab: how far its flows are, their ideal, the verdict so far.
 
-A lab has one at a time, begun by `run` at the prompt or from the live page; whoever takes samples
-of the lab sees it, and `finish` ends it early.
+A lab has one at a time, begun by `run` at the prompt or from the live page. Samples
+of the lab show it, and `finish` ends it early.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ HOW = (*MADE_OF, "dead", "faults")
 VERBS = {
     "path": Verb(
         "path A B [all]",
-        "show the way of a packet as computed, and as it goes now; or all disjoint ones",
+        "show the path of a packet as computed, and as it goes now; or all disjoint ones",
         _path,
         TAKEN,
     ),

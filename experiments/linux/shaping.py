@@ -133,7 +133,7 @@ def burst_bytes(rate_mbit: float, mtu: int, late_s: float = LATE_S) -> float:
     """Return what a port at rest lets pass at once: its burst, and the packet that exceeds it.
 
     >>> burst_bytes(20, 1500), burst_bytes(100, 9000, 0.0)
-    (10500.0, 36000.0)
+    (10500.0, 36000)
     """
     size = super_packet_bytes(rate_mbit, mtu)
     return max(size, late_s * rate_mbit * 125_000) + size

@@ -132,7 +132,7 @@ class Live(Shown):
         self._stop_screen()
         if self.moving:
             self.console.print()  # results come below
-            self.console.show_cursor(True)  # whoever hid it may have been killed
+            self.console.show_cursor(True)  # the process that hid it may have been killed
 
     # -- what the runner tells -----------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
     [0.0, 0.15, 0.05, 0.05]
     """
     servers = topology.servers
-    require(servers > 1, f"{topology.spec} has one server only, and nobody to send to")
+    require(servers > 1, f"{topology.spec} has one server only, and none to send to")
     require(
         servers <= MOST_SERVERS,
         f"arrivals are drawn for at most {MOST_SERVERS} servers, and {topology.spec} has {servers}",

@@ -385,7 +385,7 @@ def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
 
 
 def say(what: dict[str, Any]) -> None:
-    """Tell whoever started this process, in a line."""
+    """Tell the process that started this one, in a line."""
     sys.stdout.buffer.write(json.dumps(what).encode() + b"\n")
     sys.stdout.buffer.flush()
 

@@ -233,7 +233,7 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
 def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
     """Return who sends to whom, in the order of the pattern; a pair may stand there twice."""
     pattern = pattern_of(workload, {})
-    require(topology.servers > 1, f"{topology.spec} has one server only, and nobody to send to")
+    require(topology.servers > 1, f"{topology.spec} has one server only, and none to send to")
     options = Options(topology, workload.options, Random(f"pairs {seed}"))
     pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
     require(

@@ -98,7 +98,7 @@ OTHERS = (
         workload=Workload(duration_s=2.0, timeout_s=20.0),
         repeats=2,
     ),
-    # Whoever finds a difference between these two errs.
+    # A method that finds a difference between these two is wrong.
     Experiment(
         name="a-a",
         about="one system against itself: does comparing systems find a difference where none is?",

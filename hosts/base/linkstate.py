@@ -1,7 +1,7 @@
 """What a server knows of the links of others: link states, and the shortest ways over them.
 
 Every server of a set of members (a DCell_b; a whole network) floods which of its links work, each
-time with a higher sequence number. Kept is, for each member and for nobody else, the newest of
+time with a higher sequence number. Kept is, for each member and no other server, the newest of
 these. From them follows
 
 - which links work: those that both ends list. Of a link that leaves the set only the inner end is
@@ -21,7 +21,7 @@ this server started. What is not refreshed within the timeout counts as down. Wh
 not for that long, is believed with any sequence number. Every change of a link raises `generation`
 and is told (`on_change`): what follows from link states may be cached only while nothing changes.
 
-`hosts.base.flood` lets link states travel. They are not acknowledged, and nobody hands the whole
+`hosts.base.flood` lets link states travel. They are not acknowledged, and no server hands the whole
 table to a server that starts or whose link comes back (OSPF's database exchange): it learns what
 others see down at their next refresh.
 """

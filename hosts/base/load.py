@@ -86,7 +86,7 @@ def _require_own(file: Path, status: os.stat_result) -> None:
         trusted = {0, int(caller)} if caller.isdecimal() else {0}
         require(
             status.st_uid in trusted and not status.st_mode & stat.S_IWOTH,
-            f"{file} is not run as root: it must be your own file, which nobody else may write",
+            f"{file} is not run as root: it must be your own file, which no other user may write",
         )
 
 

@@ -22,9 +22,9 @@ not there is noticed one timeout later.
 
 A network can grow and shrink while it runs (`resize`): a new neighbour counts as heard as well.
 
-Time is judged here, or by somebody who is never late (`leave_silence_to_others`): a data plane
-whose kernel sees every heart-beat. Then nothing times out here, and silence is news (`silence`)
-like any other. Whoever sends heart-beats on this server's behalf sends them anew when `revision`
+Time is judged here, or by a data plane whose kernel sees every heart-beat and is never late
+(`leave_silence_to_others`). Then nothing times out here, and silence is news (`silence`) like any
+other. What sends heart-beats on this server's behalf sends them anew when `revision`
 has changed.
 """
 
@@ -103,7 +103,7 @@ class Neighbours:
         return self._silent_from.keys()
 
     def heart_beat(self, port: int) -> HeartBeat | None:
-        """Return what to send out of that port, None where nobody is."""
+        """Return what to send out of that port, None where there is no neighbour."""
         if not self.peers[port] or not self._carrier[port]:
             return None
         heard = (peer for peer in self.peers[port] if Step(port, peer) in self._heard)

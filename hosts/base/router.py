@@ -342,7 +342,7 @@ class Router:
 
     def _watch(self, now: float) -> list[Action]:
         actions = self._links_changed(self.neighbours.time_out(now), now)
-        # With nobody heard there is nothing to time out: heart-beats go on and will tell.
+        # With no neighbour heard there is nothing to time out: heart-beats go on and will tell.
         again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
         self.agenda.set("neighbours", again, self._watch)
         return actions

@@ -84,7 +84,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     There link states that say nothing new are told less often as well. With either a server keeps
     its rounds of probes apart, which the papers' own servers, each a machine by itself, need not:
     thousands of flows that all probe at their time would leave no time for anything else, and where
-    nobody answers in time everything seems broken.
+    no answer comes in time everything seems broken.
 
     >>> import topos
     >>> timers = timers_for(topos.parse("bcube,4,1"))

@@ -68,7 +68,7 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
 
 
 def _cut_back(tree: list[Hop], wanted: set[int]) -> list[Hop]:
-    """Return the hops of a tree that lead to somebody who wants it."""
+    """Return the hops of a tree that lead to a server that wants it."""
     needed, kept = set(wanted), []
     for sender, receiver in reversed(tree):
         if receiver in needed:

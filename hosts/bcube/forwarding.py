@@ -17,7 +17,7 @@ link that has gone down: for TCP's next try but one. It remembers whose probes w
 those at once.
 
 Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
-message about a lost message is never sent. A path of 8 hops ends every packet, so nobody counts
+message about a lost message is never sent. A path of 8 hops ends every packet, so no server counts
 its TTL down.
 
 Left out: BCube broadcast, of which the paper says no more than that it is there.

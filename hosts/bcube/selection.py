@@ -5,7 +5,7 @@ it decides; what keeps the set, sends probes and counts time is `hosts.bcube.bsr
 
 A failed link is a pair of neighbouring servers. They share one switch (they differ in one digit),
 so the pair names the hop. It is all that a path-failure message tells: whether the cable of the
-one, the cable of the other or their switch is to blame, nobody asks. A dead server shows itself as
+one, the cable of the other or their switch is to blame, is not asked. A dead server shows itself as
 many failed links, to each neighbour that was asked for a way through it; so does a dead switch, to
 each pair below it. The search may propose the same dead server, or destination port, again over
 another neighbour, until every link that leads there is known: at most (k + 1)(n - 1) probes for a

@@ -1,6 +1,6 @@
 """Paths as headers carry them: hop by hop the digit that changes and its new value (section 7.1).
 
-A header names its source and its hops; whoever reads it can work out every server on the way, and
+A header names its source and its hops; a reader can work out every server on the path, and
 the way back. What a frame says is not trusted: hops that lead nowhere give no path.
 """
 

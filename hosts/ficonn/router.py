@@ -255,7 +255,7 @@ class Tar(Router):
             self.ways.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
-            # Nobody told that the way in use has failed: servers are too busy to look for another.
+            # No news that the path in use has failed: servers are too busy to look for another.
             self._rest(flow, own, now)
             return []
         own.tries += 1

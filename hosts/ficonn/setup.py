@@ -1,6 +1,6 @@
 """What becomes of a probe: every server's decision, one after the other, over a whole network.
 
-For whoever has all servers at hand: `pillarbox path`, and simulators.
+For callers that have all servers at hand: `pillarbox path`, and simulators.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def network_of(
 ) -> MemoryNetwork:
     """Return a network that has run until its routers know of the failures.
 
-    Nobody is told of a failure: silence has to tell.
+    Servers are not told of a failure: silence has to tell.
     """
     require(
         topology.servers <= MOST_SERVERS,

@@ -171,8 +171,8 @@ def flow_key(packet: bytes) -> FlowKey:
     """Return the flow of an IPv4 packet, or raise WireError.
 
     An ICMP echo has its identifier for both ports, so that the answers are the reversed flow. A
-    fragment other than the first has no ports. The checksum is not verified: whoever made the
-    packet or took it from the wire has done so.
+    fragment other than the first has no ports. The checksum is not verified: that was done when
+    the packet was made, or came from the wire.
 
     >>> flow_key(Ipv4Header(1, 2, UDP).pack(bytes.fromhex("9c40 0035 0008 0000")))
     FlowKey(source=1, destination=2, protocol=17, source_port=40000, destination_port=53)

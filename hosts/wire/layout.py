@@ -6,7 +6,7 @@ A `Layout` is a sequence of fields, most significant bit first, as RFCs draw the
   neither constant nor the checksum, in their order. Constants and checksum are filled in when
   packing, and demanded when unpacking;
 - `picture`, the drawing that stands in the docstrings;
-- `fields` and `places`, for whoever describes the header to others.
+- `fields` and `places`, for tools that describe the header to others.
 
 A `Body` is a layout with entries behind it, as many as its field ``count`` says. Its checksum
 covers them as well.

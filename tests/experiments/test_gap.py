@@ -71,7 +71,7 @@ def test_routing_that_loses_flows_has_no_share_of_the_abt() -> None:
     dcell, dfr = (line.split() for line in done.output.splitlines()[1:3])
     assert (dcell[1], dcell[5]) == ("348", "-")
     assert (dfr[1], float(dfr[5])) == ("380", pytest.approx(0.978, abs=0.001))
-    assert "loses flows which have a way left" in " ".join(done.output.split())
+    assert "loses flows which have a path left" in " ".join(done.output.split())
 
 
 def test_json_and_what_is_too_large() -> None:
@@ -89,14 +89,14 @@ def test_what_is_wrong_is_said() -> None:
         run("bcube,4,1", "--flows", "all-for-all")
 
 
-def test_between_two_servers_the_ways_are_counted() -> None:
+def test_between_two_servers_the_paths_are_counted() -> None:
     told = json.loads(run("dpillar,8,2", "0.0.0", "0.3.3", "--json").output)
     counts = {one["routing"]: (one["paths"], one["by_link"]) for one in told["known"]}
     # The n / 2 paths of one direction share the source's port (Liao 2012, section 4.1).
     assert (counts["sp-cw"], counts["mp"], counts["mp-both"]) == ((1, 1), (4, 1), (8, 2))
     assert (told["by_link"], told["by_node"]) == (2, 2)
     lines = run("bcube,4,1", "0.0", "2.3", "--fail", "stop s4").output.splitlines()
-    assert lines[-5].split() == ["any", "way", "-", "-", "1", "1"]
+    assert lines[-5].split() == ["any", "path", "-", "-", "1", "1"]
 
 
 def test_between_takes_two_servers_and_no_flows() -> None:

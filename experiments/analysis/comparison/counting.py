@@ -1,7 +1,7 @@
 """Upper bounds of the aggregate bottleneck throughput that follow from counting alone.
 
 Flows of equal rates need links, and pass cuts. Whatever the routing, all flows together take at
-least the links of their shortest ways; those of a server pass its ports; and in all-to-all traffic
+least the links of their shortest paths; those of a server pass its ports; and in all-to-all traffic
 half of the servers send to the other half over the cables of a bisection.
 """
 
@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 
 
 def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
-    """Yield what limits flows between pairs that all have a way.
+    """Yield what limits flows between pairs that all have a path.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> for limit in limits(tree, every, working_links(tree)):
     ...     print(limit.name, round(limit.throughput, 3), limit.why)
-    links 3.6 12 links, and 3.33 on a flow's shortest way
+    links 3.6 12 links, and 3.33 on a flow's shortest path
     ports 4.0 3 flows over 1 port of 0.0
     bisection 3.0 1 cable between halves, and 4 flows each way
     """
@@ -55,9 +55,9 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     links, near, far = cabled_ends(topology)
     near, far = near[works[links]], far[works[links]]
     ends = numpy.array(pairs, numpy.int64)
-    ways = _links_of_shortest_ways(topology, ends, near, far)
-    each = f"{ways / len(pairs):.3g} on a flow's shortest way"
-    yield Limit("links", len(pairs) * len(near) / ways, f"{len(near)} links, and {each}")
+    taken = _links_of_shortest_paths(topology, ends, near, far)
+    each = f"{taken / len(pairs):.3g} on a flow's shortest path"
+    yield Limit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
     yield _ports(topology, ends, near)
     every = topology.servers * (topology.servers - 1)
     whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
@@ -69,7 +69,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
         yield Limit("bisection", every * cut / across, told)
 
 
-def _links_of_shortest_ways(topology: Topology, ends: Ints, near: Ints, far: Ints) -> float:
+def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: Ints) -> float:
     ones = numpy.ones(len(near))
     graph = sparse.csr_matrix((ones, (near, far)), (topology.nodes, topology.nodes))
     sources, row = numpy.unique(ends[:, 0], return_inverse=True)

@@ -1,7 +1,7 @@
 """How far routings are from what their network could carry: rates beside the optimum.
 
 All in units of one link's rate. The optimum is that of linear programs in which flows may split
-over all ways (see `analysis.fluid.bounds`): no routing carries more. Where these are too large,
+over all paths (see `analysis.fluid.bounds`): no routing carries more. Where these are too large,
 what follows from counting alone still holds.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy
 
+from experiments.analysis.comparison.between import names_of
 from experiments.analysis.comparison.counting import Limit, limits
-from experiments.analysis.comparison.ways import names_of
 from experiments.analysis.fluid.bounds import concurrent_flow, is_small_enough, throughput
 from experiments.analysis.fluid.certificate import Optimum
 from experiments.analysis.fluid.ideal import static_paths
@@ -55,7 +55,7 @@ class Gap:
     """Every routing of a network beside the optimum, which is None where it is too large."""
 
     reached: tuple[Reached, ...]
-    flows: int  # that have any way at all
+    flows: int  # that have any path at all
     best_total: Optimum | None
     best_throughput: Optimum | None  # the largest total of equal rates
     limits: tuple[Limit, ...]  # above which it cannot be, by counting

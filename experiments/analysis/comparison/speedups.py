@@ -22,7 +22,7 @@ SOURCE = 0
 
 
 def to_one(topology: Topology) -> int:
-    """Return what a server can send to any other over all ways that share no link.
+    """Return what a server can send to any other over all paths that share no link.
 
     >>> import topos
     >>> to_one(topos.parse("bcube,4,1")), to_one(topos.parse("tree,2,2"))

@@ -83,7 +83,7 @@ def concurrent_flow(
         float(lengths @ net.capacity / (net.demand * lengths_needed(net, lengths)).sum())
         for lengths in lengths_tried(net, prices)
     )
-    if not most:  # a pair has no way
+    if not most:  # a pair has no path
         return Optimum(0.0, 0.0)
     return Optimum.between(rate / load if load else 0.0, most) * scale
 

@@ -97,9 +97,9 @@ def packets(
     >>> from experiments.analysis.simulator.paths import routes
     >>> tree, ends = topos.parse("tree,2,1"), (numpy.array([0]), numpy.array([1]))
     >>> paths = routes(tree, "", *ends), routes(tree, "", *ends[::-1])
-    >>> tcp = Tcp(rate_bps=1514 * 8, queue_bytes=1e6)
+    >>> tcp = Tcp(rate_bps=10 * 1514 * 8, queue_bytes=1e6)
     >>> found = packets(tree, *paths, numpy.zeros(1), numpy.array([10 * 1448]), tcp)
-    >>> bool(11 < found.end_s[0] < 12)
+    >>> bool(1.1 < found.end_s[0] < 1.2)
     True
     """
     count = len(start_s)

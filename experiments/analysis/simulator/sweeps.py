@@ -239,7 +239,7 @@ def security_for(address: str) -> Any:
 
 
 def _give_up_alone(client: Any, futures: list[Any], ended: threading.Event) -> None:
-    """Cancel all tasks when nobody has been there to do them for a while."""
+    """Cancel all tasks when there has been no worker for a while."""
     seen_s = time.monotonic()
     while not ended.wait(LOOK_S):
         with suppress(OSError, RuntimeError, TimeoutError):

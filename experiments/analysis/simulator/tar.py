@@ -312,7 +312,7 @@ def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -
 
 
 def _forget(servers: Any, server: int, virtual: Any) -> None:
-    """End the flow's virtual flow there, which this round has begun: nobody has joined since."""
+    """End the flow's virtual flow there, which this round has begun: no flow has joined since."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == server:
             if virtual[slot, 1] >= servers[server].left:

@@ -21,10 +21,10 @@ from hosts.base.path import Path
 from hosts.memory.tryout import network_of, tried
 from topos.base.topology import Topology
 
-Way = Callable[[int, int], "Path | None"]
+Find = Callable[[int, int], "Path | None"]
 
 
-def way_of(topology: Topology, name: str, works: Bools | None = None) -> Way:
+def finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
     """Return what finds the path of a flow, None where it has none."""
     failures = NONE if works is None else failures_of(topology, works)
     algorithm = algorithms(topology)[name]
@@ -40,24 +40,24 @@ def way_of(topology: Topology, name: str, works: Bools | None = None) -> Way:
             return route(topology, name, source, destination, failures)
 
     @cache
-    def way(source: int, destination: int) -> Path | None:
+    def found_path(source: int, destination: int) -> Path | None:
         return next(iter(found(source, destination).paths), None)
 
-    return way
+    return found_path
 
 
-def routes_by(topology: Topology, way: Way, sources: Ints, destinations: Ints) -> Routes:
-    """Return the links of flows, each of which takes its way."""
+def routes_by(topology: Topology, find: Find, sources: Ints, destinations: Ints) -> Routes:
+    """Return the links of flows, each on its path."""
     ends = zip(sources.tolist(), destinations.tolist(), strict=True)
-    return routes_of(topology, [way(*pair) for pair in ends])
+    return routes_of(topology, [find(*pair) for pair in ends])
 
 
-def fill_by(way: Way) -> Fill:
+def fill_by(find: Find) -> Fill:
     """Return what writes the hops of flows."""
 
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
         for flow, pair in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
-            path = way(*pair)
+            path = find(*pair)
             steps = path.steps if path else ()
             counts[flow] = len(steps)
             ports[flow, : len(steps)] = [step.port for step in steps]

@@ -222,7 +222,7 @@ def by_trees(weaver: Weaver, trees: Sequence[Tree], pieces: int) -> None:
 
 
 def binomial(ranks: int, root: int) -> list[tuple[int, int]]:
-    """Return a tree in which whoever has the data sends it on, to one more rank each step.
+    """Return a tree in which each rank that has the data sends it to one more rank each step.
 
     >>> binomial(5, 0)
     [(0, 1), (0, 2), (1, 3), (0, 4)]

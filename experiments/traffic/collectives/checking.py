@@ -1,6 +1,6 @@
 """Whether a graph of transfers does what it is to do, whatever order the network brings them in.
 
-This looks at a graph as at a program of somebody else: it knows nothing of how graphs are made.
+This looks at a graph from outside: it knows nothing of how graphs are made.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Exchanging(Loop):
             self._break_off(one)
 
     def _break_off(self, failed: Connection) -> None:
-        """End all other flows: without one, nobody gets the sum."""
+        """End all other flows: without one, no rank gets the sum."""
         ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
         reason = f"broken off: {' to '.join(ends)} failed ({failed.reason})"
         for other in self.connections:

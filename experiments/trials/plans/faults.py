@@ -166,7 +166,7 @@ def _moments(rate: FaultRate, workload: Workload, drawn: random.Random) -> Itera
     end_s = workload.duration_s if rate.until_s is None else rate.until_s
     require(
         end_s is not None,
-        f"{named} need until_s: nobody knows when a workload of fixed volume will end",
+        f"{named} need until_s: it is not known when a workload of fixed volume will end",
     )
     assert end_s is not None
     require(

@@ -1,13 +1,13 @@
-"""The ways that flows took, from the servers' own tables at the end of a trial.
+"""The paths that flows took, from the servers' own tables at the end of a trial.
 
-Some routings send a flow by a way that was chosen for it when it began. Their servers say in
+Some routings send a flow by a path that was chosen for it when it began. Their servers say in
 their state which one that is, in one of three forms:
 
 - ``flows`` with the ``path`` of each, as addresses: source routes
 - ``destinations`` with several ``paths``, of which one is ``in use`` by all flows to there
-- ``entries`` with the ``next`` server of each flow: the way is followed from server to server
+- ``entries`` with the ``next`` server of each flow: the path is followed from server to server
 
-Every other flow takes the way that the algorithm alone computes (`paths_of`).
+Every other flow takes the path that the algorithm alone computes (`paths_of`).
 """
 
 from __future__ import annotations
@@ -27,36 +27,38 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 TCP = 6
-Way = tuple[str, ...]  # addresses
-Ways = dict[tuple[str, str], list[Way]]  # by source and destination, oldest first
+Addresses = tuple[str, ...]  # of the servers of a path
+Chosen = dict[tuple[str, str], list[Addresses]]  # by source and destination, oldest first
 
 
-def live_paths(lab: Lab, flows: Sequence[Flow]) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
-    """Return the way of each flow, and of its acknowledgements; empty where none was chosen."""
+def live_paths(
+    lab: Lab, flows: Sequence[Flow]
+) -> tuple[tuple[Addresses, ...], tuple[Addresses, ...]]:
+    """Return the path of each flow, and of its acknowledgements; empty where none was chosen."""
     topology = lab.topology
     if not lab.relays:
         return ((),) * len(flows), ((),) * len(flows)
     alive = [server for server in range(topology.servers) if server not in lab.dead]
-    chosen = chosen_ways({topology.address(server): lab.state(server) for server in alive})
+    chosen = chosen_paths({topology.address(server): lab.state(server) for server in alive})
     ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
     return dealt(chosen, ends), dealt(chosen, [(to, source) for source, to in ends])
 
 
-def dealt(chosen: Ways, pairs: Sequence[tuple[str, str]]) -> tuple[Way, ...]:
-    """Return a way for each flow, empty where none is known; those of a pair get its in turn."""
-    flows, seen, ways = Counter(pairs), Counter[tuple[str, str]](), []
+def dealt(chosen: Chosen, pairs: Sequence[tuple[str, str]]) -> tuple[Addresses, ...]:
+    """Return a path for each flow, empty where none is known; those of a pair get its in turn."""
+    flows, seen, given = Counter(pairs), Counter[tuple[str, str]](), []
     for pair in pairs:
         known = chosen.get(pair) or [()]
         found = known[-flows[pair] :]  # a tool's control connections come before
-        ways.append(found[seen[pair] % len(found)])
+        given.append(found[seen[pair] % len(found)])
         seen[pair] += 1
-    return tuple(ways)
+    return tuple(given)
 
 
-def chosen_ways(states: Mapping[str, Mapping[str, Any]]) -> Ways:
-    """Return the ways that servers say they have chosen, by the states of all servers."""
-    to_all: Ways = defaultdict(list)
-    of_flows: Ways = defaultdict(list)
+def chosen_paths(states: Mapping[str, Mapping[str, Any]]) -> Chosen:
+    """Return the paths that servers say they have chosen, by the states of all servers."""
+    to_all: Chosen = defaultdict(list)
+    of_flows: Chosen = defaultdict(list)
     next_of = {
         (server, tuple(entry["flow"])): entry["next"]
         for server, state in states.items()
@@ -67,24 +69,24 @@ def chosen_ways(states: Mapping[str, Mapping[str, Any]]) -> Ways:
             used = [tuple(path["servers"]) for path in destination["paths"] if path["in use"]]
             to_all[server, destination["server"]] += used
         for flow in state.get("flows", ()):
-            way = _way_of(server, flow, next_of)
-            if way:
-                of_flows[way[0], way[-1]].append(way)
+            passed = _passed_by(server, flow, next_of)
+            if passed:
+                of_flows[passed[0], passed[-1]].append(passed)
     return {**to_all, **of_flows}
 
 
-def _way_of(
+def _passed_by(
     server: str, flow: Mapping[str, Any], next_of: Mapping[tuple[str, tuple[int, ...]], str | None]
-) -> Way:
-    """Return the way of one TCP flow of a server; empty for others, or where it breaks off."""
+) -> Addresses:
+    """Return the path of one TCP flow of a server; empty for others, or where it breaks off."""
     if "flow" in flow:
-        key, way = tuple(flow["flow"]), [server]
+        key, passed = tuple(flow["flow"]), [server]
         following = next_of.get((server, key))
-        while following is not None and following not in way:
-            way.append(following)
+        while following is not None and following not in passed:
+            passed.append(following)
             following = next_of.get((following, key))
-        is_whole = way[-1] == flow["destination"] and key[2] == TCP
-        return tuple(way) if is_whole else ()
+        is_whole = passed[-1] == flow["destination"] and key[2] == TCP
+        return tuple(passed) if is_whole else ()
     path = flow.get("path") or ()
     servers = path["servers"] if isinstance(path, Mapping) else path
     return tuple(servers) if flow.get("protocol") == TCP else ()
@@ -94,7 +96,7 @@ def paths_of(
     topology: Topology,
     routing: str,
     pairs: Sequence[tuple[int, int]],
-    ways: Sequence[Way],
+    given: Sequence[Addresses],
     failures: Failures = NONE,
 ) -> list[Path | None]:
     """Return the path of each flow: that which was chosen for it, else the computed one."""
@@ -103,13 +105,14 @@ def paths_of(
     if not own:
         computed = static_paths(topology, routing, pairs, failures)
     return [
-        path_of(topology, way) if way else known for way, known in zip(ways, computed, strict=True)
+        path_of(topology, passed) if passed else known
+        for passed, known in zip(given, computed, strict=True)
     ]
 
 
-def path_of(topology: Topology, way: Sequence[str]) -> Path | None:
-    """Return a way as a path, by the first port that leads on; None where it breaks off."""
-    servers = [topology.server(address) for address in way]
+def path_of(topology: Topology, passed: Sequence[str]) -> Path | None:
+    """Return addresses as a path, by the first port that leads on; None where it breaks off."""
+    servers = [topology.server(address) for address in passed]
     steps = []
     for server, peer in pairwise(servers):
         ports = (port for port in range(topology.ports) if peer in topology.peers(server, port))

@@ -302,7 +302,7 @@ class _Bench:
             self.figures["pressure"] = seen.pressure
             if seen.pressure > MOST_PRESSURE:
                 self.warnings.append(
-                    f"somebody waited for a processor {seen.pressure:.0%} of the time, more than "
+                    f"programs waited for a processor {seen.pressure:.0%} of the time, more than "
                     f"{MOST_PRESSURE:.0%}"
                 )
         if seen.lateness.p99_s > MOST_LATENESS_S:

@@ -1,4 +1,4 @@
-"""Captures: the file, the trails in it, and both from a lab that really runs."""
+"""Captures: the file, the packets in it, and both from a lab that really runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.observe.pcapng import Captured, Interface, Reader, Writer
-from experiments.observe.trails import (
+from experiments.observe.packets import (
     COMPUTED,
     DIFFERS,
     LOST,
@@ -25,8 +24,9 @@ from experiments.observe.trails import (
     PARTLY,
     Row,
     judged,
-    trails,
+    packets,
 )
+from experiments.observe.pcapng import Captured, Interface, Reader, Writer
 from hosts.base.algorithms import route
 from hosts.base.failures import NONE, parse_failures
 from hosts.base.ports import arrival_port
@@ -73,7 +73,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
         Reader(io.BytesIO(b"no capture at all"))
 
 
-# -- trails --------------------------------------------------------------------------------------
+# -- packets -------------------------------------------------------------------------------------
 
 BCUBE = topos.parse("bcube,4,1")
 
@@ -104,13 +104,13 @@ def way(*addresses: str, serial: int = 1, both: bool = True) -> list[Captured]:
 
 
 def verdicts(frames: list[Captured], routing: str = "bsr", *fail: str) -> list[tuple[str, int]]:
-    found, _ = trails(BCUBE, frames)
+    found, _ = packets(BCUBE, frames)
     rows = judged(BCUBE, found, routing, parse_failures(BCUBE, fail))
     return [(row.verdict, row.packets) for row in rows]
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_ways_are_put_together_and_judged(both: bool) -> None:
+def test_paths_are_put_together_and_judged(both: bool) -> None:
     assert verdicts(way("0.0", "1.0", "1.3", both=both)) == [(COMPUTED, 1)]
     assert verdicts(way("0.0", "0.3", "1.3", both=both)) == [(PARALLEL, 1)]
     assert verdicts(way("0.0", "0.1", "1.1", "1.3", both=both)) == [(DIFFERS, 1)]
@@ -121,13 +121,13 @@ def test_ways_are_put_together_and_judged(both: bool) -> None:
 
 def test_a_loop_is_seen_as_one() -> None:
     round_trip = ["0.0", "1.0", "0.0", "1.0", "1.3"]
-    found, _ = trails(BCUBE, way(*round_trip))
+    found, _ = packets(BCUBE, way(*round_trip))
     assert [BCUBE.address(server) for server in found[0].servers] == round_trip
 
 
 def test_packets_of_the_same_way_are_counted_together() -> None:
     frames = [one for serial in range(9) for one in way("0.0", "1.0", "1.3", serial=serial)]
-    found, others = trails(BCUBE, frames)
+    found, others = packets(BCUBE, frames)
     ends = BCUBE.server("0.0"), BCUBE.server("1.3")
     servers = tuple(map(BCUBE.server, ("0.0", "1.0", "1.3")))
     assert judged(BCUBE, found, "bsr", NONE) == [Row(*ends, servers, COMPUTED, 9)]
@@ -140,7 +140,7 @@ def test_what_is_no_packet_of_applications_is_counted_by_kind() -> None:
         Captured("port", 0, bytes(12) + bytes.fromhex("86dd") + bytes(40), 54, True),
         Captured("port", 0, bytes(12) + bytes.fromhex("88b5") + bytes(40), 54, True),
     ]
-    found, others = trails(BCUBE, strange)
+    found, others = packets(BCUBE, strange)
     assert not found
     assert others == {"ethertype 0x86dd": 1, "refused: bad version": 1}
 
@@ -214,7 +214,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     (count,) = counts
     assert count.written and not count.missed
     file.seek(0)
-    found, others = trails(topology, Reader(file))
+    found, others = packets(topology, Reader(file))
     rows = judged(topology, found, routing, NONE)
     assert sum(row.packets for row in rows) == 16
     assert {row.verdict for row in rows} <= {COMPUTED, PARALLEL}

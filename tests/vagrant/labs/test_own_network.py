@@ -49,7 +49,7 @@ def test_command_on_the_students_own_network(found: None, command: str) -> None:
     elif "--check" in command:
         assert told == "mine,13: 52 cables checked from both ends, all agree\n"
     elif "check-router" in command:
-        assert "400 of 400 packets arrived, 400 had a way" in told
+        assert "400 of 400 packets arrived, 400 had a path" in told
     else:
         assert "mine,13" in told
 

@@ -19,7 +19,7 @@ from experiments.analysis.simulator.flows import working_routes
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.paths import BLOCK, compiled, joined
-from experiments.analysis.simulator.uncompiled import routes_by, way_of
+from experiments.analysis.simulator.uncompiled import finder, routes_by
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -71,7 +71,7 @@ def routes(
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = numpy.array([0]), numpy.array([19])
     >>> found = routes(dcell, "dfr", *ends, works, numpy.random.default_rng(1))
-    >>> len(found.links)  # the detour of section 7.3; DCellRouting's way has 5
+    >>> len(found.links)  # the detour of section 7.3; DCellRouting's path has 5
     6
     """
     return joined(list(blocks(topology, name, sources, destinations, works, random)))
@@ -102,8 +102,8 @@ def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Fin
         )
     known = routings(topology)
     require(name in known, f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}")
-    way = way_of(topology, name, works)
-    return lambda sources, destinations: routes_by(topology, way, sources, destinations)
+    find = finder(topology, name, works)
+    return lambda sources, destinations: routes_by(topology, find, sources, destinations)
 
 
 def _own(topology: Topology) -> dict[str, Around]:

@@ -28,7 +28,7 @@ from experiments.analysis.simulator.hops import (
     walk,
 )
 from experiments.analysis.simulator.own import own
-from experiments.analysis.simulator.uncompiled import fill_by, routes_by, way_of
+from experiments.analysis.simulator.uncompiled import fill_by, finder, routes_by
 from hosts.base.algorithms import algorithms
 from hosts.base.declared import declared
 from hosts.base.rules import NONE, Fabric, Rule
@@ -249,11 +249,13 @@ def choose(topology: Topology, name: str) -> Compiled:
 
 
 def _uncompiled(topology: Topology, name: str) -> Compiled:
-    way = way_of(topology, name)
+    find = finder(topology, name)
     most = min(topology.servers, MOST_HOPS)
     return Compiled(
-        walk=lambda _: Walk(lambda _: fill_by(way), most, ()),
-        routes=lambda _, sources, destinations, __: routes_by(topology, way, sources, destinations),
+        walk=lambda _: Walk(lambda _: fill_by(find), most, ()),
+        routes=lambda _, sources, destinations, __: routes_by(
+            topology, find, sources, destinations
+        ),
     )
 
 

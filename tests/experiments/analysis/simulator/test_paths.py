@@ -79,6 +79,7 @@ def test_links_are_those_of_the_routers_paths(spec: str, name: str) -> None:
         ("bcube,8,3", "parallel", 2, "0.0.0.1 0.0.1.1 1.0.1.1"),
         ("bcube,8,3", "parallel", 3, "0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1"),
         ("bcube,8,3", "bcube", 0, "0.0.0.1 1.0.0.1 1.0.1.1"),
+        ("bcube,8,3", "bcube", 0, "0.0.0.1 1.0.0.1 1.0.1.1 1.0.1.2"),  # level 0 comes last
         # Liao 2012, section 4.2
         ("dpillar,8,2", "sp-cw", 0, "1.0.0 0.1.0 1.1.3"),
         ("dpillar,8,2", "mp", 0, "0.0.0 1.0.3 0.3.3"),

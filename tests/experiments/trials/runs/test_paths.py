@@ -1,9 +1,9 @@
-"""Ways of flows, read from what servers say of themselves."""
+"""Paths of flows, read from what servers say of themselves."""
 
 from __future__ import annotations
 
 import topos
-from experiments.trials.runs.paths import chosen_ways, dealt, path_of, paths_of
+from experiments.trials.runs.paths import chosen_paths, dealt, path_of, paths_of
 
 
 def test_source_routes_of_tcp_flows_alone():
@@ -18,24 +18,24 @@ def test_source_routes_of_tcp_flows_alone():
         },
         "1.1": {},
     }
-    assert chosen_ways(states) == {("0.0", "1.1"): [("0.0", "0.1", "1.1"), ("0.0", "1.0", "1.1")]}
+    assert chosen_paths(states) == {("0.0", "1.1"): [("0.0", "0.1", "1.1"), ("0.0", "1.0", "1.1")]}
 
 
-def test_ways_to_a_destination_and_of_single_flows():
+def test_paths_to_a_destination_and_of_single_flows():
     def destination(*used: bool) -> list:
         paths = [{"servers": ["0.0.0", f"1.0.{n}"], "in use": use} for n, use in enumerate(used)]
         return [{"server": "1.0.1", "paths": paths}]
 
     states = {"0.0.0": {"destinations": destination(False, True)}}
-    assert chosen_ways(states) == {("0.0.0", "1.0.1"): [("0.0.0", "1.0.1")]}
+    assert chosen_paths(states) == {("0.0.0", "1.0.1"): [("0.0.0", "1.0.1")]}
     flow = {"protocol": 6, "path": {"servers": ["0.0.0", "1.1.0", "1.0.1"]}}
     states["0.0.0"]["flows"] = [flow]
-    assert chosen_ways(states) == {("0.0.0", "1.0.1"): [("0.0.0", "1.1.0", "1.0.1")]}
+    assert chosen_paths(states) == {("0.0.0", "1.0.1"): [("0.0.0", "1.1.0", "1.0.1")]}
 
 
 def test_a_pair_whose_ways_have_all_failed_has_none():
     destination = {"server": "1.0.1", "paths": [{"servers": ["0.0.0", "1.0.1"], "in use": False}]}
-    chosen = chosen_ways({"0.0.0": {"destinations": [destination]}})
+    chosen = chosen_paths({"0.0.0": {"destinations": [destination]}})
     assert dealt(chosen, [("0.0.0", "1.0.1")] * 2) == ((), ())
 
 
@@ -47,9 +47,9 @@ def test_entries_are_followed_from_server_to_server():
         "1": {"entries": [{"flow": key, "next": "2"}]},
         "2": {"entries": [{"flow": key, "next": None}]},
     }
-    assert chosen_ways(states) == {("0", "2"): [("0", "1", "2")]}
+    assert chosen_paths(states) == {("0", "2"): [("0", "1", "2")]}
     states["1"]["entries"][0]["next"] = "0"  # a loop is no way
-    assert chosen_ways(states) == {}
+    assert chosen_paths(states) == {}
 
 
 def test_a_way_is_a_path_where_its_servers_are_neighbours():

@@ -1,10 +1,10 @@
-"""The ways of packets, put together from a capture of many ports, and held against the routing.
+"""The paths of packets, put together from a capture of many ports, and held against the routing.
 
 A packet is known by what relays do not change: its IP packet without TTL and checksum, whatever
 headers carry it. MAC addresses are arithmetic, so each frame says from which server to which it
-goes. In the order of their moments, the hops of one packet are its way.
+goes. In the order of their moments, the hops of one packet are its path.
 
-Super-packets that TCP hands to the kernel whole may be cut on the way, when they pass through
+Super-packets that TCP hands to the kernel whole may be cut on their path, when they pass through
 Python: such a packet is seen in part only.
 """
 
@@ -43,7 +43,7 @@ class Packet(NamedTuple):
 
 
 @dataclass
-class Trail:
+class Seen:
     """What was seen of one packet."""
 
     packet: Packet
@@ -76,7 +76,7 @@ class Trail:
 
 
 class Row(NamedTuple):
-    """Packets from one server to another that went the same way."""
+    """Packets from one server to another that took the same path."""
 
     source: int
     destination: int
@@ -85,9 +85,9 @@ class Row(NamedTuple):
     packets: int
 
 
-def trails(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Trail], Counter[str]]:
-    """Return the trails of a capture's packets, and what else was in it by kind."""
-    found: dict[bytes, Trail] = {}
+def packets(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Seen], Counter[str]]:
+    """Return what was seen of each packet of a capture, and what else was in it, by kind."""
+    found: dict[bytes, Seen] = {}
     others: Counter[str] = Counter()
     for frame in sorted(frames, key=lambda one: one.at_ns):
         hop = _hop(topology, frame.data)
@@ -99,18 +99,18 @@ def trails(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Trail],
         if hop is None or isinstance(packet, str):
             others[packet if isinstance(packet, str) else "of no server"] += 1
             continue
-        trail = found.setdefault(packet.identity, Trail(packet))
-        (trail.sent if frame.outgoing else trail.arrived).append(hop)
+        one = found.setdefault(packet.identity, Seen(packet))
+        (one.sent if frame.outgoing else one.arrived).append(hop)
     return list(found.values()), others
 
 
 def judged(
-    topology: Topology, found: Iterable[Trail], routing: str, failures: Failures
+    topology: Topology, found: Iterable[Seen], routing: str, failures: Failures
 ) -> list[Row]:
-    """Return the ways that packets took, each with what the routing says of it."""
+    """Return the paths that packets took, each with what the routing says of it."""
 
     @cache
-    def ways(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
+    def known(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
         both = (
             route(topology, routing, source, destination, failures, several=several).paths
             for several in (False, True)
@@ -119,20 +119,20 @@ def judged(
         return usual, all_
 
     counts: Counter[tuple[int, int, tuple[int, ...], str]] = Counter()
-    for trail in found:
-        ends = (_server(topology, trail.packet.source), _server(topology, trail.packet.destination))
-        servers = trail.servers
+    for one in found:
+        ends = (_server(topology, one.packet.source), _server(topology, one.packet.destination))
+        servers = one.servers
         if not servers or None in ends:
             continue
         source, destination = int(ends[0] or 0), int(ends[1] or 0)
-        if not trail.whole or servers[0] != source:
+        if not one.whole or servers[0] != source:
             verdict = PARTLY
         elif servers[-1] != destination:
             verdict = LOST
         elif routing not in algorithms(topology):
             verdict = ""
         else:
-            usual, every = ways(source, destination)
+            usual, every = known(source, destination)
             verdict = COMPUTED if servers in usual else PARALLEL if servers in every else DIFFERS
         counts[source, destination, tuple(servers), verdict] += 1
     return [Row(*key, packets) for key, packets in sorted(counts.items())]
@@ -203,6 +203,6 @@ def _server(topology: Topology, ipv4: int) -> int | None:
 def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
     """Yield a line for each row."""
     for row in rows:
-        way = " ".join(map(topology.address, row.servers))
+        path = " ".join(map(topology.address, row.servers))
         ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
-        yield f"{row.packets:>8}  {ends:<20} {way:<40} {row.verdict}".rstrip()
+        yield f"{row.packets:>8}  {ends:<20} {path:<40} {row.verdict}".rstrip()

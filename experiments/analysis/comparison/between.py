@@ -1,4 +1,4 @@
-"""The ways between two servers: those that routings know, beside all that there are."""
+"""The paths between two servers: those that routings know, beside all that there are."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ways:
+class Known:
     """The paths of one routing between two servers."""
 
     routing: str
     paths: int  # that work
     longest_hops: int
-    # Of all ways over the links of these paths, as many share no link, and no node.
+    # Of all paths over the links of these paths, as many share no link, and no node.
     by_link: int
     by_node: int
 
@@ -35,12 +35,12 @@ class Ways:
 class Between:
     """What routings know between two servers, and the most disjoint paths of the network."""
 
-    known: tuple[Ways, ...]
+    known: tuple[Known, ...]
     by_link: int
     by_node: int
 
 
-def ways_between(
+def paths_between(
     topology: Topology,
     source: int,
     destination: int,
@@ -52,7 +52,7 @@ def ways_between(
     Examples
     --------
     >>> import topos
-    >>> found = ways_between(topos.parse("bcube,4,1"), 0, 5)
+    >>> found = paths_between(topos.parse("bcube,4,1"), 0, 5)
     >>> [(one.routing, one.paths, one.by_link) for one in found.known]
     [('bcube', 2, 2), ('bsr', 2, 2), ('shortest', 1, 1)]
     >>> found.by_link, found.by_node
@@ -64,7 +64,7 @@ def ways_between(
     for name in names:
         paths = route(topology, name, source, destination, failures, several=True).paths
         own = _over(topology, paths, source, destination)
-        known.append(Ways(name, len(paths), max(map(len, paths), default=0), *own))
+        known.append(Known(name, len(paths), max(map(len, paths), default=0), *own))
     return Between(tuple(known), *most)
 
 
@@ -81,7 +81,7 @@ def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
 
 
 def _over(topology: Topology, paths: list[Path], source: int, destination: int) -> Disjoint:
-    """Return the disjoint ways over the links of these paths alone."""
+    """Return the disjoint paths over the links of these paths alone."""
     usable = numpy.zeros(link_count(topology), bool)
     for path in paths:
         usable[links_of(topology, path)] = True
