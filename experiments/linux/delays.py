@@ -34,6 +34,7 @@ MOST_FRAME = 65536 + 14 + VNET_HEADER_BYTES
 MOST_HELD_BYTES = 64 << 20
 BATCH_FRAMES = 64  # read from one port before others have their turn
 GONE = {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
+FULL = {errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM}
 
 
 class DelayLine:
@@ -110,7 +111,7 @@ class Direction:
                 self.target.send(frame)
             except OSError as error:
                 # A full queue drops the frame, and so does a cable that was cut.
-                if error.errno not in GONE | {errno.ENOBUFS, errno.EAGAIN}:
+                if error.errno not in GONE | FULL:
                     raise
         return float("inf")
 
