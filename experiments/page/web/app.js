@@ -216,13 +216,14 @@ class Page {
     const nodes = names.map((name) => this.recording.byName.get(name));
     if (!nodes.length || nodes.includes(undefined)) {
       this.panel.say(`there is no ${text.trim()} in this network`, true);
-      return;
+      return false;
     }
     const { servers } = this.recording.picture;
     const items = nodes.slice(0, 2).map((number) => ({ kind: number < servers ? "server" : "switch", number }));
     const [cable] = nodes.length === 2 ? this.recording.cablesBetween(...nodes) : [];
     if (cable !== undefined) this.choose([{ kind: "cable", number: cable }]);
     else this.choose(items.every((item) => item.kind === "server") ? items : items.slice(0, 1));
+    return true;
   }
 
   // -- time ------------------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ class Page {
     $("moment").addEventListener("input", (event) => this.seek(Number(event.target.value)));
     $("find").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.find($("find-text").value);
+      if (this.find($("find-text").value)) $("picture").focus(); // its keys are for what was found
     });
     $("curves").addEventListener("change", () => this.draw());
     $("fold").addEventListener("click", () => this.fold());

@@ -75,6 +75,7 @@ export class Plot {
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
+    pen.lineJoin = "round";
     this.span = this.spanOf(recording, at, whole);
     const [begin, end] = this.span;
     const shown = recording.samples.filter((one) => one.at_s >= begin - 1 && one.at_s <= end);

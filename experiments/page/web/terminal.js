@@ -100,9 +100,10 @@ export class Terminal {
 
   size() {
     const rule = element("span", { textContent: "0".repeat(100) });
-    this.pad.append(rule);
-    const { width, height } = rule.getBoundingClientRect();
-    rule.remove();
+    const line = element("div", {}, rule);
+    this.pad.append(line);
+    const [{ width }, { height }] = [rule, line].map((one) => one.getBoundingClientRect());
+    line.remove();
     const rows = Math.floor((this.pad.clientHeight - 8) / height);
     return [Math.max(2, rows), Math.max(10, Math.floor((this.pad.clientWidth - 12) / (width / 100)))];
   }
