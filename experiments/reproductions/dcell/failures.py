@@ -40,6 +40,7 @@ from experiments.reproductions.shared.figure import (
     by_series,
     figure,
     find,
+    interval,
     largest,
     point,
     smallest,
@@ -271,10 +272,19 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
         for routing in ("DFR", "SPF")
     )
     return [
-        Claim(replace(largest(dfr), x="most", paper=most), 0.0, at_most=True),
+        Claim(replace(surest(dfr, most), x="most", paper=most), 0.0, at_most=True),
         Claim(replace(largest(spf), x="most", paper=least), FIG9_NEAR),
         Claim(replace(smallest(spf), x="least", paper=least), FIG9_NEAR),
     ]
+
+
+def surest(points: list[Point], most: float) -> Point:
+    """Return the point that tells whether all keep a bound: one above for sure, or else the highest.
+
+    The largest mean alone would be that of the widest interval, as often as not.
+    """
+    low = max(points, key=lambda point: interval(point)[0])
+    return low if interval(low)[0] > most else max(points, key=lambda point: interval(point)[1])
 
 
 # -- Table 2: path lengths around failures, n = 4 --------------------------------------------------

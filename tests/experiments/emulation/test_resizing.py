@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
+LONG_EBPF = [EBPF, pytest.mark.long]
 # Part of a network, what it grows to, and connections between servers that are there all the time.
 CASES = [
     pytest.param("dcell,4,1,servers=16", 20, ["0.0 3.3", "1.3 2.3", "2.0 0.1"], "python"),
     pytest.param("dcell,4,1,servers=16", 20, ["0.0 3.3", "2.0 0.1"], "ebpf", marks=EBPF),
     pytest.param("dcell,2,2,servers=7", 18, ["0.0.0 1.0.0"], "python", marks=pytest.mark.long),
+    # Of level 3: AddDCell puts the first DCell_1 into each DCell_2.
+    pytest.param("dcell,2,3,servers=12", 24, ["0.0.0.0 1.0.0.0"], "ebpf", marks=LONG_EBPF),
     pytest.param(
         "bcube,4,1,servers=8", 16, ["0.0 1.3", "1.1 0.2"], "python", marks=pytest.mark.long
     ),

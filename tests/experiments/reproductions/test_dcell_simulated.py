@@ -118,6 +118,15 @@ def test_partial_networks_hold_whole_racks_and_fail_by_them(
     ]
 
 
+def test_a_bound_is_broken_by_what_is_above_it_for_sure() -> None:
+    wide = Point("DFR", 20, ours=1.03, low=0.89, high=1.24, draws=5)
+    sure = Point("DFR", 10, ours=1.02, low=0.99, high=1.06, draws=60)
+    assert failures.surest([wide, sure], 0.9) == sure
+    assert failures.surest([sure, wide], 1.1) == wide
+    once = replace(sure, low=None, high=None, draws=1)
+    assert Claim(failures.surest([once], 2.0), 0.0, at_most=True, wanted=2.0).holds is None
+
+
 def test_table_3_is_that_of_compare(settings: Settings) -> None:
     found = figure("dcell-table3").reproduce(settings)
     assert find(found.points, "hypercube,6", "degree, log2 N").ours == 6
