@@ -7,6 +7,7 @@ a probe is, and why it ends, stands in `hosts.ficonn.tar`. Its PR field is chang
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from hosts.base.recursive import Nested, Room, common_level, far_end, link_between, next_hop
@@ -77,6 +78,7 @@ class Place(NamedTuple):
     own: Server
     mates: Mates
     random: Random
+    order: Room  # for a bypass to shuffle the members of a FiConn in
     destination: int
     came_by: int  # the hop back to where it came from, NOWHERE at its source
     came: int
@@ -87,6 +89,11 @@ def nested(sizes: Sequence[int]) -> Nested:
     levels = range(1, len(sizes))
     steps, starts = [2**level for level in levels], [2 ** (level - 1) - 1 for level in levels]
     return Nested(sizes, [1, *steps], [0, *starts], [SWITCH, *[BACKUP] * len(levels)])
+
+
+def most_members(sizes: Sequence[int]) -> int:
+    """Return of how many FiConns of the level below a FiConn is made, at most."""
+    return max((size // below for below, size in pairwise(sizes)), default=0)
 
 
 def level_of(net: Nested, server: int) -> int:
@@ -128,7 +135,9 @@ def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
         came_by, came = entry.back_by, entry.back
         if came != NOWHERE and not starts_over(own.level, came_by, progress):
             return send_back(came_by, came, False)
-        place = Place(net, own, place.mates, place.random, place.destination, came_by, came)
+        place = Place(
+            net, own, place.mates, place.random, place.order, place.destination, came_by, came
+        )
     for level in range(1, len(progress) + 1):  # lines 9-10
         if progress[level - 1] == own.here:
             put(progress, level, BYONE)
@@ -344,9 +353,10 @@ def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
         if progress[level - 1] != BYZERO or goal == NOWHERE:
             continue
         below, size = net.sizes[level - 1], net.sizes[level]
-        order = list(range(size // below))
-        for left in range(len(order), 0, -1):
-            third = at // size * size + take(order, left, place.random) * below
+        for member in range(size // below):
+            place.order[member] = member
+        for left in range(size // below, 0, -1):
+            third = at // size * size + take(place.order, left, place.random) * below
             if third // below == at // below or third // below == goal // below:
                 continue
             proxy = link_between(net, at, third, level)[1]

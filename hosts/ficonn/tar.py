@@ -173,8 +173,9 @@ def decide(
         switch_works=sight.switch_works,
         better=sight.backup_is_better - sight.switch_is_better,
     )
+    order = [0] * rules.most_members(ficonn.sizes)
     place = rules.Place(
-        net, own, _Mates(server, sight), sight.random, probe.destination, *_hop(came)
+        net, own, _Mates(server, sight), sight.random, order, probe.destination, *_hop(came)
     )
     before = (*_hop(way.previous), *_hop(way.next)) if way else (NOWHERE,) * 4
     entries = list(probe.progress)

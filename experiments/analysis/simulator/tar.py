@@ -21,7 +21,7 @@ from numba.core.types import NumPyRandomGeneratorType
 from numba.extending import overload_method
 
 from experiments.analysis.fluid.links import Routes, link_at, link_count
-from experiments.analysis.simulator.compiled import native
+from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import BLOCK, Hops, Ints, routes_of_hops
 from experiments.analysis.simulator.paths import joined
@@ -36,6 +36,7 @@ from hosts.ficonn.rules import (
     Place,
     Server,
     decide,
+    most_members,
     nested,
     start,
 )
@@ -75,6 +76,8 @@ class State(NamedTuple):
     net: Nested
     servers: Any  # SERVER
     mates: Any  # by server, whether its cable to its switch works
+    progress: Any  # room for the entries of a probe
+    order: Any  # and for the members of a FiConn
 
 
 class Tar:
@@ -145,7 +148,13 @@ class Tar:
         servers["by_backup"] = works[link_at(ficonn, every, BACKUP)] & (servers["level"] > 0)
         mates = by_switch.reshape(-1, ficonn.n)
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
-        self._state = State(arrays(nested(ficonn.sizes)), servers, by_switch)
+        self._state = State(
+            arrays(nested(ficonn.sizes)),
+            servers,
+            by_switch,
+            numpy.empty(len(ficonn.sizes), numpy.int64),
+            numpy.empty(most_members(ficonn.sizes), numpy.int64),
+        )
         self._probes = 0
 
     def probe(self, first: int = 0, last: int | None = None) -> None:
@@ -201,7 +210,7 @@ class Tar:
 # -- a flow's probes, and the queues of virtual flows ----------------------------------------------
 
 
-@native
+@native_in_place
 def probe_all(
     state: State,
     number: int,
@@ -217,7 +226,6 @@ def probe_all(
 ) -> int:
     """Probe the flows; return the number of the last probe, where `number` is that before."""
     servers = state.servers
-    progress = numpy.empty(len(state.net.sizes), numpy.int64)
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
@@ -232,7 +240,7 @@ def probe_all(
             number += 1
             by_far_side = far_side and tries % 2 == 1
             ends = source, destination
-            if _probe(state, number, level_0, by_far_side, random, *ends, progress, virtual[flow]):
+            if _probe(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
                 hops = _note(servers, source, destination, ports[flow], peers[flow])
                 if hops:
                     counts[flow] = hops
@@ -260,12 +268,11 @@ def _probe(
     random: Any,
     source: int,
     destination: int,
-    whole: Any,
     virtual: Any,
 ) -> bool:
     """Let a probe set up a way; tell whether it has come to its destination."""
     net, servers = state.net, state.servers
-    progress = whole[: start(net, source, destination, far_side, whole)]
+    progress = state.progress[: start(net, source, destination, far_side, state.progress)]
     here, came_by, came = source, NOWHERE, NOWHERE
     for _ in range(MOST_HOPS):
         _forget(servers, here, virtual)
@@ -273,7 +280,16 @@ def _probe(
         entry = Entry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
         if own.probe == number:
             entry = Entry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
-        place = Place(net, _server(own, here), state.mates, random, destination, came_by, came)
+        place = Place(
+            net,
+            _server(own, here),
+            state.mates,
+            random,
+            state.order,
+            destination,
+            came_by,
+            came,
+        )
         found = decide(place, entry, progress)
         if found.kind == ARRIVED or found.kind == STUCK:
             return bool(found.kind == ARRIVED)
@@ -334,6 +350,6 @@ def _randrange(random: Any, stop: Any) -> Any:  # noqa: ARG001
     """Let numpy's generators draw as the rules ask for it."""
 
     def draw(random: Any, stop: Any) -> Any:  # numba wants the same signature
-        return random.integers(0, stop)
+        return int(random.random() * stop)
 
     return draw

@@ -29,7 +29,7 @@ class Drawn:
         self.random = numpy.random.default_rng(seed)
 
     def randrange(self, stop: int) -> int:
-        return int(self.random.integers(0, stop))
+        return int(self.random.random() * stop)
 
 
 def failures_of(ficonn: FiConn, broken: Broken) -> Failures:
