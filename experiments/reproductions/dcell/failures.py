@@ -279,7 +279,7 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
 
 
 def surest(points: list[Point], most: float) -> Point:
-    """Return the point that tells whether all keep a bound: one above for sure, or else the highest.
+    """Return the point that tells whether all keep a bound: one surely above, or the highest.
 
     The largest mean alone would be that of the widest interval, as often as not.
     """
