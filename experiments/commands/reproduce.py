@@ -41,7 +41,12 @@ FAILED = 1
 @click.option(
     "--workers", type=click.IntRange(min=0), default=0, help="Processes of the simulator; 0: all."
 )
-@click.option("--scheduler", default="", metavar="ADDRESS", help="Of Dask, instead of processes.")
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS|NAME",
+    help="Of Dask, or a cluster that is up, instead of processes.",
+)
 @click.option(
     "--rate-mbit",
     type=click.FloatRange(min=0, min_open=True),
@@ -74,6 +79,10 @@ def command(
         known = [{"name": name, "live": bool(live), "about": about} for name, live, about in rows]
         answer(as_json, {"figures": known}, _listed(rows))
         return
+    if how["scheduler"] and "://" not in how["scheduler"]:
+        from experiments.machines.named import scheduler_of
+
+        how["scheduler"] = scheduler_of(how["scheduler"])
     wanted = reproductions.names() if every else list(dict.fromkeys(names))
     figures = {name: reproductions.figure(name) for name in wanted}
     live = [name for name, figure in figures.items() if figure.live]

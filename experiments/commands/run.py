@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +19,7 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.run import Measure
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -36,7 +41,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option("--duration", metavar="SECONDS", help="Of every flow.")
 @click.option("--load", metavar="LOAD", help="Of flows that arrive: 0.6; several: 0.3,0.6.")
 @click.option("--machines", type=int, metavar="N", help="Of every system: see `up --machines`.")
-@click.option("--cluster", metavar="NAME", help="Whose machines they are: see `up --cluster`.")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Whose machines they are; with --machines 1 each does trials of its own.",
+)
 @click.option("--out", type=FOLDER, help="A new folder.")
 @click.option(
     "--resume",
@@ -77,6 +86,7 @@ def command(
     sudo ./pillarbox run fct --load 0.3,0.6
     sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
+    sudo ./pillarbox run fct --cluster cluster --machines 1
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
     """
     if listed:
@@ -101,8 +111,8 @@ def command(
     folder = resume or out or new_name(experiment)
     orders_of(experiment)  # refuses what cannot be run, before anything is shown
     try:
-        with Live(trials, experiment.name) as live:
-            done = run(experiment, folder, live=live, plain_csv=plain_csv)
+        with Live(trials, experiment.name) as live, _measure(experiment, folder) as measure:
+            done = run(experiment, folder, live=live, measure=measure, plain_csv=plain_csv)
     except KeyboardInterrupt:
         raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
     except OSError as error:
@@ -116,6 +126,33 @@ def command(
         found["slowdowns"] = [one.as_json() for one in by_size]
     answer(as_json, found, f"{text_of(done)}\n\n{done.folder}")
     return int(not all(one["valid"] for one in done.records))
+
+
+@contextmanager
+def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
+    """Yield what runs a trial: here, or all machines of a cluster those that are left."""
+    from experiments.trials.plans.trials import blocks
+    from experiments.trials.runs import records
+    from experiments.trials.runs.run import order_of
+    from experiments.trials.runs.trial import measure
+
+    spread = {one.cluster for one in experiment.systems if one.machines == 1}
+    if not any(spread):
+        yield measure
+        return
+    require(
+        len({one.cluster for one in experiment.systems}) == len(spread) == 1,
+        "of trials that are spread over a cluster, all run whole on one machine: let all systems "
+        "have the same cluster, and machines=1",
+    )
+    from experiments.machines.spread import Spread
+
+    known = records.load(folder).records if (folder / records.MANIFEST).exists() else ()
+    finished = {one["trial"] for one in known}
+    first = islice(blocks(experiment), experiment.repeats)
+    left = ([one for one in block if one.number not in finished] for block in first)
+    with Spread(spread.pop(), filter(None, left), partial(order_of, experiment)) as machines:
+        yield machines.measure
 
 
 def _machines_of(cluster: str) -> int:

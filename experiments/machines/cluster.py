@@ -148,6 +148,11 @@ class Cluster:
             raise failed[0]
         return found
 
+    def answer(self, machine: int, asked: Any) -> Any:
+        """Return what an actor on a machine answers."""
+        with _no_answer_from(machine):
+            return self._answer(machine, asked)
+
     def _answer(self, machine: int, asked: Any) -> Any:
         """Return an answer; Dask itself would wait for that of a lost machine for ever."""
         deadline = time.monotonic() + ANSWER_S
@@ -155,7 +160,7 @@ class Cluster:
             try:
                 return asked.result(timeout=LOOK_S)
             except TOO_LATE:
-                require(machine in self._agents, f"machine {machine} is lost")
+                require(machine not in self._lost, f"machine {machine} is lost")
                 if time.monotonic() > deadline:
                     raise
 

@@ -127,6 +127,20 @@ def security_in(folder: Path) -> Any:
     return security_of({file.stem: str(file) for file in folder.glob("*.pem")})
 
 
+def scheduler_of(name: str) -> str:
+    """Return where a cluster's scheduler is; its keys are then Dask's own, for all who ask it."""
+    import dask
+
+    require(is_up(name), f"no cluster {name!r} is up: start it with `cluster up HOSTS.toml`")
+    keys = folder_of(name)
+    if any(keys.glob("*.pem")):
+        tls = "distributed.comm.tls"
+        own = {one: str(keys / f"tls_client_{one}.pem") for one in ("cert", "key")}
+        known = {f"{tls}.client.{one}": file for one, file in own.items()}
+        dask.config.set({f"{tls}.ca-file": str(keys / "tls_ca_file.pem"), **known})
+    return str(about(name)["scheduler"])
+
+
 class NamedCluster:
     """A cluster that is up, whoever started it; a `Ground`.
 

@@ -32,14 +32,11 @@ class System(LabSettings):
     # Of arrivals, instead of the workload's: one network under several loads is several systems.
     at_load: float | None = field(default=None, kw_only=True)
     machines: int = field(default=1, kw_only=True)  # see docs/machines.md
-    cluster: str = field(default="", kw_only=True)  # whose machines they are; else this computer's
+    # Whose machines they are, else this computer's; with one, trials are spread over all of them.
+    cluster: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
-        require(
-            not self.cluster or self.machines > 1,
-            f"on cluster {self.cluster!r} a network runs on several machines: set how many",
-        )
         if self.at_load is not None:
             check_load(self.at_load)
 

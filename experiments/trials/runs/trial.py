@@ -51,12 +51,19 @@ class TrialError(Exception):
     """A trial that did not come to its end; the text says why."""
 
 
-def measure(order: Order, live: Shown, log: Path) -> Measured:
+def measure(
+    order: Order,
+    live: Shown,
+    log: Path,
+    started: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
+) -> Measured:
     """Run a trial in a process and sandbox of its own; what it prints goes to the log.
 
-    Raises TrialError where it comes to no end, and KeyboardInterrupt where it is stopped.
+    `started` is given the process, whose end is that of all that the trial made. Raises TrialError
+    where the trial comes to no end, and KeyboardInterrupt where it is stopped.
     """
     with _worker(log, WORKERS[order.trial.system.machines > 1]) as (process, connection):
+        started(process)
         connection.send(order)
         return _heard(connection, process, live, time.monotonic() + order.limit_s, order.limit_s)
 

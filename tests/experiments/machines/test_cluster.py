@@ -57,7 +57,7 @@ LogLevel ERROR
 
 def environment() -> dict[str, str]:
     found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    found.pop(sandbox.INSIDE, None)  # the test's own is not that of what it starts
+    found[sandbox.INSIDE] = ""  # the test's own is not that of what it starts
     return found
 
 
@@ -163,7 +163,9 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
         assert f"cluster {NAME}: {2 + spare} machines" in said.stdout
         check_status(computer.addresses)
         check_caller()
-        if not spare:
+        if spare:
+            check_spread(tmp_path / "run")
+        else:
             check_between(computer)
         ground = NamedCluster(NAME, 2)
         with LabOverMachines(topos.parse(SPEC), LabSettings(), tmp_path, 0, ground=ground) as lab:
@@ -222,6 +224,18 @@ def check_between(computer: Computer) -> None:
     assert pair["mtu"] == 9000 and min(pair["tcp_mbit"]) > 0
     there, back = pair["super_mbit"]  # it is the sender's card that matters
     assert back < there / 10
+
+
+def check_spread(folder: Path) -> None:
+    """See that machines take trials of an experiment, each whole, and one of them is no hurdle."""
+    sets = [f"--set={one}" for one in ("network=bcube,2,1", "repeats=4", "workload.duration_s=0.5")]
+    how = ["--cluster", NAME, "--machines", "1", "--out", str(folder)]
+    done = pillarbox("run", "permutation", *sets, *how, "--rate-mbit", "10")
+    records = [json.loads(file.read_text()) for file in folder.glob("trials/*/trial.json")]
+    assert len(records) == 4 and all(one["verdict"] for one in records), done.stderr
+    machines = {file.read_text().splitlines()[0] for file in folder.glob("trials/*/log.txt")}
+    assert len(machines) > 1 and all(one.startswith("on ") for one in machines)
+    assert not running("experiments.trials.runs.worker")
 
 
 def check_pings(lab: LabOverMachines) -> None:
