@@ -11,6 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
@@ -26,6 +27,7 @@ SIZES = [("dcell,4,2", machines) for machines in (1, 2, 4)]
 RATES: tuple[float | None, ...] = (10.0, 100.0, 1000.0, None)
 MTUS = 1500, 9000
 SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
+SOAKED, SOAK_S, QUICK_SOAK_S = "dcell,4,1", 300.0, 10.0
 FLOWS, FLOW_S = 5, 2.0  # of either kind, in turns
 CARDS = {"cut tunnels": True, "do not": False}
 TURNS = 10
@@ -43,7 +45,8 @@ Cuts: how long until the first server beside it knows, the median of {CUTS}. Tru
 sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with a card held
 to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with a clock pushed by
 {PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: how many turns were valid, and how many were
-not for just that reason; mistaken: how many had a reason of one of the other cases.
+not for just that reason; mistaken: how many had a reason of one of the other cases. The last row is
+{SOAK_S:.0f} s of `bench soak`, of {SOAKED} over {MACHINES} machines, with its columns.
 """
 
 
@@ -58,6 +61,7 @@ def run(quick: bool) -> Iterator[Row]:
         yield from _cuts()
         yield from (_up(*size) for size in SIZES)
     yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
+    yield _soak(QUICK_SOAK_S if quick else SOAK_S)
 
 
 def _child(function: Callable[..., Any], *arguments: Any) -> Result:
@@ -189,6 +193,29 @@ def up(spec: str, machines: int) -> tuple[float, float]:
         up_s = time.monotonic()
         lab.wait_converged()
         return up_s - began_s, time.monotonic() - up_s
+
+
+def _soak(length_s: float) -> Row:
+    result = _child(soaked, length_s)
+    row: Row = {"network": SOAKED, "machines": MACHINES}
+    if result.failure:
+        return row | {"outcome": f"failed: {result.failure}"}
+    found: Row = result.value
+    return row | found
+
+
+def soaked(length_s: float) -> Row:
+    """Soak a lab over machines; return the columns of the row."""
+    from experiments.benches.soak import SEED, Soak
+
+    with _lab(SOAKED, MACHINES) as lab:
+        lab.wait_converged()
+        soak = Soak(lab, Random(SEED))
+        try:
+            row: Row = soak.run(length_s)
+        finally:
+            soak.traffic.close()
+    return row
 
 
 # -- trust -------------------------------------------------------------------------------------

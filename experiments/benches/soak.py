@@ -217,8 +217,11 @@ class Soak:
             dropped[server] += sum(all_drops(self.lab.state(server)).values())
         return dropped
 
-    def _memory_mib(self) -> dict[int, float]:
+    def _memory_mib(self) -> dict[Any, float]:
         """Return how much memory each forwarder has of its own, by process."""
+        if not self.lab.whole:
+            parts = self.lab.ask_machines(self.lab.to_living({"ask": "memory"}))
+            return {(machine, *one): mib for machine, found in parts.items() for *one, mib in found}
         pids = [pid for pid in self.lab.forwarders.pids.values() if pid]
         return {pid: own_mib(pid) for pid in pids}
 
@@ -228,7 +231,7 @@ class Soak:
         ended = [one for one in events if one["event"] == "forwarder ended"]
         return len([one for one in ended if one["status"] != -signal.SIGKILL]) + len(self.lab.dead)
 
-    def _row(self, length_s: float, warm: dict[int, float], idle_percent: float) -> Row:
+    def _row(self, length_s: float, warm: dict[Any, float], idle_percent: float) -> Row:
         now = self._memory_mib()
         growth = [now[pid] - warm[pid] for pid in now.keys() & warm.keys()]
         counts = self.traffic.counts

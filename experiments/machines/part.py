@@ -30,6 +30,7 @@ from experiments.emulation.network import LabNet
 from experiments.emulation.tracing import TRACE_PORT, TRACE_S
 from experiments.emulation.underlay import Underlay
 from experiments.linux import sandbox
+from experiments.linux.processes import own_mib
 from experiments.machines.clock import Answering
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
@@ -129,6 +130,7 @@ class Part(Lab):
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
+            "memory": lambda _: self._memory(),
             "tallies": lambda _: self._part.packing and self._part.packing.tallies(),
             "sent": lambda _: self.bytes_sent(),
             "clock": lambda _: self._answering.port,
@@ -150,6 +152,11 @@ class Part(Lab):
         """Take marked packets at a server from now on: nobody answers that its port is closed."""
         if server not in self._listeners:
             self._listeners[server] = self._tracer.listener(server)
+
+    def _memory(self) -> list[tuple[int, float]]:
+        """Return how much memory each forwarder has of its own, in MiB."""
+        pids = self.forwarders.pids.values() if self.forwarders else ()
+        return [(pid, own_mib(pid)) for pid in pids if pid]
 
     def _arrived(self, server: int, serial: int) -> bool:
         """Wait for a marked packet at a server."""
