@@ -87,3 +87,16 @@ class Bounded(Generic[Key, Value]):
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+
+
+class Seen(Bounded[tuple[int, int], None]):
+    """Which broadcasts were seen, by sender and identification."""
+
+    def is_new(self, source: int, identification: int, now: float) -> bool:
+        """Tell whether one was not seen before, and remember it."""
+        self.expire(now)
+        key = source, identification
+        if key in self:
+            return False
+        self.put(key, None, now)
+        return True

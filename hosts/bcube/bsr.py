@@ -37,7 +37,7 @@ from hosts.bcube.gateways import Gateways, ranked
 from hosts.bcube.pairs import Flow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import FlowKey, Ipv4Header
+from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.base.addressing import dotted_quad
 from topos.bcube import BCube
@@ -91,7 +91,9 @@ class BSR(Forwarding):
         return self._send(packet, flow, (destination,), now)
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Send a packet to one of its gateways, or out if this server is one."""
+        """Send a packet to everybody, or to one of its gateways, or out if this server is one."""
+        if flow.destination in BROADCASTS:
+            return self.broadcasts.send(packet, now)
         serving = self.gateways.serving(flow.destination)
         if not serving:
             return super().external(packet, flow, now)

@@ -19,8 +19,6 @@ those at once.
 Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
 message about a lost message is never sent. A path of 8 hops ends every packet, so no server counts
 its TTL down.
-
-Left out: BCube broadcast, of which the paper says no more than that it is there.
 """
 
 from __future__ import annotations
@@ -33,12 +31,13 @@ from hosts.base.bounded import Bounded
 from hosts.base.failures import Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
+from hosts.bcube.broadcast import Broadcasts
 from hosts.bcube.neighbours import NeighbourTable
 from hosts.bcube.rules import corrected
 from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
-from hosts.wire.dcn import Protocol
+from hosts.wire.dcn import Protocol, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure, Probe, ProbeResponse
@@ -63,6 +62,7 @@ class Forwarding(Router):
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
+        self.broadcasts = Broadcasts(self)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
@@ -108,6 +108,10 @@ class Forwarding(Router):
         pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
         return [_sent(neighbour.step, data, pushed)]
 
+    def send_by(self, step: Step, data: bytes) -> Action:
+        """Send to a neighbour what is to be repeated for nobody else."""
+        return _sent(step, data) if self.table.is_up(step) else Drop("next hop is down", data)
+
     def failures(self, now: float) -> Failures:
         """Return all links that this server believes to have failed."""
         self.failed_links.expire(now)
@@ -151,6 +155,8 @@ class Forwarding(Router):
         header, body = BCubeHeader.parse(frame.data)
         if header.next_hop < len(header.path):
             return self._relay(port, frame.data, header, body, now)
+        if is_multicast(header.destination):
+            return self.broadcasts.heard(header, body, now)
         if header.destination != self.uid:
             return [Drop("path ends at another server", body)]
         match header.protocol:

@@ -59,6 +59,10 @@ class NeighbourTable:
         """Note whether a neighbour is available."""
         self._by_step[step].up = up
 
+    def is_up(self, step: Step) -> bool:
+        """Tell whether a neighbour is available."""
+        return self._by_step[step].up
+
     @property
     def failed_links(self) -> frozenset[Pair]:
         """The links to neighbours that are not available."""

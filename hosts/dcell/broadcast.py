@@ -12,14 +12,12 @@ know duplicates by their sequence numbers (`hosts.base.flood`).
 from __future__ import annotations
 
 from hosts.base.actions import Action, Drop
-from hosts.base.bounded import Bounded
+from hosts.base.bounded import Seen
 from hosts.base.flood import spread
 from hosts.base.router import Router
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
 
 REMEMBERED = 4096
-# What applications call everybody: in their network, and in this one, 10.0.0.0/8.
-IP_BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
 
 
 class Broadcasts:
@@ -27,15 +25,13 @@ class Broadcasts:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.seen: Bounded[tuple[int, int], None] = Bounded(
-            REMEMBERED, router.timers.link_state_refresh_s
-        )
+        self.seen = Seen(REMEMBERED, router.timers.link_state_refresh_s)
 
     def send(self, packet: bytes, scope: int, now: float) -> list[Action]:
         """Send a packet to every other server of this server's DCell_scope."""
         router = self.router
         header = DcnHeader(router.uid, broadcast(scope), Protocol.IPV4, router.identify())
-        self._is_new(header, now)
+        self.seen.is_new(header.source, header.identification, now)
         return spread(router.neighbours, range(scope + 1), header, packet)
 
     def heard(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
@@ -47,7 +43,7 @@ class Broadcasts:
             return [Drop("unknown protocol", packet)]
         if scope > self.router.topology.k or not self._concerns(header.source, scope):
             return [Drop("broadcast out of its scope", packet)]
-        if not self._is_new(header, now):
+        if not self.seen.is_new(header.source, header.identification, now):
             self.router.counters["broadcasts repeated"] += 1
             return []
         relayed = spread(self.router.neighbours, range(scope + 1), header, packet, port)
@@ -56,12 +52,3 @@ class Broadcasts:
     def _concerns(self, source: int, scope: int) -> bool:
         size = self.router.topology.sizes[scope]
         return bool(source // size == self.router.uid // size)
-
-    def _is_new(self, header: DcnHeader, now: float) -> bool:
-        """Tell whether a broadcast was not seen before, and remember it."""
-        self.seen.expire(now)
-        key = header.source, header.identification
-        if key in self.seen:
-            return False
-        self.seen.put(key, None, now)
-        return True

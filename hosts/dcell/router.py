@@ -25,7 +25,7 @@ from hosts.base.flood import Flooding
 from hosts.base.linkstate import LinkStates
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.dcell.broadcast import IP_BROADCASTS, Broadcasts
+from hosts.dcell.broadcast import Broadcasts
 from hosts.dcell.dfr import (
     LEVEL_B,
     RETRIES_SPENT,
@@ -43,7 +43,7 @@ from hosts.dcell.dfr import (
 from hosts.dcell.rules import Inside
 from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import FlowKey
+from hosts.wire.ipv4 import BROADCASTS, FlowKey
 from hosts.wire.messages import Unreachable, Unreached
 
 CACHED = 8192  # decisions
@@ -130,7 +130,7 @@ class Dfr(Router):
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
         """Send IP broadcasts to every server."""
-        if flow.destination in IP_BROADCASTS:
+        if flow.destination in BROADCASTS:
             return self.broadcasts.send(packet, self.topology.k, now)
         return super().external(packet, flow, now)
 

@@ -23,6 +23,8 @@ VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
 DONT_FRAGMENT, MORE_FRAGMENTS = 0b010, 0b001
 NIC_BIT = 1
+# What applications call everybody: in their network, and in this one, 10.0.0.0/8.
+BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
 
 _ECHO_TYPES = (0, 8)  # reply and request
 

@@ -1,0 +1,101 @@
+"""BCube's broadcast, of which the paper says only that there is one (Guo 2009, section 7.2).
+
+Here it goes over the k + 1 edge-disjoint spanning trees of section 3.5, a copy over each, so that
+it arrives unless each of a server's ways is broken. A copy's path is the level of its tree, taken
+already: what a server sends on follows from that and the source, by arithmetic. Servers deliver
+the first copy, and remember it by source and identification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hosts.base.actions import Action, Drop
+from hosts.base.bounded import Seen
+from hosts.base.path import Step
+from hosts.bcube.paths import width
+from hosts.bcube.rules import digit, with_digit
+from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.dcn import Protocol, broadcast
+from topos.bcube import BCube
+
+if TYPE_CHECKING:
+    from hosts.bcube.forwarding import Forwarding
+
+REMEMBERED = 4096
+
+
+def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
+    """Yield the hops by which a server sends on what came over the source's tree of that level.
+
+    They are those of Fig. 5. In Part I each server is entered by the digit that it has changed
+    last, and goes on with that one and those behind it; in Part II the servers with the source's
+    own digit of that level hear from their neighbours one before it.
+
+    >>> bcube = BCube(4, 1)
+    >>> [bcube.address(step.peer) for step in onward(bcube, 0, 1, bcube.server("1.0"))]
+    ['2.0', '1.1']
+    """
+
+    def turned(dimension: int) -> int:
+        value = (digit(bcube.n, here, dimension) + 1) % width(bcube, dimension)
+        return with_digit(bcube.n, here, dimension, value)
+
+    def away(dimension: int) -> int:
+        own, first = (digit(bcube.n, server, dimension) for server in (here, source))
+        return (own - first) % width(bcube, dimension)
+
+    if here == source or away(level) == 0:
+        if here == source and width(bcube, level) > 1:
+            yield Step(level, turned(level))  # the root
+        return
+    dimensions = [(level + i) % (bcube.k + 1) for i in range(bcube.k + 1)]
+    last = max(i for i, dimension in enumerate(dimensions) if away(dimension))
+    for dimension in dimensions[last:]:
+        if away(dimension) + 1 < width(bcube, dimension):
+            yield Step(dimension, turned(dimension))
+    if away(level) + 1 == width(bcube, level) and turned(level) != source:
+        yield Step(level, turned(level))
+
+
+class Broadcasts:
+    """The part of a router that sends broadcasts of applications, and relays those of others."""
+
+    def __init__(self, router: Forwarding) -> None:
+        self.router = router
+        self.seen = Seen(REMEMBERED, router.timers.failed_link_timeout_s)
+
+    def send(self, packet: bytes, now: float) -> list[Action]:
+        """Send a packet to every other server."""
+        router, bcube = self.router, self.router.topology
+        everybody, number = broadcast(bcube.k), router.identify()
+        self.seen.is_new(router.uid, number, now)
+        found: list[Action] = []
+        for level in range(bcube.k + 1):
+            tree = (Hop(level, 0),)
+            header = BCubeHeader(router.uid, everybody, Protocol.IPV4, tree, 1, number)
+            found += self._sent(router.server, header, packet)
+        return found
+
+    def heard(self, header: BCubeHeader, packet: bytes, now: float) -> list[Action]:
+        """Deliver what is new, and send every copy on."""
+        bcube = self.router.topology
+        source: int = bcube.server_of_uid(header.source)
+        if header.destination != broadcast(bcube.k) or not 0 <= source < bcube.servers:
+            return [Drop("unknown multicast group", packet)]
+        if len(header.path) != 1 or header.path[0].level > bcube.k:
+            return [Drop("no such tree", packet)]
+        if header.protocol != Protocol.IPV4:
+            return [Drop("unknown protocol", packet)]
+        relayed = self._sent(source, header, packet)
+        if self.seen.is_new(header.source, header.identification, now):
+            return [*self.router.delivered(packet), *relayed]
+        self.router.counters["broadcasts repeated"] += 1
+        return relayed
+
+    def _sent(self, source: int, header: BCubeHeader, packet: bytes) -> list[Action]:
+        data = header.pack(packet)
+        level, here = header.path[0].level, self.router.server
+        steps = onward(self.router.topology, source, level, here)
+        return [self.router.send_by(step, data) for step in steps]
