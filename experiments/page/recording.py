@@ -7,9 +7,8 @@ from collections import deque
 from typing import Any
 
 VERSION = 1
-MOST_BYTES = 48 << 20  # of samples as JSON; the oldest go first
-MOST_EVENTS = 20_000
-MOST_WORKLOADS = 200
+# Of each list as JSON; the oldest go first.
+MOST_BYTES = {"samples": 48 << 20, "events": 8 << 20, "states": 4 << 20, "traffic": 4 << 20}
 
 
 class Recording:
@@ -22,50 +21,47 @@ class Recording:
         ``rate_mbit`` and ``begun_s``, the moment by the wall clock that all others count from.
     """
 
-    def __init__(self, head: dict[str, Any], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, head: dict[str, Any]) -> None:
         self.head = head
-        self._most_bytes = most_bytes
-        self._samples: deque[str] = deque()
-        self._bytes = 0
-        self._events: deque[str] = deque(maxlen=MOST_EVENTS)
-        self._states: deque[str] = deque(maxlen=MOST_EVENTS)
-        self._traffic: deque[str] = deque(maxlen=MOST_WORKLOADS)
+        self._lists = {name: _Texts(most) for name, most in MOST_BYTES.items()}
 
     def add_sample(self, sample: dict[str, Any]) -> str:
         """Keep a sample; return it as JSON."""
-        text = _text(sample)
-        self._samples.append(text)
-        self._bytes += len(text)
-        while self._bytes > self._most_bytes and len(self._samples) > 1:
-            self._bytes -= len(self._samples.popleft())
-        return text
+        return self._lists["samples"].add(sample)
 
     def add_event(self, event: dict[str, Any]) -> str:
         """Keep an event; return it as JSON."""
-        self._events.append(_text(event))
-        return self._events[-1]
+        return self._lists["events"].add(event)
 
     def add_state(self, state: dict[str, Any]) -> str:
         """Keep what has failed from a moment on; return it as JSON."""
-        self._states.append(_text(state))
-        return self._states[-1]
+        return self._lists["states"].add(state)
 
     def add_traffic(self, traffic: dict[str, Any]) -> str:
         """Keep what is sent from a moment on; return it as JSON."""
-        self._traffic.append(_text(traffic))
-        return self._traffic[-1]
+        return self._lists["traffic"].add(traffic)
 
     def text(self) -> str:
         """Return everything as JSON."""
-        lists = {
-            "samples": self._samples,
-            "events": self._events,
-            "states": self._states,
-            "traffic": self._traffic,
-        }
         parts = [_text({"version": VERSION, **self.head})[:-1]]
-        parts += [f'"{name}":[{",".join(texts)}]' for name, texts in lists.items()]
+        parts += [f'"{name}":[{",".join(kept.texts)}]' for name, kept in self._lists.items()]
         return ",".join(parts) + "}"
+
+
+class _Texts:
+    """Values as JSON, the newest of them: as many as a number of bytes holds."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.texts: deque[str] = deque()
+        self._bytes, self._most_bytes = 0, most_bytes
+
+    def add(self, value: dict[str, Any]) -> str:
+        text = _text(value)
+        self.texts.append(text)
+        self._bytes += len(text)
+        while self._bytes > self._most_bytes and len(self.texts) > 1:
+            self._bytes -= len(self.texts.popleft())
+        return text
 
 
 def _text(value: dict[str, Any]) -> str:

@@ -51,9 +51,9 @@ class Page {
       this.terminal.hear(message);
       return;
     } else if (message.is === "sample") this.recording.add(message.sample);
-    else if (message.is === "event") this.recording.events.push(message.event);
-    else if (message.is === "traffic") this.recording.traffic.push(message.traffic);
-    else if (message.is === "state") this.recording.states.push(message.state);
+    else if (message.is === "event") this.recording.note("events", message.event);
+    else if (message.is === "traffic") this.recording.note("traffic", message.traffic);
+    else if (message.is === "state") this.recording.note("states", message.state);
     this.draw();
   }
 

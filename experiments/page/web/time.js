@@ -5,11 +5,13 @@ export const FAULTS = new Set(["cut", "silent cut", "kill", "switch", "rack", "f
 export const REPAIRS = new Set(["healed", "revive"]);
 export const AFTERWARDS = new Set(["noticed", "rerouted", "recovered"]);
 
-const MOST_SAMPLES = 36000;
+const MOST_NUMBERS = 8e6; // in all samples; then the oldest tenth of them goes
+const MOST_EVENTS = 20000;
 
 export class Recording {
   constructor(told) {
     Object.assign(this, told);
+    this.numbers = told.samples.reduce((sum, sample) => sum + numbersIn(sample), 0);
     this.byName = new Map(told.picture.nodes.map((node, number) => [node.name, number]));
     this.byEnds = new Map();
     told.picture.cables.forEach((cable, number) => {
@@ -28,7 +30,18 @@ export class Recording {
 
   add(sample) {
     this.samples.push(sample);
-    if (this.samples.length > MOST_SAMPLES) this.samples.splice(0, MOST_SAMPLES / 10);
+    this.numbers += numbersIn(sample);
+    while (this.numbers > MOST_NUMBERS && this.samples.length > 1) {
+      const gone = this.samples.splice(0, Math.ceil(this.samples.length / 10));
+      this.numbers -= gone.reduce((sum, one) => sum + numbersIn(one), 0);
+    }
+  }
+
+  // Add an event, a state or a workload.
+  note(kind, what) {
+    const list = this[kind];
+    list.push(what);
+    if (list.length > MOST_EVENTS) list.splice(0, MOST_EVENTS / 10);
   }
 
   // The last of a list at or before a moment.
@@ -127,6 +140,10 @@ export class Recording {
   loadsAt(at) {
     return pairsOf(this.before(this.samples, at)?.sent);
   }
+}
+
+function numbersIn({ sent, waiting, dropped, flows }) {
+  return [sent, waiting, dropped, flows].reduce((sum, one) => sum + (one?.length ?? 0), 10);
 }
 
 function pairsOf(turns) {

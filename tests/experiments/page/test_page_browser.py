@@ -14,6 +14,7 @@ import topos
 from experiments.page import process
 from experiments.page.chromium import CHROMIUM, Browser, browser
 from hosts.live.settings import LabSettings
+from tests.experiments.page.protocol import SCHEMA, faults_of
 
 pytestmark = [
     pytest.mark.root,
@@ -166,9 +167,60 @@ async def send(tab: Browser) -> None:
     await tab.until("document.getElementById('events').textContent.includes('20 flows, 0 failed')")
 
 
+async def forget(tab: Browser) -> None:
+    """See that a page keeps so much of what it is told, and the newest of it."""
+    await tab.value("import('./time.js').then((made) => { window.Kept = made.Recording; })")
+    found = await tab.value(
+        """(() => {
+          const lists = { samples: [], events: [], states: [], traffic: [] };
+          const kept = new window.Kept({ picture: { nodes: [], cables: [] }, ...lists });
+          for (let at_s = 0; at_s < 1000; at_s += 1) {
+            kept.add({ at_s, sent: new Array(20000).fill(1), received: 0 });
+          }
+          for (let at_s = 0; at_s < 50000; at_s += 1) {
+            for (const kind of ["events", "states", "traffic"]) kept.note(kind, { at_s });
+          }
+          const numbers = kept.samples.reduce((sum, one) => sum + one.sent.length, 0);
+          const last = Object.keys(lists).map((kind) => kept[kind].at(-1).at_s);
+          const most = Math.max(kept.events.length, kept.states.length, kept.traffic.length);
+          return [numbers <= 8e6 && numbers > 6e6, last, most <= 20000];
+        })()"""
+    )
+    assert found == [True, [999, 49999, 49999, 49999], True]
+
+
+async def load(tab: Browser, recording: str) -> None:
+    """See load on the cables that the recording names, and on no others."""
+    await tab.value("document.getElementById('pattern').value = 'all-to-all'")
+    await tab.click("#start")
+    await tab.until("document.querySelectorAll('.lane:not([data-level=none])').length > 50")
+    await tab.until("document.getElementById('sent').textContent.startsWith('all-to-all')")
+    await tab.click("#play")
+    await tab.until("document.getElementById('status').dataset.kind === 'past'")
+    at_s = float(await tab.value("document.getElementById('moment').value"))
+    seen = await tab.value(
+        """[...document.querySelectorAll('.cable')].flatMap((cable) =>
+          [...cable.querySelectorAll('.lane')].flatMap((lane, side) =>
+            lane.dataset.level === 'none' ? [] : [2 * Number(cable.id.slice(6)) + side]))"""
+    )
+    told = json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(recording).read()))
+    assert faults_of(told, SCHEMA["$defs"]["recording"]) == []
+    near = [one["sent"] for one in told["samples"] if abs(one["at_s"] - at_s) < 1.0]
+    loads = [dict(zip(sent[::2], sent[1::2], strict=True)) for sent in near]
+    least = told["rate_mbit"] * 1e3 * 0.005
+    assert set(seen) <= {way for one in loads for way, kbit in one.items() if kbit >= least}
+    always = [{way for way, kbit in one.items() if kbit >= least} for one in loads]
+    assert set.intersection(*always) <= set(seen)
+    await tab.click("#live")
+    await tab.until("!document.getElementById('finish').hidden")
+    await tab.click("#finish")
+    await tab.until("document.getElementById('events').textContent.includes('380 flows')")
+
+
 async def replay(tab: Browser, cable: str) -> None:
     """See the cut again, and play on until it is healed."""
     await tab.until("document.getElementById('status').textContent === 'recorded'")
+    await tab.value("document.getElementById('speed').value = '4'")
     await tab.click("#play")
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === 'cut'")
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
@@ -196,11 +248,13 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
             await tab.look(1280, 800)
             await tab.open(door.url("operate"))
             await touch(tab, cable, servers)
+            await load(tab, door.url("watch").replace("/?", "/recording?"))
             await send(tab)
             await type_at(tab, servers[0])
             await teach(tab, tmp_path / "work.py")
             await draw_screens(tab)
             await fold(tab)
+            await forget(tab)
             address = door.url("operate").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.page.recording import MOST_BYTES, Recording
 from experiments.page.runs import recording_of, save_beside
 from experiments.page.standalone import MODULES, files, standalone
 from experiments.reporting.page import write_report
+from tests.experiments.page.protocol import SCHEMA, faults_of
 from tests.experiments.reporting.conftest import write_run
 from topos.base.errors import PillarboxError
 
@@ -25,6 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trial_is_told_as_its_records_have_it(run: Path) -> None:
     told = json.loads(recording_of(run).text())
     assert told["network"] == "bcube,2,1"
+    assert faults_of(told, SCHEMA["$defs"]["recording"]) == []
     kinds = [(event["at_s"], event["kind"]) for event in told["events"]]
     after = [(0.55, "noticed"), (0.7, "rerouted"), (1.1, "recovered")]
     assert kinds == [(0.5, "cut"), *after, (1.5, "healed")]
@@ -34,6 +37,20 @@ def test_a_trial_is_told_as_its_records_have_it(run: Path) -> None:
     received = sum(sample["received"] for sample in told["samples"]) * seconds
     assert received == pytest.approx(11 * 8000, rel=0.02)
     assert len(told["samples"][0]["sent"]) == 2 * 2 * len(told["picture"]["cables"])
+
+
+def test_a_recording_keeps_so_many_bytes_and_the_newest() -> None:
+    recording = Recording({"network": "none"})
+    for at_s in range(3000):
+        recording.add_sample({"at_s": at_s, "sent": [10**6] * 4096, "received": 0})
+    for at_s in range(20_000):
+        for add in (recording.add_event, recording.add_state, recording.add_traffic):
+            add({"at_s": at_s, "what": ["x" * 500]})
+    text = recording.text()
+    assert len(text) < sum(MOST_BYTES.values()) + (1 << 20)
+    told = json.loads(text)
+    assert [told[name][-1]["at_s"] for name in MOST_BYTES] == [2999, 19_999, 19_999, 19_999]
+    assert all(told[name][0]["at_s"] > 0 for name in MOST_BYTES)
 
 
 def test_a_trial_may_be_chosen(run: Path) -> None:

@@ -20,6 +20,7 @@ from experiments.page.client import watching
 from experiments.page.gate import Gate
 from experiments.page.process import Page
 from experiments.page.server import MOST_LETTERS, Mailbox
+from tests.experiments.page.protocol import SCHEMA, faults_of
 from topos.base.errors import PillarboxError
 
 SPEC, CABLES, SERVERS = "dcell,4,1", 30, 20
@@ -104,6 +105,29 @@ def test_it_shows_a_network_and_does_what_is_asked(with_page: Any, lab: Lab) -> 
 
     with_page(visit)
     assert lab.done == [("cut", ["0.3", "4.0"])]
+
+
+def test_what_is_told_is_as_the_schema_says(with_page: Any) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def visit(operate: str, _watch: str) -> None:
+        address = URL(operate).with_scheme("ws").with_path("/live").with_query(URL(operate).query)
+        async with aiohttp.ClientSession() as session, session.ws_connect(address) as channel:
+            for asked in ({"id": 1, "do": "cut", "words": ["0.3", "4.0"]}, {"id": 2, "do": "?"}):
+                assert faults_of(asked, SCHEMA["$defs"]["asked"]) == []
+                await channel.send_json(asked)
+            await channel.send_json({"id": 3, "do": "sheet", "words": ["4", "1"]})
+            await channel.send_str("")
+            wanted = {"recording", "sample", "state", "event", "answer"}
+            while wanted > {one["is"] for one in told} or sum("id" in one for one in told) < 4:
+                told.append(json.loads((await channel.receive()).data))
+
+    with_page(visit)
+    assert [fault for one in told for fault in faults_of(one)] == []
+    first = told[0]
+    assert faults_of({**first, "role": "root"}) != []
+    assert faults_of({**first["recording"], "version": 2}, SCHEMA["$defs"]["recording"]) != []
+    assert faults_of({"is": "sample", "sample": {"at_s": "1", "sent": [], "received": 0}}) != []
 
 
 def test_who_watches_changes_nothing(with_page: Any, lab: Lab) -> None:
