@@ -8,20 +8,17 @@ the first copy, and remember it by source and identification.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from hosts.base.actions import Action, Drop
 from hosts.base.bounded import Seen
 from hosts.base.path import Step
+from hosts.base.router import Router
 from hosts.bcube.paths import width
 from hosts.bcube.rules import digit, with_digit
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from topos.bcube import BCube
-
-if TYPE_CHECKING:
-    from hosts.bcube.forwarding import Forwarding
 
 REMEMBERED = 4096
 
@@ -62,8 +59,8 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
 class Broadcasts:
     """The part of a router that sends broadcasts of applications, and relays those of others."""
 
-    def __init__(self, router: Forwarding) -> None:
-        self.router = router
+    def __init__(self, router: Router, send_by: Callable[[Step, bytes], Action]) -> None:
+        self.router, self.send_by = router, send_by
         self.seen = Seen(REMEMBERED, router.timers.failed_link_timeout_s)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
@@ -98,4 +95,4 @@ class Broadcasts:
         data = header.pack(packet)
         level, here = header.path[0].level, self.router.server
         steps = onward(self.router.topology, source, level, here)
-        return [self.router.send_by(step, data) for step in steps]
+        return [self.send_by(step, data) for step in steps]

@@ -62,7 +62,7 @@ class Forwarding(Router):
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
-        self.broadcasts = Broadcasts(self)
+        self.broadcasts = Broadcasts(self, self._sent_by)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
@@ -108,7 +108,7 @@ class Forwarding(Router):
         pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
         return [_sent(neighbour.step, data, pushed)]
 
-    def send_by(self, step: Step, data: bytes) -> Action:
+    def _sent_by(self, step: Step, data: bytes) -> Action:
         """Send to a neighbour what is to be repeated for nobody else."""
         return _sent(step, data) if self.table.is_up(step) else Drop("next hop is down", data)
 
