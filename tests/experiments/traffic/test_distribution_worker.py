@@ -19,20 +19,11 @@ from experiments.traffic.distribution_worker import (
     Relaying,
 )
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
-from experiments.traffic.generator_sockets import Connection
-from experiments.traffic.generator_worker import BOARD_BYTES, Deaths
+from experiments.traffic.generator_worker import Deaths
+from tests.experiments.traffic.connections import connected, task_of
 
 SIZE = 40 * PIECE_BYTES + 77  # more than is made up at once
 WRONG = "what arrived is not what the source sent"
-
-
-def connected(flow: Flow) -> Connection:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = socket.create_connection(listener.getsockname())
-        receiver, _ = listener.accept()
-    for end in (sender, receiver):
-        end.setblocking(False)
-    return Connection(flow, sender, receiver, tries=1)
 
 
 class Run:
@@ -41,21 +32,9 @@ class Run:
     def __init__(self, hops: list[tuple[int, int, int]], folder: Path, timeout_s: float = 20.0):
         log = folder / "events.jsonl"
         log.touch()
-        self.board = os.memfd_create("board")
-        os.ftruncate(self.board, BOARD_BYTES * len(hops))
         names = {f"0.{server}": server for server in range(8)}
         self.task: DistributionTask = {
-            "flows": [],
-            "namespaces": {},
-            "addresses": {},
-            "names": names,
-            "dead": [],
-            "events": [],
-            "congestion": "cubic",
-            "interval_s": 0.02,
-            "timeout_s": timeout_s,
-            "together": 1,
-            "board": self.board,
+            **task_of(len(hops), names, timeout_s),
             "source": 0,
             "trees": [tree for tree, _, _ in hops],
             "seed": 1,
@@ -71,7 +50,7 @@ class Run:
     ) -> list[tuple[str, str, int]]:
         """Return what becomes of each hop: status, reason, delivered bytes."""
         loop = Relaying(self.connections, self.task, self.deaths)
-        os.close(self.board)
+        os.close(self.task["board"])
         before(loop)
         loop.run(time.monotonic())
         told = [loop.outcome(one) for one in self.connections]

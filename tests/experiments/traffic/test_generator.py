@@ -17,16 +17,14 @@ from experiments.traffic.flows import COMPLETED, FAILED, Flow
 from experiments.traffic.generator import check_congestion_control, interval_of
 from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import (
-    BOARD_BYTES,
     ROW,
     Deaths,
     Loop,
-    Task,
     allow_open_files,
 )
+from tests.experiments.traffic.connections import connected, task_of
 from topos.base.errors import PillarboxError
 
-INTERVAL_S = 0.02
 TIMEOUT_S = 0.3
 NEVER_BYTES = 1 << 50
 NAMES = {"0.0": 0, "0.1": 1}
@@ -40,36 +38,13 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def connected(flow: Flow) -> Connection:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = socket.create_connection(listener.getsockname())
-        receiver, _ = listener.accept()
-    for end in (sender, receiver):
-        end.setblocking(False)
-    return Connection(flow, sender, receiver, tries=1)
-
-
 class Run:
     """A loop over some connections, until its end."""
 
     def __init__(self, connections: list[Connection], log: Path, timeout_s: float) -> None:
-        board = os.memfd_create("board")
-        os.ftruncate(board, BOARD_BYTES * len(connections))
-        task: Task = {
-            "flows": [],
-            "namespaces": {},
-            "addresses": {},
-            "names": NAMES,
-            "dead": [],
-            "events": [],
-            "congestion": "cubic",
-            "interval_s": INTERVAL_S,
-            "timeout_s": timeout_s,
-            "together": 1,
-            "board": board,
-        }
+        task = task_of(len(connections), NAMES, timeout_s)
         self.loop = Loop(connections, task, Deaths(str(log), log.stat().st_size, NAMES))
-        os.close(board)
+        os.close(task["board"])
         self.cost = self.loop.run(time.monotonic())
         self.outcomes = [self.loop.outcome(one) for one in connections]
         self.board = (list(self.loop._delivered), list(self.loop._ended))

@@ -16,18 +16,16 @@ from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.ficonn.searches import AT_ONCE
 from hosts.memory.devices import Device, Duplicate, Hop, Loss
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
+from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
-SMALL = FiConn(4, 1)
-A, B, BUSY = SMALL.server("2.1"), SMALL.server("0.1"), SMALL.server("2.0")  # of Fig. 5
-TOR_WAY, OTHER_WAY = "2.1 2.0 0.2 0.1", "2.1 2.2 1.2 1.0 0.0 0.1"
 
 
 # Rounds of probes that follow one another sooner, to spare virtual time.
@@ -38,17 +36,6 @@ def network(*devices: Device, ficonn: FiConn = SMALL, seed: int = 0) -> MemoryNe
     return MemoryNetwork(
         ficonn, lambda net, server: Tar(net, server, timers=EAGER, seed=seed), devices
     )
-
-
-def tar_router(net: MemoryNetwork, server: int) -> Tar:
-    found = net.routers[server]
-    assert isinstance(found, Tar)
-    return found
-
-
-def way(trip: Trip) -> str:
-    assert len(trip.arrived_s) == 1, trip
-    return " ".join(map(SMALL.address, trip.path.servers))
 
 
 FAR_A, FAR_B = FICONN.server("0.2.1"), FICONN.server("1.2.1")  # of Fig. 3: seven hops
@@ -106,7 +93,7 @@ def test_a_packet_in_flight_is_all_that_a_noticed_cut_costs() -> None:
     net.cut(BUSY, SMALL.server("0.2"))
     net.run(1.0)
     assert sum(not trip.arrived_s for trip in trips) <= 1
-    assert way(trips[-1]) == OTHER_WAY
+    assert path_taken(trips[-1]) == OTHER_PATH
 
 
 def test_the_stream_returns_when_the_cable_is_plugged_in_again() -> None:
@@ -115,11 +102,11 @@ def test_the_stream_returns_when_the_cable_is_plugged_in_again() -> None:
     net.run(0.5)
     net.cut(BUSY, SMALL.server("0.2"))
     net.run(0.502)
-    assert way(trips[-1]) == OTHER_WAY
+    assert path_taken(trips[-1]) == OTHER_PATH
     net.heal(BUSY, SMALL.server("0.2"))
     healed = net.now
     net.run(5.0)
-    assert way(trips[-1]) == TOR_WAY
+    assert path_taken(trips[-1]) == TOR_PATH
     assert all(trip.arrived_s for trip in trips if trip.sent_s >= healed)
 
 
@@ -130,7 +117,7 @@ def test_a_source_loses_its_own_cable() -> None:
     net.run(0.5)
     net.cut(source, SMALL.server_plug(source, SWITCH).node)
     net.run(2.0)
-    assert way(trips[-1]) == "2.0 0.2 0.0 1.0 1.3"
+    assert path_taken(trips[-1]) == "2.0 0.2 0.0 1.0 1.3"
     assert sum(not trip.arrived_s for trip in trips) <= 1
 
 
@@ -144,7 +131,8 @@ def test_answers_go_on_before_it_is_known_behind_a_switch_whose_cable_is_cut() -
     relay = SMALL.server("0.2")
     net.cut(relay, SMALL.server_plug(relay, SWITCH).node)
     net.run(0.301 + FAST.neighbour_timeout_s / 2)
-    assert [way(trips[-2]) for trips in ways] == [OTHER_WAY, " ".join(OTHER_WAY.split()[::-1])]
+    both = [OTHER_PATH, " ".join(OTHER_PATH.split()[::-1])]
+    assert [path_taken(trips[-2]) for trips in ways] == both
     for trips in ways:
         assert sum(not trip.arrived_s for trip in trips[:-1]) <= 2
 
@@ -212,7 +200,7 @@ def test_of_many_broken_flows_a_few_search_at_once_and_all_are_mended() -> None:
     net.cut(BUSY, SMALL.server("0.2"))  # of the path of all twelve
     net.run(0.6)
     assert max(searching) == AT_ONCE
-    assert {way(stream[-1]) for stream in trips} == {OTHER_WAY}
+    assert {path_taken(stream[-1]) for stream in trips} == {OTHER_PATH}
     assert all(own.ready and not own.waiting for own in router.flows.values())
 
 
@@ -266,13 +254,13 @@ def test_only_the_way_back_breaks() -> None:
     net.run(0.01)
     answer = net.send_udp(B, A, source_port=5000)
     net.run(0.01)
-    assert way(answer) == "0.1 0.0 1.0 1.2 2.2 2.1"
+    assert path_taken(answer) == "0.1 0.0 1.0 1.2 2.2 2.1"
     net.cut(SMALL.server("1.2"), SMALL.server("2.2"))
     net.run(0.01)
     again = net.send_udp(B, A, source_port=5000)
     net.run(FAST.search_timeout_s)  # in which the other end might have found another path for both
     # The loaded link works: the bypass, which does not, is given up.
-    assert way(again) == "0.1 0.2 2.0 2.1"
+    assert path_taken(again) == "0.1 0.2 2.0 2.1"
     assert net.routers[B].counters["path failures"] == 1
 
 

@@ -16,20 +16,18 @@ from hosts.ficonn import flows, router, tar
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.memory.devices import Device, Hop, Tap
-from hosts.memory.network import HOP_DELAY_S, MemoryNetwork, Trip
+from hosts.memory.network import HOP_DELAY_S, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
+from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
 from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
-SMALL = FiConn(4, 1)
-A, B, BUSY = SMALL.server("2.1"), SMALL.server("0.1"), SMALL.server("2.0")  # of Fig. 5
-TOR_WAY, OTHER_WAY = "2.1 2.0 0.2 0.1", "2.1 2.2 1.2 1.0 0.0 0.1"
 # Where nothing fails, heart-beats need not cost the test's time.
 CALM = replace(
     FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0, probe_interval_s=3.0, probe_jitter_s=0.6
@@ -52,17 +50,6 @@ def network(
     return MemoryNetwork(ficonn, make, devices, hop_delay_s)
 
 
-def tar_router(net: MemoryNetwork, server: int) -> Tar:
-    found = net.routers[server]
-    assert isinstance(found, Tar)
-    return found
-
-
-def way(trip: Trip) -> str:
-    assert len(trip.arrived_s) == 1, trip
-    return " ".join(map(SMALL.address, trip.path.servers))
-
-
 # -- paths are set up, both ways ------------------------------------------------------------------
 
 
@@ -72,7 +59,7 @@ def test_first_packet_waits_for_the_path_and_the_answer_needs_none() -> None:
     first = net.send_udp(A, B)
     assert tar_router(net, A).queues.packets == 1
     net.run(0.01)
-    assert way(first) == TOR_WAY
+    assert path_taken(first) == TOR_PATH
     # There and back: three hops each, the answer over what is TOR's way for it.
     assert len(probes) == 6
     assert not tar_router(net, A).queues.packets
@@ -124,7 +111,7 @@ def test_a_new_flow_avoids_a_loaded_link() -> None:
     net.run(1.0)
     trip = net.send_udp(A, B)
     net.run(0.01)
-    assert way(trip) == OTHER_WAY
+    assert path_taken(trip) == OTHER_PATH
 
 
 def test_refresh_moves_a_flow_off_a_loaded_link_without_loss() -> None:
@@ -136,10 +123,10 @@ def test_refresh_moves_a_flow_off_a_loaded_link_without_loss() -> None:
     net.run(EVERY_S + SETTLE_S)
     moved = net.now
     net.run(2 * EVERY_S)
-    ways = [way(trip) for trip in trips]
-    assert ways[0] == TOR_WAY
-    assert all(w == OTHER_WAY for w, t in zip(ways, trips, strict=True) if t.sent_s > moved)
-    assert set(ways) == {TOR_WAY, OTHER_WAY}
+    ways = [path_taken(trip) for trip in trips]
+    assert ways[0] == TOR_PATH
+    assert all(w == OTHER_PATH for w, t in zip(ways, trips, strict=True) if t.sent_s > moved)
+    assert set(ways) == {TOR_PATH, OTHER_PATH}
 
 
 def test_the_data_plane_hears_of_a_new_way_when_it_is_used() -> None:
@@ -160,7 +147,7 @@ def test_the_data_plane_hears_of_a_new_way_when_it_is_used() -> None:
     source.changed_flows.clear()
     trip = net.send_udp(A, B)
     net.run(EVERY_S)
-    assert way(trip) == OTHER_WAY
+    assert path_taken(trip) == OTHER_PATH
     assert not source.changed_flows
 
 
@@ -195,7 +182,7 @@ def test_a_late_answer_is_as_good_as_one_in_time() -> None:
     net = network(timers=CALM, hop_delay_s=0.4 * CALM.search_timeout_s)  # there and back: six hops
     trip = net.send_udp(A, B)
     net.run(4 * CALM.search_timeout_s)
-    assert way(trip) == TOR_WAY
+    assert path_taken(trip) == TOR_PATH
     source = tar_router(net, A)
     assert source.counters["probes"] == 2
     net.run(CALM.search_timeout_s)
@@ -204,7 +191,7 @@ def test_a_late_answer_is_as_good_as_one_in_time() -> None:
     for _ in range(3):
         trip = net.send_udp(A, B)
         net.run(EVERY_S)
-        assert way(trip) == TOR_WAY
+        assert path_taken(trip) == TOR_PATH
     assert source.counters["probes"] <= 5
 
 
@@ -216,7 +203,7 @@ def test_departs_a_flow_does_not_compete_with_itself() -> None:
         one.bandwidth.rate_bps = rate_bps
     net.run(3 * EVERY_S)
     assert tar_router(net, BUSY).bandwidth.available_bps(BACKUP, Direction.OUT) < 0.7e6
-    assert {way(trip) for trip in trips} == {TOR_WAY}
+    assert {path_taken(trip) for trip in trips} == {TOR_PATH}
 
 
 def test_virtual_flows_prevent_the_imbalance_trap() -> None:
@@ -231,11 +218,11 @@ def test_virtual_flows_prevent_the_imbalance_trap() -> None:
             net.run(0.01)
             if not virtual:
                 tar_router(net, BUSY).virtual.clear()
-        return [way(trip) for trip in trips]
+        return [path_taken(trip) for trip in trips]
 
-    assert ways(virtual=False) == [OTHER_WAY] * 8  # the trap
-    assert ways(virtual=True)[:2] == [OTHER_WAY, TOR_WAY]
-    assert 3 <= ways(virtual=True).count(TOR_WAY) <= 6
+    assert ways(virtual=False) == [OTHER_PATH] * 8  # the trap
+    assert ways(virtual=True)[:2] == [OTHER_PATH, TOR_PATH]
+    assert 3 <= ways(virtual=True).count(TOR_PATH) <= 6
 
 
 def test_departs_a_virtual_flow_ends_when_the_flow_is_probed_again() -> None:
@@ -262,7 +249,7 @@ def test_departs_answers_are_no_virtual_flows() -> None:
     net.run(0.01)
     answer = net.send_udp(B, A, source_port=5000)
     net.run(0.01)
-    assert way(answer) == "0.1 0.0 1.0 1.2 2.2 2.1"
+    assert path_taken(answer) == "0.1 0.0 1.0 1.2 2.2 2.1"
     assert all(len(tar_router(net, server).virtual) == 0 for server in range(SMALL.servers))
 
 

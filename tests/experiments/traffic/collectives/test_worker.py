@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -17,21 +16,12 @@ import topos
 from experiments.traffic.collectives.plan import Plan, plan_for
 from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.collectives.worker import Exchanging, drawn
-from experiments.traffic.flows import COMPLETED, Flow, Sending
-from experiments.traffic.generator_sockets import Connection
-from experiments.traffic.generator_worker import BOARD_BYTES, Deaths
+from experiments.traffic.flows import COMPLETED, Sending
+from experiments.traffic.generator_worker import Deaths
 from experiments.traffic.workload import Workload
+from tests.experiments.traffic.connections import board_of, connected
 
 SEED = 7
-
-
-def connected(flow: Flow) -> Connection:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = socket.create_connection(listener.getsockname())
-        receiver, _ = listener.accept()
-    for end in (sender, receiver):
-        end.setblocking(False)
-    return Connection(flow, sender, receiver, tries=1)
 
 
 def loop_of(plan: Plan, folder: Path, network: str, timeout_s: float = 20.0) -> Exchanging:
@@ -43,8 +33,7 @@ def loop_of(plan: Plan, folder: Path, network: str, timeout_s: float = 20.0) -> 
         topology=topology, folder=folder, dead=set(), namespace_of=lambda server: -1
     )
     task = Collective(cast("Any", lab), plan, Sending(timeout_s=timeout_s), SEED)._task()
-    task["board"] = os.memfd_create("board")
-    os.ftruncate(task["board"], BOARD_BYTES * len(task["flows"]))
+    task["board"] = board_of(len(task["flows"]))
     connections = [connected(flow) for flow in plan.flows()]
     return Exchanging(connections, task, Deaths(str(log), 0, task["names"]))
 

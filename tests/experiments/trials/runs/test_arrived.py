@@ -26,7 +26,7 @@ from experiments.trials.runs.run import orders_of, run
 from experiments.trials.runs.slowdowns import slowdowns
 from experiments.trials.runs.summary import text_of
 from experiments.trials.runs.trial import Shown
-from experiments.trials.trust.readings import Readings, Spread
+from tests.experiments.trials.seen import SEEN
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
@@ -45,30 +45,7 @@ EXPERIMENT = Experiment(
     ),
     repeats=2,
 )
-QUIET = Spread(1000, 1e-5, 2e-5, 3e-5)
-
-
-def readings() -> Readings:
-    return Readings(
-        duration_s=14.0,
-        rate_bps=RATE_BPS,
-        base_rtt_s=1e-3,
-        packet_s=1e-4,
-        links=[],
-        samples=100,
-        interval_s=0.1,
-        round_trip=QUIET,
-        lost=0,
-        lateness=QUIET,
-        pacing=QUIET,
-        pacing_lost=0,
-        pressure=0.0,
-        steal=0.0,
-        idle=0.5,
-        foreign=0.0,
-        programs_forward=False,
-        packets=10_000,
-    )
+READINGS = replace(SEEN, duration_s=14.0, rate_bps=RATE_BPS)
 
 
 def measured(order: Order, late_s: float = 0.0) -> Measured:
@@ -93,7 +70,7 @@ def measured(order: Order, late_s: float = 0.0) -> Measured:
         paths=((),) * len(results),
         back=((),) * len(results),
         events=(),
-        readings=readings(),
+        readings=READINGS,
         lab={},
     )
 

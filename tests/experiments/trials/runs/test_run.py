@@ -26,6 +26,7 @@ from experiments.trials.runs.run import orders_of, run
 from experiments.trials.runs.summary import doubtful, summaries, text_of
 from experiments.trials.runs.trial import Shown, TrialError
 from experiments.trials.trust.readings import Readings, Spread
+from tests.experiments.trials.seen import SEEN
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
@@ -37,7 +38,6 @@ EXPERIMENT = Experiment(
     repeats=3,
 )
 END_S = {"bcube,2,1": 2.0, "tree,2,2": 5.0}
-QUIET = Spread(100, 1e-4, 2e-4, 3e-4)
 
 
 def readings(order: Order, late_s: float = 1e-4) -> Readings:
@@ -52,25 +52,12 @@ def readings(order: Order, late_s: float = 1e-4) -> Readings:
         "conserved": 0.99,
     }
     round_trip = Spread(100, late_s, late_s, late_s)
-    return Readings(
+    return replace(
+        SEEN,
         duration_s=END_S[order.trial.system.network],
-        rate_bps=20e6,
-        base_rtt_s=1e-3,
-        packet_s=1e-4,
         links=[link, {**link, "from": "s0", "to": "0.0"}],
-        samples=100,
-        interval_s=0.1,
         round_trip=round_trip,
-        lost=0,
-        lateness=QUIET,
-        pacing=QUIET,
-        pacing_lost=0,
-        pressure=0.0,
-        steal=0.0,
-        idle=0.5,
-        foreign=0.0,
         programs_forward=True,
-        packets=10_000,
     )
 
 
