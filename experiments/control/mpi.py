@@ -29,20 +29,13 @@ def mpirun() -> str | None:
     return next(filter(None, map(shutil.which, MPIRUN)), None)
 
 
-def command(program: str, folder: Path, scratch: Path, hosts: Sequence[str]) -> list[str]:
-    """Return what starts Open MPI: the user's own words follow.
-
-    Parameters
-    ----------
-    program : str
-        What `mpirun` returns.
-    folder : Path
-        The lab's.
-    scratch : Path
-        Where Open MPI keeps its files.
-    hosts : sequence of str
-        Names of servers, each with its slots behind a colon.
-    """
+def command(
+    program: str,  # what `mpirun` returns
+    folder: Path,  # the lab's
+    scratch: Path,  # where Open MPI keeps its files
+    hosts: Sequence[str],  # names of servers, each with its slots behind a colon
+) -> list[str]:
+    """Return what starts Open MPI: the user's own words follow."""
     agent = f"{sys.executable} {Path(__file__).resolve()} {folder}"
     settings = {
         "plm": "rsh",

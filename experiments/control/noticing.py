@@ -19,18 +19,12 @@ MOST_NAMED = 4
 Links = dict[int, dict[Step, bool]]  # by server, whether a link of it has come up
 
 
-def noticed(lab: Lab, before: Failures, at_s: float) -> tuple[dict[str, Any], str]:
-    """Wait for the news of what has changed since a moment; return it as data and as text.
-
-    Parameters
-    ----------
-    lab : Lab
-        The lab.
-    before : Failures
-        What had failed until then.
-    at_s : float
-        The moment, by CLOCK_MONOTONIC.
-    """
+def noticed(
+    lab: Lab,
+    before: Failures,  # what had failed until then
+    at_s: float,  # the moment, by CLOCK_MONOTONIC
+) -> tuple[dict[str, Any], str]:
+    """Wait for the news of what has changed since a moment; return it as data and as text."""
     if not lab.forwarders:  # servers that do not relay have nothing to notice
         return {}, ""
     missing, found = _changed(lab, before), dict[int, float]()

@@ -33,21 +33,16 @@ ADDR COMMAND       run a program on a server, or a shell's line; without a comma
 
 
 class Prompt(CLI):
-    """Reads commands until the end; a server is written as its address or its host name.
-
-    Parameters
-    ----------
-    lab : Lab
-        The lab.
-    script : Path, optional
-        A file of lines to be run instead.
-    out : file, optional
-        Where answers go.
-    """
+    """Reads commands until the end; a server is written as its address or its host name."""
 
     prompt = "pillarbox> "
 
-    def __init__(self, lab: Lab, script: Path | None = None, out: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        script: Path | None = None,  # a file of lines to be run instead
+        out: TextIO | None = None,  # where answers go
+    ) -> None:
         self.lab = lab
         self.failed = 0  # lines that did not do what they say
         self._reading = 0  # files, one within another

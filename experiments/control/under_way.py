@@ -39,19 +39,14 @@ _BEGINNING = threading.Lock()
 
 
 class UnderWay:
-    """One workload, from before its flows are connected until after their end.
+    """One workload, from before its flows are connected until after their end."""
 
-    Parameters
-    ----------
-    lab : Lab
-        The lab.
-    order : Order
-        What is sent.
-    what : str
-        The words that asked for it.
-    """
-
-    def __init__(self, lab: Lab, order: Order, what: str) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        order: Order,  # what is sent
+        what: str,  # the words that asked for it
+    ) -> None:
         self._lab, self._order, self.what = lab, order, what
         self.began_s = time.monotonic()
         self.phase, self._said, self._barrier_s = "connecting", "", 0.0

@@ -27,17 +27,13 @@ INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, const
 
 
 class Follower:
-    """Hears the marked packets that come to switches on a UDP port; use it in ``with``.
+    """Hears the marked packets that come to switches on a UDP port; use it in ``with``."""
 
-    Parameters
-    ----------
-    net : LabNet
-        The network that runs.
-    port : int
-        The UDP port that marked packets go to.
-    """
-
-    def __init__(self, net: Any, port: int) -> None:
+    def __init__(
+        self,
+        net: Any,  # the network that runs
+        port: int,  # the UDP port that marked packets go to
+    ) -> None:
         self._switch_of: dict[str, str] = {}  # by the interface's name
         namespaces = {}
         for link in net.links:

@@ -40,27 +40,18 @@ class Receipt(NamedTuple):
 
 
 class Distribution(Generator):
-    """Distributes a file.
-
-    Parameters
-    ----------
-    lab : Lab
-        The running lab.
-    plan : Plan
-        Which way it goes.
-    size_bytes : int
-        How long the file is.
-    sending : Sending
-        How it is sent.
-    seed : int
-        Decides what stands in the file.
-    """
+    """Distributes a file."""
 
     name = "distribution"
     worker = "experiments.traffic.distribution_worker"
 
     def __init__(
-        self, lab: Lab, plan: Plan, size_bytes: int, sending: Sending, seed: int = 0
+        self,
+        lab: Lab,
+        plan: Plan,  # which way it goes
+        size_bytes: int,  # how long the file is
+        sending: Sending,  # how it is sent
+        seed: int = 0,  # decides what stands in the file
     ) -> None:
         self.plan, self._seed = plan, seed
         self._hops = hops_of(plan, size_bytes)

@@ -44,22 +44,17 @@ AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 class Generator:
-    """Sends flows from one process of its own.
-
-    Parameters
-    ----------
-    lab : Lab
-        The running lab.
-    flows : sequence of Flow
-        What is sent; numbered from 0.
-    sending : Sending
-        How.
-    """
+    """Sends flows from one process of its own."""
 
     name = "generator"
     worker = "experiments.traffic.generator_worker"  # the module that is the process
 
-    def __init__(self, lab: Lab, flows: Sequence[Flow], sending: Sending) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        flows: Sequence[Flow],  # what is sent; numbered from 0
+        sending: Sending,  # how
+    ) -> None:
         self._lab, self._flows, self._sending = lab, list(flows), sending
         require(bool(self._flows), "there is no flow to send")
         numbers = [flow.number for flow in self._flows]

@@ -76,26 +76,14 @@ class Connection:
 
 
 class Connector:
-    """Connects flows.
-
-    Parameters
-    ----------
-    namespaces : dict of int to int
-        Each server's network namespace, as an open file.
-    addresses : dict of int to str
-        Each server's IPv4 address.
-    congestion : str
-        The senders' congestion control.
-    most_bps : float, optional
-        What TCP lets each of them send at most.
-    """
+    """Connects flows."""
 
     def __init__(
         self,
-        namespaces: dict[int, int],
-        addresses: dict[int, str],
-        congestion: str,
-        most_bps: float | None = None,
+        namespaces: dict[int, int],  # each server's network namespace, as an open file
+        addresses: dict[int, str],  # each server's IPv4 address
+        congestion: str,  # the senders' congestion control
+        most_bps: float | None = None,  # what TCP lets each of them send at most
     ) -> None:
         self._namespaces, self._addresses = namespaces, addresses
         self._congestion = congestion.encode()

@@ -82,24 +82,17 @@ def version(program: str = "iperf3") -> tuple[int, int]:
 
 
 class Iperf3:
-    """Send flows with iperf3.
-
-    Parameters
-    ----------
-    lab : Lab
-        Where they run.
-    flows : sequence of Flow
-        What is sent.
-    sending : Sending
-        How.
-    program : str
-        What to run instead of the system's iperf3.
-    """
+    """Send flows with iperf3."""
 
     name = "iperf3"
 
     def __init__(
-        self, lab: Lab, flows: Sequence[Flow], sending: Sending, *, program: str = "iperf3"
+        self,
+        lab: Lab,  # where they run
+        flows: Sequence[Flow],  # what is sent
+        sending: Sending,  # how
+        *,
+        program: str = "iperf3",  # what to run instead of the system's iperf3
     ) -> None:
         self._lab, self._sending, self._program = lab, sending, program
         self._version = version(program)

@@ -27,24 +27,18 @@ class Step(NamedTuple):
 
 
 class Collective(Generator):
-    """Does a collective operation.
-
-    Parameters
-    ----------
-    lab : Lab
-        The running lab.
-    plan : Plan
-        What goes where.
-    sending : Sending
-        How it is sent.
-    seed : int
-        Decides the numbers.
-    """
+    """Does a collective operation."""
 
     name = "collective"
     worker = "experiments.traffic.collectives.worker"
 
-    def __init__(self, lab: Lab, plan: Plan, sending: Sending, seed: int = 0) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        plan: Plan,  # what goes where
+        sending: Sending,  # how it is sent
+        seed: int = 0,  # decides the numbers
+    ) -> None:
         self.plan, self._seed = plan, seed
         self._moments: list[list[float | None]] = []
         super().__init__(lab, plan.flows(), sending)

@@ -37,25 +37,13 @@ Say = Callable[[str], object]
 
 
 def calibrated_rate(
-    system: System,
-    say: Say = lambda _: None,
+    system: System,  # the network, and how it runs; its rate means nothing here
+    say: Say = lambda _: None,  # called with what is done, a line at a time
     *,
-    again: bool = False,
-    cache: Path | None = None,
+    again: bool = False,  # measure even where the rate is known from before
+    cache: Path | None = None,  # where rates are kept; the user's cache by default
 ) -> float:
-    """Return the largest faithful rate for a system on this machine, in Mbit/s.
-
-    Parameters
-    ----------
-    system : System
-        The network, and how it runs; its rate means nothing here.
-    say : callable
-        Called with what is done, a line at a time.
-    again : bool
-        Measure even where the rate is known from before.
-    cache : Path, optional
-        Where rates are kept; the user's cache by default.
-    """
+    """Return the largest faithful rate for a system on this machine, in Mbit/s."""
     file = (cache or user_cache()) / FILE
     key = known_as(system)
     if key and not again:
@@ -71,16 +59,11 @@ def calibrated_rate(
     return rate_mbit
 
 
-def largest(try_at: Callable[[float], Tried], say: Say = lambda _: None) -> float:
-    """Return the largest rate of the scale at which trials are valid.
-
-    Parameters
-    ----------
-    try_at : callable
-        Runs a trial at a rate.
-    say : callable
-        Called with why a rate was given up.
-    """
+def largest(
+    try_at: Callable[[float], Tried],  # runs a trial at a rate
+    say: Say = lambda _: None,  # called with why a rate was given up
+) -> float:
+    """Return the largest rate of the scale at which trials are valid."""
     reasons: tuple[str, ...] = ()
 
     def good(at: int, tries: int = TRIES) -> bool:

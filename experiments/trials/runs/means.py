@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 class Means:
-    """What a trial in a lab is done with.
-
-    Parameters
-    ----------
-    lab : Lab
-        The running lab.
-    """
+    """What a trial in a lab is done with."""
 
     lead_s = 0.3  # from the order to begin to the barrier
 

@@ -54,17 +54,13 @@ class Comparison(NamedTuple):
         return f"{self.ratio.value:.3g} times ({self.ratio.low:.3g} to {self.ratio.high:.3g}){what}"
 
 
-def estimate(values: ArrayLike, *, least: float = -numpy.inf, seed: int = 0) -> Estimate:
+def estimate(
+    values: ArrayLike,  # one of each repeat; what is not finite does not count
+    *,
+    least: float = -numpy.inf,  # what the true value cannot be below, such as 0 for a time
+    seed: int = 0,  # of what is drawn
+) -> Estimate:
     """Return the mean of the values with its confidence interval.
-
-    Parameters
-    ----------
-    values : array-like
-        One of each repeat; what is not finite does not count.
-    least : float
-        What the true value cannot be below, such as 0 for a time.
-    seed : int
-        Of what is drawn.
 
     >>> estimate([10.0, 11.0, 9.0, 10.0, 10.0]).value
     10.0

@@ -70,16 +70,12 @@ def twins(
             yield first, place
 
 
-def told(first: str, second: str, values: Sequence[Mapping[int, float]]) -> str:
-    """Return in words what comes of comparing a system with itself.
-
-    Parameters
-    ----------
-    first, second : str
-        Its two labels.
-    values : sequence of mapping
-        What its trials gave under either, as for `same_twice`.
-    """
+def told(
+    first: str,  # its two labels
+    second: str,
+    values: Sequence[Mapping[int, float]],  # what its trials gave under either, as for `same_twice`
+) -> str:
+    """Return in words what comes of comparing a system with itself."""
     one = f"{first} and {second} are the same system"
     try:
         found = same_twice(*values)
