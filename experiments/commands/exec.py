@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
 from functools import partial
 
 import click
@@ -36,22 +35,19 @@ def command(
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
     from experiments.control.client import entrance_anywhere
-    from experiments.control.entering import run_within
+    from experiments.control.entering import exit_code, run_within
     from experiments.emulation import registry
     from experiments.emulation.names import with_ips
     from topos.base.spec import parse
 
     account = _account(user)
-    way = entrance_anywhere(registry.folder_of(number), server)
-    words = list(program) if raw else with_ips(parse(way.network), program)
-    if way.reach:
+    found = entrance_anywhere(registry.folder_of(number), server)
+    words = list(program) if raw else with_ips(parse(found.network), program)
+    if found.reach:
         become = ["runuser", "-u", user, "--"] if user else []
-        os.execv(way.reach[0], [*way.reach, *become, *words])
-    code = run_within(way.files, words, partial(_become, account))
-    if code == -9:
-        raise PillarboxError(f"{program[0]} was killed: the server, or the lab, has died")
-    sys.stdout.flush()
-    return code if code >= 0 else 128 - code
+        os.execv(found.reach[0], [*found.reach, *become, *words])
+    code = run_within(found.files, words, partial(_become, account))
+    return exit_code(code, f"{program[0]} was killed: the server, or the lab, has died")
 
 
 def _account(user: str | None) -> pwd.struct_passwd | None:

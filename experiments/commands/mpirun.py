@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from experiments.arguments import lab
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import require
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -36,7 +35,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     """
     from experiments.control import mpi
     from experiments.control.client import ask, entrance
-    from experiments.control.entering import run_within
+    from experiments.control.entering import exit_code, run_within
     from experiments.emulation import registry
 
     folder = registry.folder_of(number)
@@ -52,10 +51,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
         code = run_within(namespaces, [*words, *program], before)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    if code == -9:
-        raise PillarboxError("mpirun was killed: its server, or the lab, has died")
-    sys.stdout.flush()
-    return code if code >= 0 else 128 - code
+    return exit_code(code, "mpirun was killed: its server, or the lab, has died")
 
 
 def _chosen(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:

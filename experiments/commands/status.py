@@ -19,10 +19,6 @@ def command(server: str | None, number: int | None, as_json: bool) -> None:
     sudo ./pillarbox status
     sudo ./pillarbox status 0.3 --json
     """
-    from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.control.remote import asked
 
-    words = [server] if server else []
-    found = ask(registry.folder_of(number), ask="status", words=words)
-    said = found.pop("said")
-    answer(as_json, found, said)
+    answer(as_json, *asked(number, "status", filter(None, [server])))

@@ -27,10 +27,8 @@ def command(
     \b
     sudo ./pillarbox trace 0.0 4.3
     """
-    from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.control.remote import asked
 
-    found = ask(registry.folder_of(number), ask="path", words=[source, destination])
-    said = found.pop("said")
+    found, said = asked(number, "path", [source, destination])
     answer(as_json, found, said)
     ctx.exit(0 if found["delivered"] else LOST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -11,6 +12,7 @@ from typing import NoReturn
 import click
 
 from hosts.linux.calls import enter
+from topos.base.errors import require
 
 NOT_FOUND = 127  # the exit code of a program that cannot be run, as in a shell
 
@@ -52,6 +54,13 @@ def run_within(
     status = os.waitpid(child, 0)[1]
     signal.signal(signal.SIGINT, at_interrupt)
     return os.waitstatus_to_exitcode(status)
+
+
+def exit_code(code: int, killed: str) -> int:
+    """Return what a shell would for `run_within`'s code; say `killed` where the lab ended it."""
+    require(code != -signal.SIGKILL, killed)
+    sys.stdout.flush()
+    return code if code >= 0 else 128 - code
 
 
 def end_as(code: int) -> NoReturn:

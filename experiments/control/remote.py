@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import click
 
 from experiments.arguments import answer, complete, json_option, lab
 from experiments.control.client import ask
 from experiments.control.verbs import VERBS
 from experiments.emulation import registry
+
+
+def asked(number: int | None, verb: str, words: Iterable[str]) -> tuple[dict[str, Any], str]:
+    """Return what a running lab answers to a verb: data, and how it is said."""
+    found = ask(registry.folder_of(number), ask=verb, words=list(words))
+    said = found.pop("said")
+    return found, said
 
 
 def command_of(verb: str) -> click.Command:
@@ -22,8 +32,6 @@ def command_of(verb: str) -> click.Command:
     @lab
     @json_option(*keys)
     def command(words: tuple[str, ...], number: int | None, as_json: bool) -> None:
-        found = ask(registry.folder_of(number), ask=verb, words=list(words))
-        said = found.pop("said")
-        answer(as_json, found, said)
+        answer(as_json, *asked(number, verb, words))
 
     return command

@@ -23,16 +23,14 @@ import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from experiments.linux import netlink
-from experiments.linux.namespaces import Namespace
 from experiments.linux.processes import forked
-from experiments.trials.trust.pacer import Pacer
+from experiments.trials.trust.pacer import Pacer, joined
 from experiments.trials.trust.readings import Spread, spread
 
 INTERVAL_S = 0.005
 ADDRESSES = "10.255.255.1", "10.255.255.2"
 PORT = 7  # echo
-NAME, INDEXES = "canary", (2, 3)  # the two must differ: see `netlink.cable`
+NAME = "canary"
 GATHER_S = 0.05  # how long the last packets may be under way at the end
 
 
@@ -50,16 +48,8 @@ class Canary:
     """Two processes and the cable between them; `sing` blocks until it is told to end."""
 
     def __init__(self) -> None:
-        near, far = Namespace(), Namespace()
-        ends = [
-            netlink.End(NAME, index, place.descriptor)
-            for index, place in zip(INDEXES, (near, far), strict=True)
-        ]
-        near.netlink.send([netlink.cable(*ends, mtu=1500)])
         sockets = []
-        for place, index, address in zip((near, far), INDEXES, ADDRESSES, strict=True):
-            up = netlink.change(index, up=True)
-            place.netlink.send([netlink.add_address(index, address, 24), up])
+        for place, address in zip(joined(NAME, ADDRESSES), ADDRESSES, strict=True):
             with place:
                 made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 made.bind((address, PORT))
@@ -75,7 +65,7 @@ class Canary:
         self._late: list[float] = []
 
     def _answer_once(self) -> None:
-        """Send until something comes back: the cable is up, and addresses are resolved."""
+        """Send until something comes back: the cable is up."""
         for _ in range(100):
             self._socket.send(bytes(8))
             if select.select([self._socket], [], [], 0.05)[0]:

@@ -103,20 +103,25 @@ def lateness(back: list[tuple[int, float]], begin_s: float, end_s: float) -> tup
     return spread(late), max(0, due - len(late))
 
 
-def _cable() -> socket.socket:
-    """Make the cable; return the socket at its near end, which sends into the shaper."""
+def joined(name: str, addresses: tuple[str, str]) -> tuple[Namespace, Namespace]:
+    """Return two namespaces with a cable between them, whose ends have these addresses."""
     places = Namespace(), Namespace()
     ends = [
-        netlink.End(NAME, index, place.descriptor, mac)
+        netlink.End(name, index, place.descriptor, mac)
         for index, place, mac in zip(INDEXES, places, MACS, strict=True)
     ]
-    near = places[0]
-    near.netlink.send([netlink.cable(*ends, mtu=1500)])
+    places[0].netlink.send([netlink.cable(*ends, mtu=1500)])
     for this, place in enumerate(places):
         index, other = INDEXES[this], 1 - this
-        address = netlink.add_address(index, ADDRESSES[this], 24)
-        neighbour = netlink.add_neighbour(index, ADDRESSES[other], MACS[other])
+        address = netlink.add_address(index, addresses[this], 24)
+        neighbour = netlink.add_neighbour(index, addresses[other], MACS[other])
         place.netlink.send([address, netlink.change(index, up=True), neighbour])
+    return places
+
+
+def _cable() -> socket.socket:
+    """Make the cable; return the socket at its near end, which sends into the shaper."""
+    near, _ = joined(NAME, ADDRESSES)
     near.netlink.send(shaping.paced(INDEXES[0], BYTES_S, round(BYTES_S * CATCH_UP_S)))
     with near:
         made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
