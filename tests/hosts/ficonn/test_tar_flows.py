@@ -11,7 +11,7 @@ from hosts.base.actions import Drop, Send
 from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Direction
 from hosts.base.path import Step
-from hosts.base.timers import FAST, Timers
+from hosts.base.timers import FAST, Timers, timers_for
 from hosts.ficonn import flows, router, tar
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
@@ -193,6 +193,11 @@ def test_a_late_answer_is_as_good_as_one_in_time() -> None:
         net.run(EVERY_S)
         assert path_taken(trip) == TOR_PATH
     assert source.counters["probes"] <= 5
+
+
+def test_the_papers_servers_probe_every_30_seconds() -> None:
+    assert timers_for(FICONN, "paper").probe_interval_s == 30.0  # section V
+    assert timers_for(topos.parse("bcube,4,1"), "paper").probe_interval_s == 10.0
 
 
 def test_departs_a_flow_does_not_compete_with_itself() -> None:

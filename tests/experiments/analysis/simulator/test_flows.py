@@ -13,7 +13,15 @@ from hosts.base.failures import parse_failures
 
 
 @pytest.mark.parametrize(
-    ("spec", "name"), [("bcube,4,2", "parallel"), ("dpillar,6,2", "mp-both"), ("fattree,4", "any")]
+    ("spec", "name"),
+    [
+        ("bcube,4,2", "parallel"),
+        ("bcube,3,3,servers=54", "parallel"),
+        ("dpillar,6,2", "mp-both"),
+        ("dpillar,6,2", "sp-cw"),
+        ("fattree,4", "any"),
+        ("dcell,3,2", "dcell"),
+    ],
 )
 def test_a_flow_has_a_path_if_one_of_the_set_works(spec: str, name: str) -> None:
     network = topos.parse(spec)
