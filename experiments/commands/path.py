@@ -8,7 +8,7 @@ from experiments.arguments import answer, complete, fail, json_option, network, 
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
-from hosts.base.path import Path, way
+from hosts.base.path import Path, switches_between
 from hosts.memory.tryout import network_of, tried
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -104,7 +104,7 @@ def text_of(topology: Topology, path: Path, failures: Failures) -> str:
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [
             f"{topology.node_name(node)} {topology.switch_label(node - topology.servers)}"
-            for node in way(topology, server, step, failures.nodes, failures.links)
+            for node in switches_between(topology, server, step, failures.nodes, failures.links)
         ]
         over = f" over {', '.join(switches)}" if switches else ""
         lines.append(f"  port {step.port}{over} to {topology.address(step.peer)}")

@@ -35,7 +35,7 @@ def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 
 
 def disjoint(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return all disjoint ways that work: the paper's, or where it builds none by max-flow."""
+    """Return all disjoint paths that work: the paper's, or where it builds none by max-flow."""
     topology, failures = lab.topology, lab.failures()
     name = choose(topology, None, several=True, opposite=False)
     if name != SHORTEST:
@@ -51,7 +51,7 @@ def disjoint(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 
 
 def disjoint_text(found: dict[str, Any]) -> str:
-    """Return disjoint ways as lines."""
+    """Return disjoint paths as lines."""
     lines = [f"{len(found['paths'])} disjoint, by {found['by']}"]
     return "\n".join(lines + [" ".join(path) for path in found["paths"]])
 

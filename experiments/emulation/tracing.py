@@ -21,7 +21,7 @@ from experiments.emulation.network import LabNet
 from experiments.observe.following import Follower
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from hosts.base.path import Path, way
+from hosts.base.path import Path, switches_between
 from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -164,6 +164,6 @@ def named(topology: Topology, path: Path, failures: Failures) -> list[str]:
     passed = [path.source]
     for server, step in zip(path.servers, path.steps, strict=False):
         if topology.ports == 1:
-            passed += way(topology, server, step, failures.nodes, failures.links)
+            passed += switches_between(topology, server, step, failures.nodes, failures.links)
         passed.append(step.peer)
     return [topology.name(node) for node in passed]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hosts.base.faults import Fault, read
-from hosts.base.path import Path, Step, way
+from hosts.base.path import Path, Step, switches_between
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -59,9 +59,9 @@ NONE = Failures()
 def _switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
     """Return the switches of a hop, around the failed ones where switches have several ways."""
     try:
-        return way(topology, server, step, failures.nodes, failures.links)
+        return switches_between(topology, server, step, failures.nodes, failures.links)
     except ValueError:
-        return way(topology, server, step)
+        return switches_between(topology, server, step)
 
 
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:

@@ -59,7 +59,7 @@ class Path:
         """Return all servers and switches in the order in which a packet sees them."""
         passed = [self.source]
         for server, step in zip(self.servers, self.steps, strict=False):
-            passed += [*way(topology, server, step), step.peer]
+            passed += [*switches_between(topology, server, step), step.peer]
         return passed
 
     def cut(self) -> Path:
@@ -73,17 +73,17 @@ class Path:
         return Path(self.source, self.steps[start:end])
 
 
-def way(
+def switches_between(
     topology: Topology,
     server: int,
     step: Step,
     failed_nodes: Set[int] = frozenset(),
     failed_links: Set[frozenset[int]] = frozenset(),
 ) -> list[int]:
-    """Return the switches that one hop goes through, or raise ValueError where there is no way.
+    """Return the switches that one hop goes through, or raise ValueError where it leads nowhere.
 
-    Where switches interconnect it is the way that the step names. If it names none it is a
-    shortest way, around those that have failed.
+    Where switches interconnect they are those that the step names. If it names none they are of a
+    shortest path, around those that have failed.
     """
 
     def works(a: int, b: int) -> bool:
@@ -96,7 +96,7 @@ def way(
         for a, b in pairwise((server, *step.via, step.peer)):
             cabled = b == first if a == server else b in _cabled(topology, a)
             if not cabled or not works(a, b):
-                raise ValueError(f"the way of server {server} to {step.peer} breaks off at {a}")
+                raise ValueError(f"the hop of server {server} to {step.peer} breaks off at {a}")
         return list(step.via)
     if first == step.peer:
         return []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import topos
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from hosts.base.path import Step, way
+from hosts.base.path import Step, switches_between
 from hosts.fattree import hashed_path, two_level_path
 from hosts.memory.network import MemoryNetwork
 from hosts.tree import NETWORK as TREE
@@ -43,7 +43,7 @@ def test_every_pair_goes_up_then_down_cable_by_cable(spec: str, algorithm: str) 
         top = max(levels)
         assert levels == [*range(top + 1), *range(top - 1, -1, -1)]
         # No higher than needed: a plain search finds no way of fewer switches.
-        assert len(nodes) == 2 + len(way(fattree, source, Step(0, destination)))
+        assert len(nodes) == 2 + len(switches_between(fattree, source, Step(0, destination)))
 
 
 @pytest.mark.parametrize("spec", FATTREES)
@@ -78,9 +78,9 @@ def test_hashed_finds_a_way_up_wherever_there_is_one(
     if source == destination:
         assert [len(path) for path in hashed.paths] == [0]
         return
-    shortest = len(way(fattree, source, Step(0, destination)))
+    shortest = len(switches_between(fattree, source, Step(0, destination)))
     try:
-        remaining = len(way(fattree, source, Step(0, destination), failures.nodes))
+        remaining = len(switches_between(fattree, source, Step(0, destination), failures.nodes))
     except ValueError:
         remaining = 0
     # The shortest ways are those up and down, and one of them is left if none is longer.
@@ -104,15 +104,15 @@ def test_two_level_drops_with_the_reason() -> None:
 def test_a_named_way_must_be_cabled_and_working() -> None:
     fattree = FatTree(4)
     step = hashed_path(fattree, 0, 15).steps[0]
-    assert way(fattree, 0, step) == list(step.via)
-    assert way(fattree, 0, Step(0, 15)) != []  # without a name, some way
+    assert switches_between(fattree, 0, step) == list(step.via)
+    assert switches_between(fattree, 0, Step(0, 15)) != []  # without a name, some way
     for via in [step.via[:-1], step.via[1:], step.via[::-1], (10**9,), (-1,), (3,)]:
         with pytest.raises(ValueError, match="server 0"):
-            way(fattree, 0, Step(0, 15, via))
+            switches_between(fattree, 0, Step(0, 15, via))
     with pytest.raises(ValueError, match="breaks off"):
-        way(fattree, 0, step, failed_nodes={step.via[2]})
+        switches_between(fattree, 0, step, failed_nodes={step.via[2]})
     with pytest.raises(ValueError, match="breaks off"):
-        way(fattree, 0, step, failed_links={frozenset(step.via[1:3])})
+        switches_between(fattree, 0, step, failed_links={frozenset(step.via[1:3])})
     assert Step(0, 15) == Step(0, 15, ())
 
 

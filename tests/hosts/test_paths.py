@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import topos
-from hosts.base.path import Path, Step, disjoint, way
+from hosts.base.path import Path, Step, disjoint, switches_between
 from hosts.bcube import paths as bcube
 from hosts.dcell import paths as dcell
 from hosts.dpillar import paths as dpillar
@@ -213,10 +213,10 @@ def test_ficonn_tor_mean_at_the_size_of_section_5() -> None:
     assert sum(lengths) / len(lengths) == pytest.approx(6.68, abs=0.05)
 
 
-def test_way_names_the_switches_of_a_hop() -> None:
+def test_switches_between_are_those_of_a_hop() -> None:
     fattree = topos.parse("fattree,4")
-    assert len(way(fattree, 0, Step(0, 1))) == 1
-    assert len(way(fattree, 0, Step(0, 2))) == 3
-    assert len(way(fattree, 0, Step(0, 15))) == 5
+    assert len(switches_between(fattree, 0, Step(0, 1))) == 1
+    assert len(switches_between(fattree, 0, Step(0, 2))) == 3
+    assert len(switches_between(fattree, 0, Step(0, 15))) == 5
     with pytest.raises(ValueError, match="does not lead"):
-        way(topos.parse("bcube,4,1"), 0, Step(0, 5))
+        switches_between(topos.parse("bcube,4,1"), 0, Step(0, 5))

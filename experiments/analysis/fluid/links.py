@@ -15,7 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, way
+from hosts.base.path import Path, switches_between
 from topos.base.errors import require
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
@@ -117,7 +117,7 @@ def links_of(topology: Topology, path: Path) -> Ints:
     found: list[int] = []
     for server, step in zip(path.servers, path.steps, strict=False):
         found.append(link_at(topology, server, step.port))
-        for switch, onward in pairwise((*way(topology, server, step), step.peer)):
+        for switch, onward in pairwise((*switches_between(topology, server, step), step.peer)):
             found.append(link_at(topology, switch, _port_to(topology, switch, onward)))
     return numpy.array(found, numpy.int64)
 

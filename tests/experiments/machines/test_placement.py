@@ -16,7 +16,7 @@ from experiments.cli import cli
 from experiments.machines.forecast import forecast
 from experiments.machines.placement import place
 from hosts.base.algorithms import route
-from hosts.base.path import way
+from hosts.base.path import switches_between
 from topos.base.errors import PillarboxError
 from topos.base.spec import small
 
@@ -80,7 +80,7 @@ def test_crossings_are_those_of_each_path():
             (path,) = route(topology, "dcell", source, destination).paths
             passed = [source]
             for server, step in zip(path.servers, path.steps, strict=False):
-                passed += [*way(topology, server, step), step.peer]
+                passed += [*switches_between(topology, server, step), step.peer]
             on = placed.machine_of[passed]
             links += len(passed) - 1
             crossed += int((on[1:] != on[:-1]).sum())

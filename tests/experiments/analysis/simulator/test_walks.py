@@ -12,7 +12,7 @@ from experiments.analysis.simulator.flows import random_flows
 from experiments.analysis.simulator.paths import BLOCK, compiled, lengths
 from experiments.analysis.simulator.walks import flows_forwarded, parted, path_sets
 from hosts.base.algorithms import route
-from hosts.base.path import Path, way
+from hosts.base.path import Path, switches_between
 from topos.base.errors import PillarboxError
 
 SETS = [
@@ -25,7 +25,7 @@ SETS = [
 def meets(network: topos.Topology, broken: Broken, path: Path) -> bool:
     """Tell whether a path has a failed server or switch on it, its source aside."""
     for server, step in zip(path.servers, path.steps, strict=False):
-        switches = [switch - network.servers for switch in way(network, server, step)]
+        switches = [switch - network.servers for switch in switches_between(network, server, step)]
         if broken.servers[step.peer] or broken.switches[switches].any():
             return True
     return False
