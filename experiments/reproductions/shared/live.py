@@ -55,9 +55,9 @@ def _faithful_mbit(settings: Settings, system: System) -> float:
     return float(calibrated_rate(system, settings.say))
 
 
-def repeats(settings: Settings) -> int:
+def repeats(settings: Settings, count: int = 3) -> int:
     """Return how often each system is measured."""
-    return settings.repeats or (1 if settings.quick else 3)
+    return settings.repeats or (1 if settings.quick else count)
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
