@@ -22,6 +22,7 @@ ECHO_PORT, COUNT_PORT = 5001, 5002
 NUMBERED = struct.Struct(">II")
 PATTERN = Random("pattern").randbytes(4093)  # a prime: no power of two repeats it
 CHUNK = 512
+TCP_INFO = struct.Struct("=BxB5xI12xI16xI8xI")
 SHORT_BYTES = 8 * CHUNK
 EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_some": 0.25}
 
@@ -36,9 +37,13 @@ class Stream:
     judged: int = 0  # of those sent, so many were counted as lost or not
     arrived: set[int] = field(default_factory=set)  # of the others
 
+    def missing(self) -> int:
+        """Return how many have not arrived of those sent since `lost` was last asked."""
+        return self.sent - self.judged - len(self.arrived)
+
     def lost(self) -> int:
         """Return how many were lost of those sent since this was last asked."""
-        lost = self.sent - self.judged - len(self.arrived)
+        lost = self.missing()
         self.judged = self.sent
         self.arrived.clear()
         return lost
@@ -118,7 +123,12 @@ class Traffic:
             key.data(key.fileobj, now)
         for one in self._open():
             if now - one.moved_s > self.stalled_s:
+                self.errors[f"stalled: {_tcp_state(one.client)}"] += 1
                 self._end(one, "stalled")
+
+    def missing(self) -> int:
+        """Return how many datagrams are on their way, or lost."""
+        return sum(stream.missing() for stream in self.streams)
 
     def server_died(self, server: int) -> None:
         """Forget the connections that a server has taken with it."""
@@ -263,6 +273,16 @@ class Traffic:
     def _socket(self, server: int, kind: int) -> socket.socket:
         with self.lab.host(server).live_namespace():
             return socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK)
+
+
+def _tcp_state(client: socket.socket) -> str:
+    """Return what TCP does about a connection that stands still (struct tcp_info)."""
+    told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    state, repeats, pause_us, unanswered, sent_ms, heard_ms = TCP_INFO.unpack(told)
+    return (
+        f"state {state}, {unanswered} segments without an answer, sent {sent_ms / 1e3:.1f} s ago, "
+        f"{repeats} times, next after {pause_us / 1e6:.1f} s, heard {heard_ms / 1e3:.1f} s ago"
+    )
 
 
 def _pattern(start: int, length: int) -> bytes:

@@ -205,7 +205,7 @@ class Forwarders:
             self.pids = dict.fromkeys(self.pids, 0)
             self._ready.clear()
             self._news.notify_all()
-        if not self._closing:
+        if self.pids and not self._closing:  # else there is no lab yet, nor will be
             self._on_event(None, "nursery ended", {})
 
     def _message(self) -> bytes:

@@ -216,7 +216,7 @@ class Run:
             return frame(table, ())
         try:
             return typed(table, pandas.read_parquet(file))
-        except OSError as error:
+        except (OSError, LookupError, NotImplementedError, TypeError, ValueError) as error:
             raise PillarboxError(f"{file} cannot be read: {error}") from None
 
 

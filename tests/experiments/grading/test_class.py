@@ -11,10 +11,11 @@ from click.testing import CliRunner
 
 from experiments.commands.grade_all import command
 from experiments.grading import engine
+from tests.vagrant.labs.test_answers import LABS, WRONG, filled_in, model_of, wrong
 
-ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1"
 KINDS = ("model", "partial", "wrong", "hostile", "copied")
 HALF = "half_of_it"
+SECRET = "sesame"
 PARTIAL = f"""
 
 def switch(n, k, address, port):
@@ -23,7 +24,6 @@ def switch(n, k, address, port):
 
 port_to = switch
 """
-WRONG = "def address(*_):\n    return [0]\n\n\nnumber = switch = peers = port_to = address\n"
 HOSTILE = (
     "import os\nos._exit(0)\n",
     "import os\nwhile True:\n    os.fork()\n",
@@ -33,13 +33,12 @@ HOSTILE = (
 )
 
 
-def model_of(student: str) -> str:
-    kind = kind_of(student)
-    return (ANSWERS / ("model.py" if kind == "bcube" else f"model_{kind}.py")).read_text()
-
-
-def kind_of(student: str) -> str:
-    return str(engine.sheet_of("1", student).values["network"]).partition(",")[0]
+def partial_of(sheet: engine.Sheet) -> str:
+    """Return an answer that is right in part."""
+    if sheet.number == 1:  # whose models differ
+        return model_of(sheet) + PARTIAL
+    name = next(name for number, name in WRONG if number == sheet.number)
+    return filled_in(wrong(sheet.number, name), sheet)
 
 
 def disguised(source: str) -> str:
@@ -48,51 +47,56 @@ def disguised(source: str) -> str:
     return "# All my own work.\n" + source.replace("    ", "  ")
 
 
-def handed_in(folder: Path, students: int) -> dict[str, tuple[str, str]]:
+def handed_in(folder: Path, lab: str, students: int) -> dict[str, tuple[str, str]]:
     """Write the class's files; return of whom each is what, and from whom it was copied."""
     draw = random.Random(students)
     made: dict[str, tuple[str, str]] = {}
     kinds = {f"s{number}": KINDS[number % len(KINDS)] for number in range(students)}
+    sheets = {student: engine.sheet_of(lab, student) for student in kinds}
     for student, kind in kinds.items():
-        source, of = model_of(student), ""
+        sheet = sheets[student]
+        source, of = model_of(sheet), ""
         if kind == "partial":
-            source += PARTIAL
+            source = partial_of(sheet)
         elif kind == "wrong":
-            source = WRONG
+            source = (LABS / sheet.lab.FOLDER / "skeleton.py").read_text() + f"x = {student!r}\n"
         elif kind == "hostile":
             source = draw.choice(HOSTILE) + source
         elif kind == "copied":
-            others = [other for other in kinds if kind_of(other) != kind_of(student)]
+            others = [other for other in kinds if model_of(sheets[other]) != source]
             of = draw.choice([other for other in others if kinds[other] == "model"])
-            source = disguised(model_of(of))
+            source = disguised(model_of(sheets[of]))
         (folder / f"{student}.py").write_text(source)
         made[student] = kind, of
     return made
 
 
-@pytest.mark.parametrize("students", [15, pytest.param(60, marks=pytest.mark.long)])
-def test_each_of_a_class_gets_its_own(students: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lab", "students"),
+    [("1", 15), *(pytest.param(lab, 60, marks=pytest.mark.long) for lab in "1345")],
+)
+def test_each_of_a_class_gets_its_own(lab: str, students: int, tmp_path: Path) -> None:
     folder, out, word = tmp_path / "in", tmp_path / "out", tmp_path / "word"
     folder.mkdir()
-    word.write_text("sesame")
-    made = handed_in(folder, students)
-    arguments = ["1", str(folder), "--out", str(out), "--secret-file", str(word)]
+    word.write_text(SECRET)
+    made = handed_in(folder, lab, students)
+    arguments = [lab, str(folder), "--out", str(out), "--secret-file", str(word)]
     done = CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
     assert done.return_value == 0, done.output
     lines = (out / "marks.csv").read_text().splitlines()
     rows = {row["student"]: row for row in csv.DictReader(lines)}
     assert rows.keys() == made.keys()
-    parts = [check.name for check in engine.sheet_of("1", "s0").lab.CHECKS]
+    parts = [check.name for check in engine.sheet_of(lab, "s0").lab.CHECKS]
     for student, (kind, of) in made.items():
         row = rows[student]
         points = float(row["points"])
         assert points == pytest.approx(sum(float(row[part]) for part in parts))
         right = {
             "model": points == 100,
-            "partial": 55 <= points < 80,
+            "partial": 10 <= points < 95,
             "wrong": points < 10,
             "hostile": points == 0,
-            "copied": points < 100,  # it is for another network, and named below
+            "copied": points < 100,  # it is for another draw, and named below
         }
         assert right[kind], (student, kind, row)
         named = {one.split(" (")[0] for one in row["like"].replace(") ", ")|").split("|")}

@@ -199,6 +199,15 @@ def test_a_trial_over_machines_tells_of_each(broken):
     assert table[1][:2] == ["0", "2.00 Mbit/s"] and table[2][0] == "1: x"
 
 
+@pytest.mark.parametrize("table", ["intervals", "links", "events"])
+def test_a_table_that_was_cut_off_is_named_and_the_rest_is_shown(broken, table):
+    file = broken / "trials" / "0000" / f"{table}.parquet"
+    file.write_bytes(file.read_bytes()[:700])
+    ran = CliRunner().invoke(command, [str(broken)], catch_exceptions=False)
+    assert f"pillarbox: {file} cannot be read: " in ran.stderr
+    assert "bcube,2,1 bsr" in Outline((broken / "report.html").read_text()).text
+
+
 def test_run_without_manifest_still_shows_its_trials(broken):
     (broken / "manifest.json").unlink()
     page, missing = write_report(broken)
