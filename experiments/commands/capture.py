@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,7 +49,7 @@ def command(
     sudo ./pillarbox capture --seconds 5
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
     """
-    from experiments.control.client import ask, entrance
+    from experiments.control.client import ask, entrance_anywhere
     from experiments.emulation import registry
     from experiments.files import give_to_user
     from experiments.observe.sniff import Tapped, capture
@@ -64,10 +65,13 @@ def command(
     with ExitStack() as stack:
         inside: dict[int, int] = {}
         for server in {server for server, _ in chosen}:
-            found = entrance(folder, topology.address(server)).files
-            for descriptor in found:
+            found = entrance_anywhere(folder, topology.address(server))
+            if found.reach:
+                _on_computers(folder, chosen, status, out, as_json, no_heart_beats, limits)
+                return
+            for descriptor in found.files:
                 stack.callback(os.close, descriptor)
-            inside[server] = found[0]
+            inside[server] = found.files[0]
         tapped = [
             Tapped(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
             for s, p in chosen
@@ -86,9 +90,34 @@ def command(
                 stopped=lambda: bool(stopped),
                 **limits,
             )
-    missed = f"; {counts.missed} came too fast and are missing" if counts.missed else ""
-    told = {"file": str(out), "frames": counts.written, "missed": counts.missed}
-    answer(as_json, told, f"{counts.written} frames in {out}{missed}")
+    _tell(out, counts.written, counts.missed, as_json)
+
+
+def _tell(out: Path, frames: int, missed: int, as_json: bool) -> None:
+    lost = f"; {missed} came too fast and are missing" if missed else ""
+    told = {"file": str(out), "frames": frames, "missed": missed}
+    answer(as_json, told, f"{frames} frames in {out}{lost}")
+
+
+def _on_computers(
+    folder: Path,
+    chosen: list[tuple[int, int]],
+    status: dict[str, Any],
+    out: Path,
+    as_json: bool,
+    no_heart_beats: bool,
+    limits: dict[str, Any],
+) -> None:
+    """Let the computers of a lab capture; take what they have made of it."""
+    from experiments.control.client import ask
+    from experiments.files import give_to_user
+
+    how = {**limits, "regular": not no_heart_beats}
+    comment = json.dumps(_known(status))
+    found = ask(folder, ask="capture", ports=chosen, how=how, comment=comment)
+    shutil.move(found["file"], out)
+    give_to_user(out)
+    _tell(out, found["frames"], found["missed"], as_json)
 
 
 def _chosen(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:

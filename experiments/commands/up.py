@@ -17,6 +17,7 @@ FAILED = 1
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
+    from experiments.machines.lab import LabOverMachines
     from hosts.live.settings import LabSettings
 
 
@@ -167,13 +168,14 @@ def command(
             run = Run.begin()
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
-        made = (
+        over = (
             _over_machines(topology, settings, place.folder, machines, cluster, seed, weights)
             if machines or cluster
-            else Lab(topology, settings, place.folder, seed, leading)
+            else None
         )
+        made = over or Lab(topology, settings, place.folder, seed, leading)
         lab = stack.enter_context(made)
-        service = Service(lab)
+        service = Service(lab, over.requests() if over else None)
         stack.callback(service.close)
         _wait_converged(lab)
         if door:
@@ -198,7 +200,7 @@ def _over_machines(
     cluster: str | None,
     seed: int,
     weights: tuple[int, ...],
-) -> Lab:
+) -> LabOverMachines:
     """Return a lab over machines; only it needs Dask."""
     from experiments.machines.lab import LabOverMachines
     from experiments.machines.named import NamedCluster

@@ -12,7 +12,8 @@ process ends, however it does, all parts end: Dask lets go of what nobody leads 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from experiments.emulation.network import LabNet, allow_open_files, end_programs
 from experiments.emulation.routers import Routers, Switches
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
+from experiments.machines.capturing import captured
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from experiments.machines.computer import Computer, OneComputer
@@ -330,6 +332,10 @@ class LabOverMachines(Lab):
         for news in state.get("news", ()):
             news["at_s"] = self.clocks.here(self._machine_of[server], news["at_s"])
         return state
+
+    def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """Return what can be asked of it at its socket, beside what can be asked of any lab."""
+        return {"capture": partial(captured, self)}
 
     def about(self) -> dict[str, Any]:
         """Return what a manifest has to say of the machines."""

@@ -31,6 +31,7 @@ from experiments.emulation.tracing import TRACE_PORT, TRACE_S
 from experiments.emulation.underlay import Underlay
 from experiments.linux import sandbox
 from experiments.linux.processes import own_mib
+from experiments.machines.capturing import captured_here
 from experiments.machines.clock import Answering
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
@@ -130,6 +131,7 @@ class Part(Lab):
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
+            "capture": lambda asked: captured_here(self, asked),
             "memory": lambda _: self._memory(),
             "tallies": lambda _: self._part.packing and self._part.packing.tallies(),
             "sent": lambda _: self.bytes_sent(),

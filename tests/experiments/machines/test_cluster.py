@@ -21,6 +21,7 @@ from experiments.control.echoes import echoes
 from experiments.files import CHECKOUT
 from experiments.linux import offloads, sandbox
 from experiments.machines import hosts
+from experiments.observe.pcapng import Reader
 from hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S, wait_until
 from tests.experiments.machines.over import SOON_S, running
@@ -162,7 +163,7 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
         assert said.returncode == 0, said.stderr
         assert f"cluster {NAME}: {2 + spare} machines" in said.stdout
         check_status(computer.addresses)
-        check_caller()
+        check_caller(tmp_path / "lab.pcapng")
         if spare:
             check_spread(tmp_path / "run")
         else:
@@ -192,8 +193,8 @@ def check_status(addresses: list[str]) -> None:
     assert "is up already" in again.stderr
 
 
-def check_caller() -> None:
-    """See that nothing is left of a caller that is killed."""
+def check_caller(file: Path) -> None:
+    """See what a lab's machines capture together, and that nothing is left of a caller's end."""
     caller = subprocess.Popen(
         [sys.executable, "-c", EVERYTHING, "up", SPEC, "--cluster", NAME, *TWO, "--hold"],
         env=environment(),
@@ -207,9 +208,35 @@ def check_caller() -> None:
         assert more, said
         said += more
     assert b"2 machines, 8 of 32 cables cross" in said and running(PART)
+    check_capture(said, file)
     caller.kill()
     caller.communicate(timeout=WAIT_S)
     wait_until(lambda: not running(PART), "a part is left")
+
+
+def check_capture(said: bytes, file: Path) -> None:
+    number = said.decode().partition("lab ")[2].partition(":")[0]
+    lab = ["--lab", number]
+    ends = [topos.parse(SPEC).address(server) for server in (FIRST, LAST)]
+    without = pillarbox("capture", *lab, "-o", str(file))
+    assert "has an end: --seconds" in without.stderr
+    pings = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "exec", *lab, ends[0], "ping", "-i0.1", ends[1]],
+        env=environment(),
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+    )
+    assert pings.stdout and pings.stdout.readline() and pings.stdout.readline()
+    done = pillarbox("capture", *lab, *ends, "--seconds", "1", "-o", str(file), "--no-heart-beats")
+    pings.terminate()
+    pings.communicate()
+    with file.open("rb") as opened:
+        frames = list(Reader(opened))
+    assert {one.interface.partition(" ")[0] for one in frames} >= set(ends), done.stderr
+    assert [one.at_ns for one in frames] == sorted(one.at_ns for one in frames)
+    assert abs(frames[0].at_ns / 1e9 - time.time()) < WAIT_S
+    followed = pillarbox("follow", str(file))
+    assert not followed.returncode and ends[1] in followed.stdout, followed.stderr
 
 
 def check_between(computer: Computer) -> None:

@@ -1,0 +1,89 @@
+"""Captures of a lab on other computers: each captures at its ports, and it is made one file.
+
+Frames bear the moments of each machine's own clock; in the file they are the lab's, and in order.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from experiments.observe.pcapng import Captured, Interface, Reader, Writer
+from experiments.observe.sniff import Tapped, capture
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+    from experiments.machines.lab import LabOverMachines
+
+LONGEST_S, MOST_FRAMES = 60.0, 200_000  # of each machine: it keeps them until the end
+FILE = "capture.pcapng"
+
+
+def _ahead_s() -> float:
+    """Return by how much this machine's time of day is ahead of its CLOCK_MONOTONIC."""
+    return time.time() - time.monotonic()
+
+
+# -- there ---------------------------------------------------------------------------------------
+
+
+def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
+    """Capture at ports of a part's servers; return the file, and how this machine's clock is."""
+    tapped = [
+        Tapped(title, interface, part.namespace_of(server))
+        for title, interface, server in asked["ports"]
+    ]
+    file = BytesIO()
+    counts = capture(tapped, file, **asked["how"])
+    data = base64.b64encode(file.getvalue()).decode()
+    return {"data": data, "missed": counts.missed, "ahead_s": _ahead_s()}
+
+
+# -- here ----------------------------------------------------------------------------------------
+
+
+def captured(lab: LabOverMachines, asked: dict[str, Any]) -> dict[str, Any]:
+    """Let all machines capture, for the same time; return a file here, and the counts."""
+    how, topology = dict(asked["how"]), lab.topology
+    require(
+        bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
+        f"on other computers a capture has an end: --seconds, up to {LONGEST_S:.0f}",
+    )
+    most = how["frames"] or MOST_FRAMES
+    ports: dict[int, list[tuple[str, str, int]]] = {}
+    for server, port in asked["ports"]:
+        named = f"{topology.address(server)} port {port}", topology.interface(server, port)
+        ports.setdefault(lab.machine_of(server), []).append((*named, server))
+    how["frames"] = most
+    told = lab.ask_machines(
+        {one: {"ask": "capture", "ports": some, "how": how} for one, some in ports.items()}
+    )
+    titles = [title for some in ports.values() for title, *_ in some]
+    rows = (_frames(lab, machine, one) for machine, one in told.items())
+    frames = list(islice(heapq.merge(*rows, key=lambda one: one.at_ns), most))
+    file = lab.folder / FILE
+    with file.open("wb") as out:
+        writer = Writer(out, [Interface(one, how["longest"]) for one in titles], asked["comment"])
+        numbers = {title: number for number, title in enumerate(titles)}
+        for one in frames:
+            number, outgoing = numbers[one.interface], one.outgoing
+            writer.write(number, one.at_ns, one.data, outgoing=outgoing, length=one.length)
+    return {
+        "file": str(file),
+        "frames": len(frames),
+        "missed": sum(one["missed"] for one in told.values()),
+    }
+
+
+def _frames(lab: LabOverMachines, machine: int, told: dict[str, Any]) -> Iterator[Captured]:
+    """Yield a machine's frames in order, at moments of the lab's time of day."""
+    moved_s = _ahead_s() - told["ahead_s"] + lab.clocks.here(machine, 0.0)
+    frames = Reader(BytesIO(base64.b64decode(told["data"])))
+    for one in sorted(frames, key=lambda one: one.at_ns):
+        yield one._replace(at_ns=one.at_ns + round(moved_s * 1e9))
