@@ -13,13 +13,13 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from experiments.machines.many import Machines
 from experiments.observe.pcapng import Captured, Interface, Reader, Writer
 from experiments.observe.sniff import Tapped, capture
 from topos.base.errors import require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
-    from experiments.machines.lab import LabOverMachines
 
 LONGEST_S, MOST_FRAMES = 60.0, 200_000  # of each machine: it keeps them until the end
 FILE = "capture.pcapng"
@@ -48,8 +48,8 @@ def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
 # -- here ----------------------------------------------------------------------------------------
 
 
-def captured(lab: LabOverMachines, asked: dict[str, Any]) -> dict[str, Any]:
-    """Let all machines capture, for the same time; return a file here, and the counts."""
+def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
+    """Let all machines of a lab capture, for the same time; return a file here, and the counts."""
     how, topology = dict(asked["how"]), lab.topology
     require(
         bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
@@ -59,13 +59,13 @@ def captured(lab: LabOverMachines, asked: dict[str, Any]) -> dict[str, Any]:
     ports: dict[int, list[tuple[str, str, int]]] = {}
     for server, port in asked["ports"]:
         named = f"{topology.address(server)} port {port}", topology.interface(server, port)
-        ports.setdefault(lab.machine_of(server), []).append((*named, server))
+        ports.setdefault(machines.machine_of(server), []).append((*named, server))
     how["frames"] = most
-    told = lab.ask_machines(
+    told = machines.ask_machines(
         {one: {"ask": "capture", "ports": some, "how": how} for one, some in ports.items()}
     )
     titles = [title for some in ports.values() for title, *_ in some]
-    rows = (_frames(lab, machine, one) for machine, one in told.items())
+    rows = (_frames(machines, machine, one) for machine, one in told.items())
     frames = list(islice(heapq.merge(*rows, key=lambda one: one.at_ns), most))
     file = lab.folder / FILE
     with file.open("wb") as out:
@@ -81,9 +81,9 @@ def captured(lab: LabOverMachines, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _frames(lab: LabOverMachines, machine: int, told: dict[str, Any]) -> Iterator[Captured]:
+def _frames(machines: Machines, machine: int, told: dict[str, Any]) -> Iterator[Captured]:
     """Yield a machine's frames in order, at moments of the lab's time of day."""
-    moved_s = _ahead_s() - told["ahead_s"] + lab.clocks.here(machine, 0.0)
+    moved_s = _ahead_s() - told["ahead_s"] + machines.clocks.here(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(told["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):
         yield one._replace(at_ns=one.at_ns + round(moved_s * 1e9))

@@ -335,7 +335,7 @@ class LabOverMachines(Lab):
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """Return what can be asked of it at its socket, beside what can be asked of any lab."""
-        return {"capture": partial(captured, self)}
+        return {"capture": partial(captured, self, self)}
 
     def about(self) -> dict[str, Any]:
         """Return what a manifest has to say of the machines."""
