@@ -194,7 +194,7 @@ async def load(tab: Browser, recording: str) -> None:
     await tab.value("document.getElementById('pattern').value = 'all-to-all'")
     await tab.click("#start")
     await tab.until("document.querySelectorAll('.lane:not([data-level=none])').length > 50")
-    await tab.until("document.getElementById('sent').textContent.startsWith('all-to-all')")
+    await tab.until("document.getElementById('sent').textContent.includes('ideal')")
     await tab.click("#play")
     await tab.until("document.getElementById('status').dataset.kind === 'past'")
     at_s = float(await tab.value("document.getElementById('moment').value"))
