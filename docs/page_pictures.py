@@ -1,7 +1,8 @@
 """Takes the guide's pictures of the live page: ``sudo .venv/bin/python docs/page_pictures.py``.
 
-Of each of six networks: at rest, under load, and with a cable cut and a server dead under load. It
-takes Chromium, and some two minutes; names of networks choose some of them.
+Of each of six networks: at rest, under load, and with a cable cut and a server dead under load;
+one of a packet's way, and one of a lab sheet. It takes Chromium, and some two minutes; names of
+networks choose some of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from experiments.page.chromium import Browser, browser
 
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")
+SHEET, SHEETS_NETWORK, STUDENT = "4", "dcell,2,2", "ada"  # whose values are of that network
 RATE_MBIT = 5
 SIZE = 1100, 700
 SCALE, QUALITY = 0.65, 55
@@ -39,7 +41,11 @@ async def main(networks: list[str]) -> None:
                 async with browser(Path(profile)) as tab:
                     await tab.look(*SIZE, scale=SCALE)
                     await tab.open(url[0])
-                    await pictures(tab, Path(__file__).parent / "page" / network.split(",")[0])
+                    folder = Path(__file__).parent / "page"
+                    if network == SHEETS_NETWORK:
+                        await sheet(tab, folder)
+                    else:
+                        await pictures(tab, folder / network.split(",")[0])
                     assert tab.complaints == []
         finally:
             lab.stdin.close()
@@ -66,6 +72,30 @@ async def pictures(tab: Browser, name: Path) -> None:
     await tab.until("document.querySelector('.node[data-failed=dead]')")
     await later(tab, 4)
     await shot(tab, f"{name}-failure")
+    if name.name == "dcell":
+        await tab.click("#node-3 .body")
+        await tab.click("#node-19 .body", shift=True)
+        await tab.key("p")
+        await tab.until("document.querySelector('.paths .taken')")
+        await tab.look(*SIZE)
+        await later(tab, 1)
+        await tab.value("document.activeElement.blur()")
+        await tab.picture(name.parents[1] / "page.png")
+
+
+async def sheet(tab: Browser, folder: Path) -> None:
+    """Take the picture of a sheet, with what is a student's own selected."""
+    await tab.click("#sheets")
+    for field, value in (("sheet-number", SHEET), ("part", "1")):
+        found = f"document.getElementById('{field}')"
+        await tab.until(f"[...{found}.options].some((one) => one.value === '{value}')")
+        await tab.value(f"{found}.value = '{value}'; {found}.dispatchEvent(new Event('change'))")
+    await tab.until("document.getElementById('events').textContent.includes('1. See it')")
+    await tab.value(f"document.getElementById('student').value = '{STUDENT}'")
+    await tab.click("#values")
+    await tab.until("document.querySelectorAll('#marks button').length === 3")
+    await tab.click("#marks button:last-of-type")  # the link that fails
+    await shot(tab, f"{folder}/sheet")
 
 
 async def later(tab: Browser, seconds: float) -> None:
@@ -83,4 +113,4 @@ async def shot(tab: Browser, name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:] or list(NETWORKS)))
+    asyncio.run(main(sys.argv[1:] or [*NETWORKS, SHEETS_NETWORK]))
