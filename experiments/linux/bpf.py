@@ -42,10 +42,10 @@ ETH_P_ALL = 0x0003
 ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # go on to the next program; drop; drop uncounted
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # helper functions
 TO_INGRESS = 1
-MARK, PROTOCOL, PRIORITY, IFINDEX = 8, 16, 32, 40  # where in a packet's context (struct __sk_buff)
+# Where in a packet's context (struct __sk_buff).
+PROTOCOL, PRIORITY, IFINDEX, SOCKET = 16, 32, 40, 168
 # Where in a frame.
 ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
-OWNED = 0x50420001  # a mark that lasts from one program to itself
 
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
@@ -84,17 +84,16 @@ def own() -> bytes:
     clone, which no socket counts, come in once more, and drops the packet. (An XDP program would do
     the same, but then Linux cuts super-packets apart, and drops those of headers it does not know.)
 
-    Heart-beats, which no such socket sends and no queue delays, pass at once, and by the shapers of
-    the ports at which a switch sends them on (`PAST_SHAPERS`).
+    What no socket sent passes at once: the clone, and what a server has relayed, whose sender's
+    account ended at the first switch. So do heart-beats, which no queue delays, and by the shapers
+    of the ports at which a switch sends them on (`PAST_SHAPERS`).
     """
-    mark = set_register(2, OWNED) + instruction(0x63, 0x21, MARK)  # *(u32 *)(r1 + MARK) = r2
     again = (
         instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
     )
-    first = mark + again + set_register(0, ACT_STOLEN) + EXIT
-    second = set_register(2, 0) + instruction(0x63, 0x21, MARK) + set_register(0, ACT_UNSPEC) + EXIT
-    is_second = instruction(0x61, 0x12, MARK) + instruction(0x15, 2, len(first) // 8, OWNED)
-    return _heart_beats_past_shapers() + is_second + first + second
+    owned = again + set_register(0, ACT_STOLEN) + EXIT
+    has_no_socket = instruction(0x79, 0x12, SOCKET) + instruction(0x15, 2, len(owned) // 8, 0)
+    return _heart_beats_past_shapers() + has_no_socket + owned + set_register(0, ACT_UNSPEC) + EXIT
 
 
 def hurry() -> bytes:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import socket
 import struct
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +24,13 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.runs.run import run
 from hosts.linux import bpf as kernel
+from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
 from hosts.live.settings import LabSettings
 from hosts.wire.layout import checksum
+from tests.experiments.labs import EBPF, WAIT_S, lab_of, wait_until
 from topos.base.errors import PillarboxError
 
+ETH_ALL = 3
 RATE_MBIT = 20.0
 BYTES_S = 2_500_000.0
 
@@ -135,6 +143,49 @@ def test_a_port_has_the_queue_that_was_asked_for_or_says_why_not(kind: str, tmp_
         assert waiting["kind"] == kind and waiting["options"]["limit"] == 30
     else:
         assert waiting["kind"] == "bfifo" and waiting["options"]["limit"] == 30 * 1514
+
+
+@EBPF
+@pytest.mark.root
+def test_a_senders_account_ends_at_the_first_switch_and_at_no_other(tmp_path: Path) -> None:
+    """There a port sees a frame and its clone; behind a relay, in the kernel, the frame alone."""
+    with lab_of("bcube,2,1", tmp_path, plane="ebpf") as lab, ExitStack() as stack:
+        client, server = (
+            stack.enter_context(datagrams(lab, number)) for number in (0, lab.topology.servers - 1)
+        )
+        everywhere = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
+        stack.enter_context(everywhere)
+        everywhere.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        everywhere.setblocking(False)
+        numbers = count()
+
+        def seen_twice_and_once() -> bool:
+            """Send one more datagram: the first go by Python, which has sockets of its own."""
+            sent = b"account %6d" % next(numbers)
+            client.sendto(sent, server.getsockname())
+            assert server.recv(100) == sent
+            seen = Counter(port for port, frame in taken(everywhere) if frame.endswith(sent))
+            return sorted(seen.values()) == [1, 2]
+
+        wait_until(seen_twice_and_once, "relayed frames are cloned again, or senders' are not")
+
+
+def datagrams(lab: Any, server: int) -> socket.socket:
+    with lab.host(server).live_namespace():
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.settimeout(WAIT_S)
+    made.bind((lab.topology.ip(server), 0))
+    return made
+
+
+def taken(everywhere: socket.socket) -> Iterator[tuple[str, bytes]]:
+    """Yield the frames that have come, and the ports by which they came."""
+    while True:
+        try:
+            frame, (port, *_) = everywhere.recvfrom(2048)
+        except BlockingIOError:
+            return
+        yield port, frame
 
 
 @pytest.mark.long  # figures that even a calm machine changes: how many drops differs by run
