@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
 from topos.base.errors import PillarboxError
+from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.trials.runs.greedy import Tried
 
 NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
-QUICK_NETWORKS = ("bcube,2,1",)
+QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
 MTUS, QUICK_MTUS = (1500, 9000), (9000,)
 LEAST_OF_IDEAL = 0.9
+# By whom a network is made: the tool that sends its flows, and the process of a trial.
+OURS, STOCK = "pillarbox", "mininet"
+BUILDERS = {OURS: ("generator", ""), STOCK: ("iperf3", "experiments.benches._stock")}
 # By cable, in Mbit/s: what is asked of a machine of two processors.
 GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
 SECONDS, QUICK_SECONDS, QUICK_MBIT = 2.0, 0.6, 10.0
@@ -27,7 +31,8 @@ rate_mbit: the largest rate of the cables at which three trials are valid (docs/
 {LEAST_OF_IDEAL:.0%} of their ideal or more, with at most one in between that does not; rates are 1,
 2, 3, 5, 7, 10 ... Mbit/s. The other columns are means of those trials: goodput_mbit of all flows,
 of_ideal of the paths in use, busy_percent of all processors, and us_per_mbit, the processor time
-for each Mbit on each cable, headers and acknowledgements included.
+for each Mbit on each cable, headers and acknowledgements included. Where servers do not relay, the
+builder mininet stands beside ours: its Host, LinuxBridge and TCLink, with iperf3 to send.
 """
 
 
@@ -35,38 +40,48 @@ def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each network and MTU."""
     for network in QUICK_NETWORKS if quick else NETWORKS:
         for mtu in QUICK_MTUS if quick else MTUS:
-            if os.geteuid():
-                yield _row(network, mtu, [], outcome="skipped: network namespaces need root")
-            else:
-                yield _measured(network, mtu, quick)
+            for builder in BUILDERS if parse(network).ports == 1 else (OURS,):
+                if os.geteuid():
+                    why = "skipped: network namespaces need root"
+                    yield _row(network, mtu, builder, [], outcome=why)
+                else:
+                    yield _measured(network, mtu, builder, quick)
 
 
-def _measured(network: str, mtu: int, quick: bool) -> Row:
+def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
     from experiments.trials.runs.calibration import largest
 
     tries: dict[float, list[Tried]] = {}
-    try_at = partial(_tried, tries, network, mtu, QUICK_SECONDS if quick else SECONDS)
+    seconds = QUICK_SECONDS if quick else SECONDS
+    try_at = partial(_tried, tries, network, mtu, builder, seconds)
     if quick:  # only that it runs and counts
         try_at(QUICK_MBIT)
-        return _row(network, mtu, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
+        return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
     try:
         rate_mbit = largest(lambda rate: _strict(try_at(rate)))
     except PillarboxError as error:
-        return _row(network, mtu, [], outcome=f"failed: {error}")
+        return _row(network, mtu, builder, [], outcome=f"failed: {error}")
     goal = GOALS.get((network, mtu), 0.0)
     outcome = "ok" if rate_mbit >= goal else f"missed: {goal:g} Mbit/s wanted"
     believed = [one for one in tries[rate_mbit] if _strict(one).verdict.valid]
-    return _row(network, mtu, believed, rate_mbit=rate_mbit, outcome=outcome)
+    return _row(network, mtu, builder, believed, rate_mbit=rate_mbit, outcome=outcome)
 
 
 def _tried(
-    tries: dict[float, list[Tried]], network: str, mtu: int, seconds: float, rate_mbit: float
+    tries: dict[float, list[Tried]],
+    network: str,
+    mtu: int,
+    builder: str,
+    seconds: float,
+    rate_mbit: float,
 ) -> Tried:
     """Run a trial and keep what it gave."""
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import all_to_all, tried
 
-    found = tried(System(network, rate_mbit=rate_mbit, mtu=mtu), all_to_all(seconds))
+    tool, worker = BUILDERS[builder]
+    workload = replace(all_to_all(seconds), tool=tool)
+    found = tried(System(network, rate_mbit=rate_mbit, mtu=mtu), workload, worker=worker)
     tries.setdefault(rate_mbit, []).append(found)
     return found
 
@@ -83,6 +98,7 @@ def _strict(found: Tried) -> Tried:
 def _row(
     network: str,
     mtu: int,
+    builder: str,
     tries: list[Tried],
     *,
     rate_mbit: float | None = None,
@@ -104,6 +120,7 @@ def _row(
     return {
         "network": network,
         "mtu": mtu,
+        "builder": builder,
         "rate_mbit": rate_mbit,
         "goodput_mbit": mean([one.goodput_bps / 1e6 for one in tries]),
         "of_ideal": of_ideal,

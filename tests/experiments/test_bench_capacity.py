@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -20,9 +20,11 @@ class Machine:
 
     believed_mbit: float
     ideal_mbit: float
+    workers: set[str] = field(default_factory=set)  # that were asked
 
-    def trial(self, system: Any, _workload: Any) -> Tried:
+    def trial(self, system: Any, _workload: Any, worker: str) -> Tried:
         rate = system.rate_mbit
+        self.workers.add(worker)
         of_ideal = 0.95 if rate <= self.ideal_mbit else 0.8
         figures = {"of_ideal": of_ideal, "idle": 0.25, "duration_s": 2.0}
         valid = rate <= self.believed_mbit
@@ -64,3 +66,13 @@ def test_a_machine_that_no_rate_is_believed_of_has_failed(row: Any) -> None:
     found = row(Machine(0.5, 0.5))
     assert found["rate_mbit"] is None
     assert found["outcome"].startswith("failed: this machine cannot emulate")
+
+
+def test_beside_a_tree_stands_stock_mininet(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(200.0, 200.0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(capacity, "NETWORKS", ("tree,4,4",))
+    monkeypatch.setattr(greedy, "tried", machine.trial)
+    found = [(row["builder"], row["mtu"]) for row in capacity.run(quick=False)]
+    assert found == [(builder, mtu) for mtu in (1500, 9000) for builder in ("pillarbox", "mininet")]
+    assert machine.workers == {"", "experiments.benches._stock"}

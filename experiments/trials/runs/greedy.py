@@ -55,10 +55,12 @@ def tried(
     workload: Workload | None = None,
     seed: int = 1,
     beside: AbstractContextManager[object] | None = None,
+    worker: str = "",
 ) -> Tried:
     """Run one trial, in a process and sandbox of its own; its workload is `greedy` by default.
 
-    `beside` is entered before it and left after it. A trial that comes to no end is an invalid one.
+    `beside` is entered before it and left after it; `worker` is as in `trial.measure`. A trial that
+    comes to no end is an invalid one.
     """
     from contextlib import nullcontext
 
@@ -71,7 +73,7 @@ def tried(
     order = order_of(experiment, Trial(0, system, 0, seed))
     with tempfile.TemporaryDirectory() as scratch, beside or nullcontext():
         try:
-            found = measure(order, Shown(), Path(scratch) / "log")
+            found = measure(order, Shown(), Path(scratch) / "log", worker=worker)
         except TrialError as error:
             reason = f"the trial came to no end: {error}"
             return Tried(Verdict(False, (reason,), (), {}), 0.0)

@@ -56,13 +56,16 @@ def measure(
     live: Shown,
     log: Path,
     started: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
+    worker: str = "",
 ) -> Measured:
     """Run a trial in a process and sandbox of its own; what it prints goes to the log.
 
-    `started` is given the process, whose end is that of all that the trial made. Raises TrialError
-    where the trial comes to no end, and KeyboardInterrupt where it is stopped.
+    `started` is given the process, whose end is that of all that the trial made; `worker` is the
+    module that is this process, where it is not the usual one. Raises TrialError where the trial
+    comes to no end, and KeyboardInterrupt where it is stopped.
     """
-    with _worker(log, WORKERS[order.trial.system.machines > 1]) as (process, connection):
+    usual = WORKERS[order.trial.system.machines > 1]
+    with _worker(log, worker or usual) as (process, connection):
         started(process)
         connection.send(order)
         return _heard(connection, process, live, time.monotonic() + order.limit_s, order.limit_s)

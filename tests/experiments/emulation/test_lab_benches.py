@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import topos
-from experiments.benches import bcube16, failover, growth
+from experiments.benches import bcube16, capacity, failover, growth
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import route
@@ -58,7 +58,21 @@ def test_growth_breaks_no_connection() -> None:
         assert (row["phase"] == growth.JOINED) == bool(row["new_mbps"])
 
 
-@pytest.mark.parametrize("bench", [bcube16, failover, growth])
+@pytest.mark.long
+@pytest.mark.root
+def test_capacity_judges_stock_mininet_as_ours() -> None:
+    rows = list(capacity.run(quick=True))
+    assert [(row["network"], row["builder"]) for row in rows] == [
+        ("bcube,2,1", "pillarbox"),
+        ("tree,2,2", "pillarbox"),
+        ("tree,2,2", "mininet"),
+    ]
+    for row in rows:
+        assert row["outcome"] == "ok", row
+        assert 0 < row["goodput_mbit"] < 4 * 2 * 10 * 1.1  # servers, ports, Mbit/s, and what waits
+
+
+@pytest.mark.parametrize("bench", [bcube16, capacity, failover, growth])
 def test_without_root_they_skip(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     outcomes = {row["outcome"] for row in bench.run(quick=True)}

@@ -1,0 +1,130 @@
+"""Stock Mininet as a lab: its servers, bridges, cables and shapers, watched and judged as ours are.
+
+It is the process of a trial, and given an order, as `experiments.trials.runs.worker` is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mininet.link import TCIntf, TCLink
+from mininet.net import Mininet
+from mininet.node import Host
+from mininet.nodelib import LinuxBridge
+
+from experiments.emulation.faults import Faults
+from experiments.emulation.lab import Lab
+from experiments.emulation.network import allow_open_files
+from experiments.emulation.shapes import Shape, Shapes
+from experiments.linux.namespaces import Namespace, fabric
+from experiments.linux.netlink import Netlink
+from experiments.trials.runs import worker
+from experiments.trials.runs.order import Measured, Order
+from hosts.linux.calls import enter
+from topos.base.emulated import emulated
+from topos.base.spec import parse
+
+
+class _Opened(Namespace):
+    """The namespace that one of Mininet's shells has made."""
+
+    def __init__(self, process: int) -> None:
+        home = fabric()
+        self.descriptor = os.open(f"/proc/{process}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        enter(self.descriptor)
+        try:
+            self.netlink = Netlink()
+        finally:
+            enter(home.descriptor)
+        self._waiting = []
+
+
+class _Intf(TCIntf):
+    """Mininet's interface, which tells its index."""
+
+    @property
+    def ifindex(self) -> int:
+        """Return its index in its node's namespace."""
+        with self.node.live_namespace():
+            return socket.if_nametoindex(self.name)
+
+
+class _Host(Host):
+    """Mininet's host, which tells its namespace."""
+
+    _opened: Namespace | None = None
+
+    def live_namespace(self) -> Namespace:
+        """Return the namespace."""
+        self._opened = self._opened or _Opened(self.pid)
+        return self._opened
+
+    def program(
+        self, command: Sequence[str], by: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a program on the host, as `subprocess.Popen` does."""
+        with self.live_namespace():
+            return subprocess.Popen([*by, *command], **options)
+
+
+class _Bridge(LinuxBridge):
+    """Mininet's bridge, which tells its namespace: that of all switches."""
+
+    def live_namespace(self) -> Namespace:
+        """Return the namespace."""
+        return fabric()
+
+
+class StockNet(Mininet):
+    """A network of Mininet's own parts, with every cable shaped as Mininet does it."""
+
+    queue_bytes = None  # it has a thousand packets, of whatever size
+
+    def __init__(self, spec: str, rate_mbit: float | None, mtu: int) -> None:
+        allow_open_files()
+        Mininet.inited = True  # its own preparations change settings of the whole machine
+        self.shapes = Shapes(self, Shape(rate_mbit, None, None))
+        self._mtu = mtu
+        super().__init__(
+            topo=emulated(parse(spec), link={"bw": rate_mbit}),
+            host=_Host,
+            switch=_Bridge,
+            link=partial(TCLink, cls1=_Intf, cls2=_Intf),
+            controller=None,
+        )
+
+    def start(self) -> None:
+        """Switch everything on; packets are as large as was asked for."""
+        super().start()
+        for link in self.links:
+            for intf in (link.intf1, link.intf2):
+                intf.node.cmd(f"ip link set dev {intf.name} mtu {self._mtu}")
+
+
+class StockLab(Lab):
+    """A lab whose network is Mininet's own; for networks whose servers do not relay."""
+
+    def _net(self) -> Any:
+        return StockNet(self.topology.spec, self.settings.rate_mbit, self.settings.mtu)
+
+    def _faults(self) -> Faults:
+        return Faults(self.net)
+
+
+def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
+    """Run one trial where we are; return what was seen."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    trial = order.trial
+    with StockLab(parse(trial.system.network), trial.system, folder, trial.seed) as lab:
+        return worker.measured_in(lab, order, connection.send)
+
+
+if __name__ == "__main__":
+    worker.main(int(sys.argv[1]), int(sys.argv[2]), run_trial)
