@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.own import checkout, python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -28,27 +29,6 @@ def examples(fence: str) -> list[tuple[str, str]]:
     return [(command, output) for command, _, output in (part.partition("\n") for part in parts)]
 
 
-def checkout(folder: Path, source: str) -> Path:
-    """Return a folder that holds topos/ with one more file, and nothing else."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "topos", folder / "topos", ignore=ignored)
-    (folder / "topos" / "ring.py").write_text(source)
-    return folder
-
-
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with that folder's topos and everything else of this checkout."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-    )
-
-
 def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     assert program == "pillarbox"
@@ -57,14 +37,15 @@ def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkout(tmp_path_factory.mktemp("ring"), SOURCE)
+    return checkout(tmp_path_factory.mktemp("ring"), "ring", topos=SOURCE)
 
 
 @pytest.fixture(scope="module")
 def miswired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert SOURCE.count(RIGHT) == 1
     assert f"`{WRONG}`" in PAGE
-    return checkout(tmp_path_factory.mktemp("miswired"), SOURCE.replace(RIGHT, WRONG))
+    wrong = SOURCE.replace(RIGHT, WRONG)
+    return checkout(tmp_path_factory.mktemp("miswired"), "ring", topos=wrong)
 
 
 def test_the_file_alone_is_a_network_that_keeps_the_contract(ring: Path) -> None:
@@ -139,7 +120,8 @@ def test_miswired_ring_is_caught_by_the_check(miswired: Path, command: str, outp
 
 def test_ring_that_skips_a_switch_is_caught_too(tmp_path: Path) -> None:
     source = SOURCE.replace("(switch + 1) % self.m", "(switch + 2) % self.m")
-    done = pillarbox(checkout(tmp_path, source), "pillarbox topo ring,3,4 --check")
+    folder = checkout(tmp_path, "ring", topos=source)
+    done = pillarbox(folder, "pillarbox topo ring,3,4 --check")
     assert done.returncode == 2
     assert done.stderr.startswith("pillarbox: ring,3,4 ")
     assert done.stderr.count("\n") == 1

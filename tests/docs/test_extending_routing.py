@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.own import checkout, python
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending-routing.md").read_text()
 TOPOLOGY, ROUTING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -64,24 +66,8 @@ with open("frames.pcapng", "wb") as file:
 @pytest.fixture(scope="module")
 def necklace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that holds topos/ and hosts/ with one more file each, and nothing else."""
-    folder = tmp_path_factory.mktemp("necklace")
-    for package, text in (("topos", TOPOLOGY), ("hosts", ROUTING)):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
-        (folder / package / "necklace.py").write_text(text)
-    return folder
-
-
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with that folder's networks and everything else of this checkout."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+    return checkout(
+        tmp_path_factory.mktemp("necklace"), "necklace", topos=TOPOLOGY, hosts=ROUTING
     )
 
 
