@@ -36,7 +36,8 @@ def save_beside(report: Path, run: Path) -> str:
     """Write a run's recording beside its report; return its name, empty where there is none."""
     try:
         save(run, None, report.with_name(PAGE))
-    except PillarboxError:  # what is broken or missing is the report's to say
+    # What is broken or missing is the report's to say.
+    except (PillarboxError, AttributeError, LookupError, TypeError, ValueError):
         return ""
     return PAGE
 

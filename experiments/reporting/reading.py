@@ -113,11 +113,7 @@ def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]])
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
     with _noting(found, file):
-        told = store.read_json(file)
-        require(
-            isinstance(told, dict) and told.keys() >= schema.TRIAL.keys(),
-            f"{file} does not say {', '.join(schema.TRIAL)}",
-        )
+        told = records.told_by(found.folder, number)
         run = Run(found.folder, found.manifest, (told,))
         parts["trials"].append(run.trials)
         found.records.append(told)

@@ -249,8 +249,18 @@ def load(path: Path | str) -> Run:
         "Pillarbox reads: update it",
     )
     bring_up_to_date(manifest)
-    told = [store.read_json(trial_folder(folder, n) / TRIAL_FILE) for n in finished_trials(folder)]
-    return Run(folder, manifest, tuple(told))
+    return Run(folder, manifest, tuple(told_by(folder, n) for n in finished_trials(folder)))
+
+
+def told_by(run: Path, trial: int) -> dict[str, Any]:
+    """Return what a trial says of itself."""
+    file = trial_folder(run, trial) / TRIAL_FILE
+    told = store.read_json(file)
+    require(
+        isinstance(told, dict) and told.keys() >= schema.TRIAL.keys(),
+        f"{file} does not say {', '.join(schema.TRIAL)}",
+    )
+    return dict(told)
 
 
 def bring_up_to_date(manifest: dict[str, Any]) -> None:

@@ -208,6 +208,13 @@ def test_a_table_that_was_cut_off_is_named_and_the_rest_is_shown(broken, table):
     assert "bcube,2,1 bsr" in Outline((broken / "report.html").read_text()).text
 
 
+def test_a_report_has_no_recording_beside_it_where_a_trial_says_nothing(broken):
+    (broken / "trials" / "0003" / "trial.json").write_text("{}")
+    ran = CliRunner().invoke(command, [str(broken)], catch_exceptions=False)
+    assert "0003/trial.json does not say trial, system" in ran.stderr
+    assert not (broken / "page.html").exists()
+
+
 def test_run_without_manifest_still_shows_its_trials(broken):
     (broken / "manifest.json").unlink()
     page, missing = write_report(broken)
