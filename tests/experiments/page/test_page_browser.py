@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.request
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +17,11 @@ from experiments.page import process
 from experiments.page.chromium import CHROMIUM, Browser, browser
 from hosts.live.settings import LabSettings
 from tests.experiments.page.protocol import SCHEMA, faults_of
+from tests.experiments.page.test_page_server import NASTY, Lab
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium"),
-]
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="there is no chromium: apt-get install chromium"
+)
 
 SPEC, ENDS = "dcell,4,1", ("0.3", "4.0")
 
@@ -233,6 +235,7 @@ async def replay(tab: Browser, cable: str) -> None:
     await tab.until("document.getElementById('events').firstChild.textContent.includes('is cut')")
 
 
+@pytest.mark.root
 def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> None:
     from experiments.control.client import ask
     from experiments.control.service import Service
@@ -276,3 +279,55 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
         finally:
             page.close()
             service.close()
+
+
+class Hostile(Lab):
+    """A lab in which whatever is text is markup."""
+
+    def ask(self, ask: str, **words: Any) -> Any:
+        if ask in ("log", "why"):
+            return {"log": NASTY, "said": NASTY}
+        told = super().ask(ask, **words)
+        if ask == "state":
+            told |= {"links": [{"up": False, "peer": NASTY}], "drops": {NASTY: 1}}
+        elif ask == "sample" and self.samples == 2:
+            line = {"at_s": time.monotonic(), "wall_s": 0.0, "event": NASTY, "what": [NASTY]}
+            told["log"] = [json.dumps(line)]
+        return told
+
+
+def test_markup_from_a_lab_is_text(tmp_path: Path) -> None:
+    door = process.opened()
+    saved = tmp_path / "saved.html"
+
+    async def visit() -> None:
+        async with browser(tmp_path / "chromium") as tab:
+            await tab.look(1280, 800)
+            await tab.open(door.url("operate"))
+            await tab.until("document.getElementById('events').textContent.includes('<img')")
+            await tab.click("#node-0 .body")
+            await tab.until(
+                "document.querySelector('#panel .neighbours + dl')?.textContent.includes('<img')"
+            )
+            await tab.click("#panel details + details summary")
+            await tab.until(
+                "document.querySelector('#panel details + details').textContent.includes('<img')"
+            )
+            await tab.click("#node-1 .body", shift=True)
+            await tab.key("w")
+            await tab.until("document.querySelector('.said').textContent.includes('<img')")
+            assert await tab.value("document.images.length") == 0
+            address = door.url("watch").replace("/?", "/save?")
+            saved.write_bytes(
+                await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
+            )
+            await tab.open(saved.as_uri())
+            await tab.until("document.getElementById('about').textContent.includes('<img')")
+            assert await tab.value("document.images.length") == 0
+            assert tab.complaints == []
+
+    page = process.Page(door, Hostile().ask, tmp_path)
+    try:
+        asyncio.run(visit())
+    finally:
+        page.close()
