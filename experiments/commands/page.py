@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from experiments.arguments import FILE, FOLDER, lab
+from experiments.arguments import FILE, lab
+from topos.base.errors import PillarboxError, require
 
 SAVE_S = 30.0
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", type=FOLDER, required=False)
+@click.argument("run", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
 @lab
 @click.option("--listen", default="", metavar="ADDRESS", help="ADDRESS[:PORT]; else the loopback.")
 @click.option("--trial", type=int, help="Of a run; its first valid one by default.")
@@ -24,7 +25,7 @@ def command(
     """Show a running lab in a browser, and break and mend it with a click.
 
     Prints two addresses: one to operate with, one that only watches. With RUN it writes what a
-    finished run recorded as one file that needs no network, without root.
+    finished run recorded as one file, without root; such a file plays in any browser by itself.
 
     \b
     sudo ./pillarbox page
@@ -33,6 +34,8 @@ def command(
     ./pillarbox page first --save first.html
     """
     if run is not None:
+        saved = f"{run} is a file: if a page was saved in it, any browser plays it by itself"
+        require(not run.is_file(), saved)
         from experiments.page import runs
 
         file = save or run / runs.PAGE
@@ -71,7 +74,6 @@ def _serve(folder: Path, listen: str) -> None:
 
 def _save(address: str, file: Path) -> None:
     from experiments.files import give_to_user, write_atomically
-    from topos.base.errors import PillarboxError, require
 
     require(bool(address), "no page of this lab is open: `pillarbox page` opens one, and records")
     try:

@@ -82,6 +82,11 @@ async def _output(*words: str, given: bytes) -> str:
             env={name: value for name, value in os.environ.items() if name != SECRET},
             preexec_fn=_humble,
         )
+    except OSError as error:
+        raise PillarboxError(
+            f"the page's server has no rights, and may not start grade ({error.strerror}): "
+            "let all read the folder that Pillarbox is in"
+        ) from None
     finally:
         os.close(inside)
     try:
@@ -92,8 +97,9 @@ async def _output(*words: str, given: bytes) -> str:
         with suppress(ProcessLookupError):  # who asked has gone: its sealed processes end with it
             process.kill()
     if process.returncode:
-        text = complaint.decode(errors="replace").strip().removeprefix("pillarbox: ")
-        raise PillarboxError(text or f"grade ended with code {process.returncode}")
+        *_, why = complaint.decode(errors="replace").strip().rpartition("\n")
+        why = why.removeprefix("pillarbox: ")
+        raise PillarboxError(why or f"grade ended with code {process.returncode}")
     return told.decode(errors="replace")
 
 

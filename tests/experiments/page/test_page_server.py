@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.page import process, server
+from experiments.page import process, server, sheets
 from experiments.page.client import watching
 from experiments.page.gate import Gate
 from experiments.page.process import Page
@@ -213,6 +213,18 @@ def test_a_file_is_graded_and_can_do_nothing(with_page: Any) -> None:
             assert "network" in (await page.do("values", "1", "ada"))["values"]
 
     with_page(visit)
+
+
+def test_where_grade_may_not_be_started_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sheets, "CHECKOUT", tmp_path / "nowhere")
+
+    async def visit() -> None:
+        with pytest.raises(PillarboxError, match="let all read the folder"):
+            await sheets.Sheets().values("1", "ada")
+
+    asyncio.run(visit())
 
 
 def test_a_part_of_a_sheet_is_asked_on_all_pages(with_page: Any) -> None:
