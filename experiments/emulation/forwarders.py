@@ -24,7 +24,8 @@ from topos.base.topology import Topology
 
 LONGEST_MESSAGE = 1 << 16
 LONGEST_LINE = 4096  # bytes at the end of a log, in which its last line is looked for
-START_S = 60.0  # all forwarders are there by then, or something is wrong
+# All forwarders are there by then, or something is wrong; of thousands each has so much.
+START_S, START_EACH_S = 60.0, 0.1
 END_S = 5.0
 NURSERY_ENDED = (
     "the process that starts forwarders has ended, and all forwarders with it: end this lab and "
@@ -87,8 +88,9 @@ class Forwarders:
         """Start these servers' forwarders and wait until each is ready."""
         for at in range(0, len(servers), MOST_AT_ONCE):
             self._request(servers[at : at + MOST_AT_ONCE])
+        limit_s = start_limit_s(len(servers))
         with self._news:
-            self._news.wait_for(lambda: self._decided(servers), START_S)
+            self._news.wait_for(lambda: self._decided(servers), limit_s)
             failed = [server for server in servers if self.pids.get(server) == 0]
             missing = len(set(servers) - self._ready)
         require(not self._ended, NURSERY_ENDED)
@@ -97,7 +99,7 @@ class Forwarders:
             raise PillarboxError(f"the forwarder of server {name} ended at once: {why}")
         require(
             not missing,
-            f"{missing} forwarders were not ready in {START_S:.0f} s: the machine is too slow for "
+            f"{missing} forwarders were not ready in {limit_s:.0f} s: the machine is too slow for "
             "this network; choose a smaller one",
         )
 
@@ -226,3 +228,12 @@ class Forwarders:
             news["was_ready"] = server in self._ready
             self._ready.discard(server)
         self._on_event(server, event, news)
+
+
+def start_limit_s(servers: int) -> float:
+    """Return how long so many forwarders may take to start.
+
+    >>> start_limit_s(420), start_limit_s(2000)
+    (60.0, 200.0)
+    """
+    return max(START_S, START_EACH_S * servers)
