@@ -21,10 +21,10 @@ def command(run: Path, out: Path | None, opened: bool) -> None:
     pillarbox report quick-20260301-101500-seed1
     pillarbox report quick-20260301-101500-seed1 --open
     """
+    import experiments.reporting.page as reporting  # first: it says which extra brings all of it
     from experiments.page.runs import save_beside
-    from experiments.reporting.page import write_report
 
-    page, missing = write_report(run, out, save_beside)
+    page, missing = reporting.write_report(run, out, save_beside)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(str(page))

@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from experiments.control.echoes import echoes
-from experiments.emulation import tracing
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.runs.means import means_of
@@ -36,6 +35,8 @@ def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 
 def disjoint(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     """Return all disjoint paths that work: the paper's, or where it builds none by max-flow."""
+    from experiments.emulation import tracing
+
     topology, failures = lab.topology, lab.failures()
     name = choose(topology, None, several=True, opposite=False)
     if name != SHORTEST:
