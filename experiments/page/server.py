@@ -13,6 +13,7 @@ import ipaddress
 import json
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -38,6 +39,9 @@ MOST_PAGES = 64
 MOST_LETTERS = 512  # events and answers that wait for a page
 MOST_ASKED = 16  # by a page, and not answered yet
 SLOWEST_S = 10.0  # for a page to take one message
+MOST_WHOLE = 4  # recordings that are on their way at one time: each may be 60 MB
+WHOLE_S = 60.0  # for one of them
+CHUNK = 1 << 16
 HEARTBEAT_S = 20.0
 FIRST_REQUEST_S = 10.0  # for a connection to ask for something
 UPLOAD_S = 30.0  # for a student's file
@@ -78,6 +82,11 @@ class Mailbox:
         self.sample = letter
         self.news.set()
 
+    def clear(self) -> None:
+        """Throw away what has not been taken."""
+        self.letters.clear()
+        self.sample = ""
+
     async def next(self) -> str:
         """Wait for the next letter, and take it."""
         while not (self.letters or self.sample):
@@ -103,6 +112,7 @@ class PageServer:
         self._shells: dict[int, Mailbox] = {}  # whose they are
         self._numbers = count(1)
         self._ending: set[asyncio.Task[None]] = set()
+        self._on_their_way = asyncio.Semaphore(MOST_WHOLE)
         link.heard = self._hear_shell
         recorder.tell = self._tell
 
@@ -158,16 +168,37 @@ class PageServer:
             raise web.HTTPNotFound(headers=HEADERS)
         return _response(self._files[name], name)
 
-    async def _recorded(self, request: web.Request) -> web.Response:
+    async def _recorded(self, request: web.Request) -> web.StreamResponse:
         self._role(request)
-        return _response(self._recorder.recording.text(), "recording.json")
+        return await self._whole(request, self._recorder.recording.text, "recording.json")
 
-    async def _save(self, request: web.Request) -> web.Response:
+    async def _save(self, request: web.Request) -> web.StreamResponse:
         self._role(request)
-        saved = _response(standalone(self._recorder.recording.text(), self._files), "page.html")
-        name = self._recorder.topology.spec.replace(",", "-")
-        saved.headers["Content-Disposition"] = f'attachment; filename="pillarbox-{name}.html"'
-        return saved
+        name = f"pillarbox-{self._recorder.topology.spec.replace(',', '-')}.html"
+
+        def saved() -> str:
+            return standalone(self._recorder.recording.text(), self._files)
+
+        return await self._whole(request, saved, name)
+
+    async def _whole(
+        self, request: web.Request, make: Callable[[], str], name: str
+    ) -> web.StreamResponse:
+        """Answer with a recording, piece by piece, when few others are on their way."""
+        answer = web.StreamResponse(headers=HEADERS)
+        answer.content_type, answer.charset = CONTENT_TYPES[name.rpartition(".")[2]], "utf-8"
+        answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+
+        async def send() -> None:
+            text = make()
+            await answer.prepare(request)
+            for start in range(0, len(text), CHUNK):
+                await answer.write(text[start : start + CHUNK].encode())
+            await answer.write_eof()
+
+        async with self._on_their_way:
+            await _in_time(request, send(), WHOLE_S)
+        return answer
 
     async def _grade(self, request: web.Request) -> web.Response:
         """Answer with the marks of the file that is sent, or in a sentence why there are none."""
@@ -187,19 +218,28 @@ class PageServer:
 
     async def _live(self, request: web.Request) -> web.WebSocketResponse:
         role = self._role(request)
-        if len(self._mailboxes) >= MOST_PAGES:
-            raise web.HTTPServiceUnavailable(text=f"{MOST_PAGES} pages are open", headers=HEADERS)
         channel = web.WebSocketResponse(
             max_msg_size=LONGEST_MESSAGE, heartbeat=HEARTBEAT_S, compress=False
         )
-        await channel.prepare(request)
         mailbox = Mailbox(role)
-        recording = self._recorder.recording.text()
-        mailbox.put(f'{{"is":"recording","role":"{role}","recording":{recording}}}')
-        self._mailboxes.append(mailbox)
+        async with self._on_their_way:
+            if len(self._mailboxes) >= MOST_PAGES:
+                why = f"{MOST_PAGES} pages are open"
+                raise web.HTTPServiceUnavailable(text=why, headers=HEADERS)
+            self._mailboxes.append(mailbox)
+            try:
+                await channel.prepare(request)
+                mailbox.clear()  # the recording has it
+                recording = self._recorder.recording.text()
+                first = f'{{"is":"recording","role":"{role}","recording":{recording}}}'
+                taken = await _in_time(request, channel.send_str(first), WHOLE_S)
+            except BaseException:
+                self._mailboxes.remove(mailbox)
+                raise
         sender = asyncio.create_task(self._send(channel, mailbox))
         try:
-            await self._receive(channel, mailbox)
+            if taken:
+                await self._receive(channel, mailbox)
         finally:
             self._mailboxes.remove(mailbox)
             self._leave_shells(mailbox)
@@ -207,14 +247,11 @@ class PageServer:
         return channel
 
     async def _send(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
-        try:
-            while not mailbox.overrun:
-                letter = await mailbox.next()
-                await asyncio.wait_for(channel.send_str(letter), SLOWEST_S)
-        except (TimeoutError, asyncio.TimeoutError, ConnectionError):
-            pass
-        if channel._req is not None and channel._req.transport is not None:
-            channel._req.transport.abort()  # a farewell would wait behind what it does not take
+        request, taken = channel._req, True
+        assert request is not None
+        while taken and not mailbox.overrun:
+            taken = await _in_time(request, channel.send_str(await mailbox.next()), SLOWEST_S)
+        _cut_off(request)
 
     async def _receive(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
         under_way: set[asyncio.Task[None]] = set()  # some take as long as flows do
@@ -363,6 +400,21 @@ def is_own_host(host: str, name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+async def _in_time(request: web.BaseRequest, sending: Coroutine[Any, Any, None], s: float) -> bool:
+    """Tell whether something was taken in time; who does not take it is cut off."""
+    try:
+        await asyncio.wait_for(sending, s)
+    except (TimeoutError, asyncio.TimeoutError, ConnectionError):
+        _cut_off(request)
+        return False
+    return True
+
+
+def _cut_off(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()  # a farewell would wait behind what it does not take
 
 
 def _refused(why: str) -> web.HTTPForbidden:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -19,7 +20,7 @@ from experiments.page import process, server, sheets
 from experiments.page.client import watching
 from experiments.page.gate import Gate
 from experiments.page.process import Page
-from experiments.page.server import MOST_LETTERS, Mailbox
+from experiments.page.server import MOST_LETTERS, MOST_WHOLE, Mailbox
 from tests.experiments.page.protocol import SCHEMA, faults_of
 from topos.base.errors import PillarboxError
 
@@ -39,10 +40,11 @@ class Lab:
         self.done: list[tuple[str, list[str]]] = []
         self.samples = 0
         self.faults: list[list[str]] = []
+        self.routing = NASTY
 
     def ask(self, ask: str, **words: Any) -> Any:
         if ask == "status":
-            return {"network": SPEC, "routing": NASTY, "plane": "none", "rate_mbit": 100.0}
+            return {"network": SPEC, "routing": self.routing, "plane": "none", "rate_mbit": 100.0}
         if ask == "sample":
             self.samples += 1
             return {
@@ -294,6 +296,31 @@ def test_floods_and_half_open_sockets_hold_nothing_up(with_page: Any, lab: Lab) 
         assert lab.samples > before
         for one in half_open:
             one.close()
+
+    with_page(visit)
+
+
+def test_few_recordings_are_on_their_way_at_one_time(with_page: Any, lab: Lab) -> None:
+    """Who takes none of a long one holds up who asks after them, and no page that is open."""
+    lab.routing = "x" * (12 << 20)
+
+    async def visit(operate: str, watch: str) -> None:
+        async with watching(operate) as page:
+            asked = f"GET /recording?{URL(watch).query_string} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+            idle = [socket.socket() for _ in range(12)]
+            for one in idle:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                one.connect((URL(watch).host, URL(watch).port))
+                one.sendall(asked.encode())
+            while len(select.select(idle, [], [], 0)[0]) < MOST_WHOLE:
+                await page.heard("sample")
+            for _ in range(5):
+                await page.heard("sample")
+            assert len(select.select(idle, [], [], 0)[0]) == MOST_WHOLE
+            for one in idle:
+                one.close()
+        async with watching(watch) as page:  # they are gone
+            assert page.role == "watch"
 
     with_page(visit)
 
