@@ -176,6 +176,8 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
             check_programs(lab)
             check_refused()
             check_loss(lab, spare=spare)
+            if spare:
+                check_scheduler(lab)
         assert pillarbox("cluster", "down", "--name", NAME).returncode == 0
         if way is reached_by_ssh:
             assert not running(JOINED)
@@ -339,6 +341,17 @@ def check_loss(lab: LabOverMachines, *, spare: bool) -> None:
         program = lab.host(LAST).popen(["true"])
         program.communicate()
         assert program.returncode == 0
+
+
+def check_scheduler(lab: LabOverMachines) -> None:
+    """See that without the scheduler all machines are lost, and that nothing of the lab is left."""
+    here = Path("/proc/self/ns/net").stat().st_ino
+    [scheduler] = (
+        one for one in running(JOINED) if Path(f"/proc/{one}/ns/net").stat().st_ino == here
+    )
+    os.kill(scheduler, signal.SIGKILL)
+    wait_until(lambda: lab.lost == {0, 1}, "nobody noticed")
+    wait_until(lambda: not running(PART), "a part is left")
 
 
 def test_hosts_are_named_by_a_file(tmp_path: Path) -> None:
