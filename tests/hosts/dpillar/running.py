@@ -7,7 +7,7 @@ from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.timers import FAST, Timers
 from hosts.dpillar import aware, light, multipath
-from hosts.dpillar.tunnel import RESERVED, TTL
+from hosts.dpillar.tunnel import RESERVED
 from hosts.memory.devices import Hop
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_IP
@@ -20,6 +20,7 @@ ROUTERS = {
     "mp-random": light.RandomPath,
     "mp-aware": aware.TrafficAware,
 }
+MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
 PROBED = ["mp", "mp-ccw", "mp-both", "mp-aware"]
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
@@ -57,7 +58,7 @@ def assert_each_ended_once(trips: list[Trip]) -> None:
     for trip in trips:
         assert len(trip.arrived_s) <= 1, trip
         assert trip.arrived_s or trip.lost, trip
-        assert len(trip.steps) <= TTL + 1
+        assert len(trip.steps) <= MOST_HOPS + 1
 
 
 def strike(net: MemoryNetwork, path: Path, fault: str) -> object:
