@@ -53,7 +53,8 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     if cut_off:
         parts.append(f"{_count(cut_off, 'flow')} got nothing through until it was mended")
     elif stopped and units.known(fault.rerouted_s):
-        parts.append(f"{_count(stopped, 'flow')} stopped for {units.time(fault.rerouted_s)}")
+        longest = units.time(fault.rerouted_s)
+        parts.append(f"{_count(stopped, 'flow')} stopped, the longest for {longest}")
     else:
         parts.append(f"{_count(stopped, 'flow')} stopped" if stopped else "no flow stopped")
     done_s, whole_s = _done_s(run, system), _done_s(run, whole)

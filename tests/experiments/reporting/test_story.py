@@ -105,7 +105,7 @@ def test_a_fault_is_told_by_what_it_did(run):
     run.intervals["delivered_bytes"] = 9
     assert "; no flow stopped; " in story.after_fault(run, CUT, CUBE)
     run.events.loc[0, "stopped_flows"], run.events.loc[0, "rerouted_s"] = 3, 0.2
-    assert "; 3 flows stopped for 200 ms; " in story.after_fault(run, CUT, CUBE)
+    assert "; 3 flows stopped, the longest for 200 ms; " in story.after_fault(run, CUT, CUBE)
 
 
 def test_a_system_without_its_fault_says_so(run):
