@@ -42,6 +42,9 @@ WARNING = 0  # of libbpf.h
 CPUS = os.cpu_count() or 1
 KIND_ENUM = 6  # of linux/btf.h
 
+CLOSED_FIRST = (
+    255  # a descriptor above all others: the kernel closes those of a dead process downwards
+)
 MOST_ENTRANCES = 4  # programs that one server has attached
 SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
@@ -255,7 +258,9 @@ class Entrance:
     """
 
     def __init__(self, number: int) -> None:
-        made = call(MAP_CREATE, struct.pack("=5I", PROG_ARRAY, 4, 4, MOST_ENTRANCES, 0))
+        low = call(MAP_CREATE, struct.pack("=5I", PROG_ARRAY, 4, 4, MOST_ENTRANCES, 0))
+        made = fcntl(low, F_DUPFD_CLOEXEC, CLOSED_FIRST)
+        os.close(low)
         self._number, self._table = number, Map(made, 4, 4, MOST_ENTRANCES)
         self._entrances: dict[int, int] = {}  # by the program that they lead to
         self._files = [made]

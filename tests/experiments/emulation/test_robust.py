@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -72,6 +73,24 @@ def received(pinging: subprocess.Popen[str]) -> tuple[int, int]:
     said = pinging.communicate(timeout=LIMIT_S)[0]
     words = said[said.index("statistics") :].replace(",", "").split()
     return int(words[words.index("received") - 1]), int(words[words.index("packets") - 1])
+
+
+# -- deaths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_killed_server_relays_nothing_from_then_on(plane: str, tmp_path: Path) -> None:
+    """Not even while the kernel still tidies up behind its process."""
+    with lab_of("bcube,2,1", tmp_path, plane) as lab:
+        relay = lab.topology.server(lab.trace(0, 3)["path"][1])
+        pinging = ping(lab, 0, 3, "-i0.01", "-c100", "-O")
+        assert isinstance(pinging.stdout, io.TextIOBase)
+        while "icmp_seq=10 " not in pinging.stdout.readline():
+            pass
+        os.kill(lab.forwarders.pids[relay], signal.SIGKILL)
+        got, sent = received(pinging)
+    # Its neighbours notice after a tenth of a second at the least, and go around it.
+    assert 0 < got < sent
 
 
 # -- a machine that stands still -----------------------------------------------------------------
