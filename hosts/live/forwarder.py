@@ -29,7 +29,7 @@ from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
 from hosts.live.liveness import Link, Liveness, State
-from hosts.live.pacer import HeartBeats
+from hosts.live.pacer import HeartBeats, segment
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame
@@ -158,10 +158,8 @@ class Forwarder:
 
     def _paced_heart_beats(self) -> HeartBeats:
         senders = {number: sender(port.name) for number, port in self.ports.items()}
-        far = {number: plug.node for number, plug in self.topology.neighbours(self.server)}
-        # Of a switch its own number, of a cable between servers the lower of its ends'.
-        switches = self.topology.servers
-        segments = {n: far[n] if far[n] >= switches else min(far[n], self.server) for n in senders}
+        cabled = self.topology.neighbours(self.server)
+        segments = {n: segment(self.topology.servers, self.server, plug.node) for n, plug in cabled}
         return HeartBeats(self._pacer, senders, segments, self.router.timers.heart_beat_s)
 
     def _python_table(self) -> PythonTable:

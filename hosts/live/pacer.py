@@ -48,6 +48,17 @@ NS = 1_000_000_000
 _INTERVAL, _SEGMENT, _FRAME = struct.Struct("=d"), struct.Struct("=I"), struct.Struct("=HH")
 
 
+def segment(servers: int, server: int, far: int) -> int:
+    """Return the number that a server's port shares with those that hear it.
+
+    It is a switch's own, and for a cable between servers that of its lower end.
+
+    >>> segment(20, 3, 21), segment(20, 3, 16), segment(20, 16, 3)
+    (21, 3, 3)
+    """
+    return far if far >= servers else min(server, far)
+
+
 class HeartBeats:
     """The heart-beats of one server, as its forwarder sees them.
 
