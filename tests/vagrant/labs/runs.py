@@ -12,9 +12,8 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.runs.order import Measured, Order
 from experiments.trials.runs.run import run
-from experiments.trials.trust.readings import Readings, Spread
-
-QUIET = Spread(100, 1e-4, 2e-4, 3e-4)
+from experiments.trials.trust.readings import Readings
+from tests.experiments.trials.seen import SEEN
 
 
 def write_run(
@@ -71,25 +70,11 @@ def readings(spec: str, rate_mbit: float, volume_bytes: int, end_s: float) -> Re
     sent = int(volume_bytes * pairs * cables / len(ends))
     row = {"rate_bps": rate_mbit * 1e6, "sent_bytes": sent, "dropped_packets": 0}
     row |= {"busy_share": 0.9, "conserved": 0.99}
-    return Readings(
+    return replace(
+        SEEN,
         duration_s=end_s,
         rate_bps=rate_mbit * 1e6,
-        base_rtt_s=1e-3,
-        packet_s=1e-4,
         links=[{"from": name[a], "port": port, "to": name[b], **row} for a, port, b in ends],
-        samples=100,
-        interval_s=0.1,
-        round_trip=QUIET,
-        lost=0,
-        lateness=QUIET,
-        pacing=QUIET,
-        pacing_lost=0,
-        pressure=0.0,
-        steal=0.0,
-        idle=0.5,
-        foreign=0.0,
-        programs_forward=False,
-        packets=10_000,
     )
 
 
