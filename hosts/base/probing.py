@@ -142,6 +142,11 @@ class Probing:
         return self.current is not None and self.candidates[self.current].state == State.WORKING
 
     @property
+    def lost(self) -> bool:
+        """Whether there is no path in use, or one that has failed for all that is known."""
+        return self.current is None or self.candidates[self.current].state == State.FAILED
+
+    @property
     def finished(self) -> bool:
         """Whether every probe of the round was answered or given up."""
         return not any(candidate.waiting for candidate in self.candidates)
@@ -191,8 +196,8 @@ class Probing:
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
         """Note the failure of every path for which that holds; tell whether one is in use."""
         for index, candidate in enumerate(self.candidates):
-            believed = candidate.silent or candidate.state != State.FAILED
-            if believed and broken(candidate.path):
+            hoped_for = candidate.silent or candidate.waiting or candidate.state != State.FAILED
+            if hoped_for and broken(candidate.path):
                 self.fail(index)
         return self.current is not None and self._state(self.current) == State.FAILED
 

@@ -18,7 +18,8 @@ shortest of those that work; at the end of each round the shortest that works is
 traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
 in, that is the shortest path. Where all that is known is that no answer came, a path goes on being
 used: servers may be too busy to answer in time. With no path left, packets are dropped, and
-probing goes on.
+probing goes on. What one destination finds to work again is news for those that have no path: they
+are probed at once where it has links of theirs.
 
 State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
 without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each.
@@ -26,7 +27,8 @@ without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers
 Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
 works, if one is known to work.
 
-Left out: telling other destinations' paths of a failed link. Each learns from its own probes.
+Left out: telling other destinations' paths of a failed link. Each learns from its own probes, or
+from packets.
 """
 
 from __future__ import annotations
@@ -154,12 +156,36 @@ class FaultTolerant(Tunnelling):
         self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
         return actions
 
-    def _hurry(self, destination: int, known: Destination, now: float) -> None:
-        """Probe soon again where not a better path is looked for, but any."""
-        pause = min(self.timers.unreachable_hold_s, self.timers.probe_interval_s)
-        if known.probing.current is None:
-            again = partial(self._probe_in_turn, destination)
-            self.agenda.set(("probe", destination), now + pause, again)
+    def _search(self, now: float) -> list[Action]:
+        """Probe, of the destinations whose path has failed, the one that has waited longest.
+
+        They do not wait for rounds that look for a better path. There may be many of them: one is
+        probed at a time, and what it finds is news for the others (`_search_over`).
+        """
+        due = [
+            (self._again_s(known), destination)
+            for destination, known in self.destinations.items()
+            if known.probing.lost
+        ]
+        if not due:
+            return []
+        next_s, destination = min(due)
+        if next_s > now:
+            self.agenda.set("search", next_s, self._search)
+            return []
+        self.agenda.set("search", now + self.timers.probe_spacing_s, self._search)
+        return self._probe(destination, now)
+
+    def _again_s(self, known: Destination) -> float:
+        """Return when a destination whose path has failed may be probed again."""
+        timers = self.timers
+        pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
+        waits_s = 0.0 if known.probing.finished else timers.probe_timeout_s * known.patience
+        return known.asked_s + waits_s + pause_s
+
+    def _search_soon(self, known: Destination) -> None:
+        if known.probing.lost and "search" not in self.agenda:
+            self.agenda.set("search", self._again_s(known), self._search)
 
     def _give_up(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
@@ -170,7 +196,7 @@ class FaultTolerant(Tunnelling):
             if lost:
                 self.paths_failed()
             self.choose(known)
-            self._hurry(destination, known, now)
+            self._search_soon(known)
         return []
 
     def _forget(self, destination: int) -> None:
@@ -183,11 +209,24 @@ class FaultTolerant(Tunnelling):
         """Note that a path works."""
         known = self.destinations.get(destination)
         available = answer.available_bps if self.by_bandwidth else 0
+        searched = known is not None and not known.probing.works
         if known is None or not known.probing.answer(answer.round, answer.path, available):
             return super().answered(destination, answer, now)
         if known.probing.finished or not known.probing.works:
             self.choose(known)
+        if searched and known.probing.current_path:
+            self._search_over(known.probing.current_path, now)
         return []
+
+    def _search_over(self, found: Path, now: float) -> None:
+        """Let those that have no path look at once for one over links that work again."""
+        mended = set(links(found))
+        for destination, known in self.destinations.items():
+            if known.probing.current is None and any(
+                not mended.isdisjoint(links(path)) for path in known.tunnels
+            ):
+                soon = now + self.random.random() * self.timers.search_timeout_s
+                self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
         """Note that the paths over that link have failed."""
@@ -210,13 +249,13 @@ class FaultTolerant(Tunnelling):
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
                 self._fail(known, first.__contains__)
-                self._hurry(destination, known, now)
         return told
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         self.paths_failed()
         if known.probing.fail_where(broken) or known.probing.finished:
             self.choose(known)
+        self._search_soon(known)
 
     def paths_failed(self) -> None:
         """Note that paths have failed, which may be in use: those of a destination are in `choose`.

@@ -126,6 +126,16 @@ def test_failures_are_found_by_what_they_break() -> None:
     assert rounds.current == 1
 
 
+def test_nobody_waits_for_the_answer_of_a_path_that_is_told_to_have_failed_again() -> None:
+    rounds = probing(2, 2)
+    rounds.fail(0)
+    rounds.fail(1)
+    rounds.begin()
+    assert not rounds.finished
+    rounds.fail_where(lambda _: True)
+    assert rounds.finished and rounds.give_up() == []
+
+
 def test_a_round_with_other_paths_keeps_what_is_known_of_those_that_stay() -> None:
     rounds = probing(2, 3)
     answer_all(rounds, 5e8)

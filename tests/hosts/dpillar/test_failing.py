@@ -10,7 +10,7 @@ import pytest
 import topos
 from hosts.base.algorithms import route
 from hosts.base.router import Router
-from hosts.base.timers import FAST, PAPER
+from hosts.base.timers import FAST, PAPER, timers_for
 from hosts.dpillar import multipath
 from hosts.dpillar.paths import mp_tunnels
 from hosts.dpillar.tunnel import NO_PATH
@@ -170,6 +170,30 @@ def test_without_any_path_probing_goes_on_and_finds_the_repaired_one() -> None:
     net.run(2.1)
     assert trips[-1].arrived_s
     assert_each_ended_once(trips)
+
+
+@pytest.mark.parametrize("stopped", [(3,), (1, 4, 9)])
+def test_all_have_paths_again_soon_after_a_repair(stopped: tuple[int, ...]) -> None:
+    topology = topos.parse("dpillar,4,3")
+    # As long as a server may have to wait for its turn, with rounds to all others.
+    timers = timers_for(topology)
+    assert timers.probe_spacing_s > timers.unreachable_hold_s
+    net = network(topology.spec, multipath.FaultTolerant, timers=timers)
+    ends = [(a, b) for a in (0, 17) for b in range(topology.servers) if a != b]
+    streams = [net.stream(*pair, every_s=0.2, seconds=14.0, source_port=4000) for pair in ends]
+    net.run(3.0)
+    for switch in stopped:
+        net.stop_switch(switch)
+    net.run(8.0)
+    assert any(trips[-1].lost == NO_PATH for trips in streams)
+    for switch in stopped:
+        net.start_switch(switch)
+    net.run(2.0)
+    begun = net.now
+    net.run(1.1)
+    again = [trip for trips in streams for trip in trips if begun < trip.sent_s < net.now - 0.01]
+    assert len(again) > 150
+    assert all(trip.arrived_s for trip in again)
 
 
 def test_idle_destinations_are_not_probed_and_forgotten() -> None:
