@@ -60,6 +60,8 @@ class Connection:
     moved_s: float
     sent: int = 0
     echoed: int = 0
+    # Tries of TCP's, while the network stood still and had a path both ways, that came to nothing.
+    in_vain: int = 0
 
     @property
     def finished(self) -> bool:
@@ -79,7 +81,8 @@ class Traffic:
     streams, connections : int
         How many streams and long connections there are.
     stalled_s : float
-        Which connections have broken: those that stand still for so long.
+        Which connections have broken: those that stand still for so long although TCP has tried
+        while there was a path. Where all its tries met a fault, it waits for its next.
     """
 
     def __init__(
@@ -122,9 +125,25 @@ class Traffic:
         for key, _ in self._selector.select(wait_s):
             key.data(key.fileobj, now)
         for one in self._open():
-            if now - one.moved_s > self.stalled_s:
+            if now - one.moved_s > self.stalled_s and one.in_vain:
                 self.errors[f"stalled: {_tcp_state(one.client)}"] += 1
                 self._end(one, "stalled")
+
+    def tries(self) -> dict[socket.socket, int]:
+        """Return how often TCP has tried in vain so far, of connections whose ends have paths."""
+        computed = self.lab.computed
+        return {
+            one.client: _tcp_info(one.client)[1]
+            for one in self._open()
+            if computed(one.source, one.destination) and computed(one.destination, one.source)
+        }
+
+    def tried(self, before: dict[socket.socket, int]) -> None:
+        """Count the tries that came to nothing since then, while nothing changed."""
+        for client, tries in before.items():
+            one = self._connections.get(client)
+            if one:
+                one.in_vain += max(0, _tcp_info(client)[1] - tries)
 
     def missing(self) -> int:
         """Return how many datagrams are on their way, or lost."""
@@ -277,12 +296,16 @@ class Traffic:
 
 def _tcp_state(client: socket.socket) -> str:
     """Return what TCP does about a connection that stands still (struct tcp_info)."""
-    told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
-    state, repeats, pause_us, unanswered, sent_ms, heard_ms = TCP_INFO.unpack(told)
+    state, repeats, pause_us, unanswered, sent_ms, heard_ms = _tcp_info(client)
     return (
         f"state {state}, {unanswered} segments without an answer, sent {sent_ms / 1e3:.1f} s ago, "
         f"{repeats} times, next after {pause_us / 1e6:.1f} s, heard {heard_ms / 1e3:.1f} s ago"
     )
+
+
+def _tcp_info(client: socket.socket) -> tuple[int, ...]:
+    told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    return TCP_INFO.unpack(told)
 
 
 def _pattern(start: int, length: int) -> bytes:

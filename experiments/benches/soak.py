@@ -152,7 +152,9 @@ class Soak:
             for number, stream in enumerate(self.traffic.streams)
             if not self.lab.computed(stream.source, stream.destination)
         }
+        tries = self.traffic.tries()
         self._go_on(length_s)
+        self.traffic.tried(tries)
         self._judge("without path", cut_off)
         lost = self._judge("counted")
         counted = sum((self._drops() - dropped).values())
