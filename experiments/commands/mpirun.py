@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from functools import partial
@@ -26,7 +27,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
 
     What follows -- is mpirun's: its options, then the program. It is started from the first of the
     servers, and on the others without ssh; all traffic goes by TCP over the lab's cables. The exit
-    code is mpirun's.
+    code is mpirun's. A lab on a cluster takes Open MPI and the program of each computer.
 
     \b
     sudo ./pillarbox setup mpi
@@ -34,19 +35,24 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     sudo ./pillarbox mpirun --on 0.0,0.1,1.0 -- -np 3 python3 mine.py
     """
     from experiments.control import mpi
-    from experiments.control.client import ask, entrance
+    from experiments.control.client import ask, entrance_anywhere
     from experiments.control.entering import exit_code, run_within
     from experiments.emulation import registry
 
     folder = registry.folder_of(number)
+    hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
+    named = [f"{one['name']}:{slots}" for one in hosts]
+    first = entrance_anywhere(folder, hosts[0]["server"])
+    if first.reach:
+        command = [*first.reach, mpi.FAR_START, ",".join(named), *program]
+        os.execv(command[0], command)
     found = mpi.mpirun()
     require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
     assert found is not None
-    hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
-    namespaces = entrance(folder, hosts[0]["server"]).files
+    namespaces = first.files
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
-        words = mpi.command(found, folder, scratch, [f"{one['name']}:{slots}" for one in hosts])
+        words = mpi.command(found, folder, scratch, named)
         before = partial(mpi.go_on_as, hosts[0]["name"])
         code = run_within(namespaces, [*words, *program], before)
     finally:

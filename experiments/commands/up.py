@@ -129,9 +129,8 @@ def command(
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
     if machines or cluster:
-        left_out = (
-            page * ["--page"] + bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
-        ) + (how["switches"] != "bridges") * ["--switches"]
+        left_out = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
+        left_out += (how["switches"] != "bridges") * ["--switches"]
         many = "--cluster" if cluster else "--machines"
         require(not left_out, f"{many} goes without {' '.join(left_out)}")
     require(

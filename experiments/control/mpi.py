@@ -21,6 +21,7 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
+FAR_START, FAR_DAEMON = "--mpirun", "--named"  # what `experiments.machines.within` is told
 WAY = Path(__file__).parents[2]  # what imports of this package begin from
 
 
@@ -61,11 +62,11 @@ def command(
     return words
 
 
-def go_on_as(name: str) -> None:
+def go_on_as(name: str, last: int = signal.SIGTERM) -> None:
     """Be mpirun on a server: it ends, and all its daemons, with the command that started it."""
     from hosts.linux.calls import die_with_parent
 
-    die_with_parent(signal.SIGTERM)
+    die_with_parent(last)
     take_name(name)
 
 
@@ -79,22 +80,27 @@ def take_name(name: str) -> None:
 
 def main(words: Sequence[str]) -> NoReturn:
     """Be the remote shell: FOLDER HOST COMMAND..., the last of which is a line for sh."""
-    from experiments.control.client import entrance
+    from experiments.control.client import entrance_anywhere
     from hosts.linux.calls import die_with_parent, enter
     from topos.base.errors import PillarboxError
 
     folder, host, *line = words
+    shell = ["sh", "-c", " ".join(line)]
     die_with_parent(signal.SIGKILL)
     try:
-        network, *others = entrance(Path(folder), host).files
+        found = entrance_anywhere(Path(folder), host)
     except PillarboxError as error:
         sys.exit(f"pillarbox: {error}")
+    if found.reach:
+        command = [*found.reach, FAR_DAEMON, host, *shell]
+        os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(WAY)})
+    network, *others = found.files
     for one in others:  # this is inside the lab already
         os.close(one)
     enter(network)
     os.close(network)
     take_name(host)
-    os.execv("/bin/sh", ["sh", "-c", " ".join(line)])
+    os.execv("/bin/sh", shell)
 
 
 if __name__ == "__main__":

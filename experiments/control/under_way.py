@@ -70,9 +70,8 @@ class UnderWay:
         """Follow what sends and what watches, from the barrier on."""
         self._tool, self._watch, self._barrier_s = tool, watch, barrier_s
         self.phase = "sending"
-        if self._lab.whole:  # samples are of labs on one machine only
-            for thread in self._threads:
-                thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def end(self, said: str) -> None:
         """Follow no more; `said` tells what came of it."""

@@ -32,6 +32,7 @@ from experiments.emulation.nodes import LabSwitch, sent_by
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches
+from experiments.emulation.sampling import Meter
 from experiments.emulation.tracing import Tracer, computed
 from experiments.linux import shaping
 from experiments.linux.queueing import Queue
@@ -374,8 +375,8 @@ class Lab:
             leaving = " ".join(self.name(each) for each in self.gateways if each >= after.servers)
             require(not leaving, f"{leaving} cannot leave: it is a gateway")
             require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
-            staying = set(range(min(before.servers, after.servers)))
-            told = sorted(staying - self.dead)
+            staying = range(min(before.servers, after.servers))
+            told = [server for server in staying if server not in self.dead]
             if after.servers > before.servers:
                 self._add(after, told)
             else:
@@ -408,14 +409,12 @@ class Lab:
 
     def bytes_sent(self) -> dict[str, int]:
         """Return how many bytes each port of each server has sent."""
-        ports: dict[str, int] = {}
-        for server in self.here():
-            ports |= {name: counted[0] for name, counted in sent_by(self.host(server)).items()}
-        return ports
+        counted = (port for server in self.here() for port in sent_by(self.host(server)).items())
+        return {name: octets for name, (octets, _) in counted}
 
-    def frames_sent(self, server: int) -> int:
-        """Return how many frames a server's ports have sent, as the kernel counts them."""
-        return sum(frames for _, frames in sent_by(self.host(server)).values())
+    def meter(self) -> Meter:
+        """Return what counts what cables carry and servers receive."""
+        return Meter(self)
 
     def state(self, server: int) -> dict[str, Any]:
         """Return what a server knows and did."""

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.linux import bpf
 from experiments.linux.backlogs import queues
@@ -20,6 +20,7 @@ from experiments.linux.netlink import Netlink
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
+    from topos.base.topology import Topology
 
 RTM_GETSTATS, STATS_LINK_64 = 94, 1
 _ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
@@ -28,16 +29,82 @@ _STATS = struct.Struct("=4xI4x4x2Q2Q")
 MOST_LOG_BYTES = 1 << 16  # of the log in one answer; the rest comes with the next
 
 
-class Sampler:
-    """Takes samples of one lab, for any thread."""
+class Counts(NamedTuple):
+    """What was counted until one moment."""
+
+    at_s: float  # of CLOCK_MONOTONIC
+    topology: Topology  # that the network then was
+    # Bytes sent, bytes that wait in the port's queue, and packets that it has dropped (both 0 where
+    # there is no rate): 2 i is cable i of `Topology.links` from its end a, 2 i + 1 from b.
+    directions: dict[int, tuple[int, int, int]]
+    received: dict[int, int]  # bytes of IP packets, by server
+
+
+class Meter:
+    """Counts what cables carry and servers receive, as far as they are in this process's fabric."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._lock = threading.Lock()
-        self._network = ""
-        self._counters: dict[int, FileIO] = {}  # of each server's kernel
-        self._taps: list[bpf.Tap] = []  # of each cable of `Topology.links`, from a and from b
-        self._ports: list[tuple[Namespace, int]] = []  # that send there: where, and their index
+        self._topology: Topology | None = None
+        self._files: dict[int, FileIO] = {}  # of each server's kernel
+        # Of each direction of a cable where it can be counted, and its sender's port.
+        self._ends: dict[int, tuple[bpf.Tap, Namespace, int]] = {}
+
+    def read(self) -> Counts:
+        """Return what has been counted so far, for any thread."""
+        topology = self._lab.topology
+        with self._lock:
+            if self._topology is not topology:
+                self._begin(topology)
+            at_s = time.monotonic()
+            counted = octets(fabric().netlink)
+            received = {server: self._received(server) for server in self._lab.here()}
+            known = {at: queues(at.netlink) for at in {at for _, at, _ in self._ends.values()}}
+        directions = {}
+        for direction, (tap, at, port) in self._ends.items():
+            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS]
+            queue = known[at].get(port)
+            directions[direction] = sent, *((queue.waiting_bytes, queue.drops) if queue else (0, 0))
+        return Counts(at_s, topology, directions, received)
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def _begin(self, topology: Topology) -> None:
+        self.close()
+        ends = {}
+        for link in self._lab.net.links:
+            for intf, tap in zip((link.intf1, link.intf2), link.taps, strict=True):
+                ends[intf.name] = tap, intf.node.live_namespace(), intf.ifindex
+        senders = (
+            topology.interface(*end)
+            for cable in topology.links()
+            for end in ((cable.a, cable.a_port), (cable.b, cable.b_port))
+        )
+        self._ends = {number: ends[name] for number, name in enumerate(senders) if name in ends}
+        self._topology = topology
+
+    def _received(self, server: int) -> int:
+        """Return what a server's kernel has handed up, in bytes of IP packets.
+
+        A file of /proc/net tells of the namespace in which it was opened.
+        """
+        if server not in self._files:
+            with self._lab.host(server).live_namespace():
+                self._files[server] = FileIO("/proc/thread-self/net/netstat")
+        file = self._files[server]
+        file.seek(0)
+        return in_octets(file.read(1 << 16))
+
+
+class Sampler:
+    """Takes samples of one lab, for any thread."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._meter = lab, lab.meter()
 
     def sample(self, log_from: int = 0) -> dict[str, Any]:
         """Return the lab's state at this moment.
@@ -57,24 +124,18 @@ class Sampler:
             ``faults`` and ``dead``; ``shapes``: both ends of cables that are not as usual, and how
             they are, in words and in Mbit/s; the ``log`` since `log_from`.
         """
-        lab = self._lab
-        with self._lock:
-            if self._network != lab.topology.spec:
-                self._begin()
-            at_s = time.monotonic()
-            counted = octets(fabric().netlink)
-            sent = [counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS] for tap in self._taps]
-            received = [self._received(server) for server in range(lab.topology.servers)]
-            waiting, dropped = self._queues()
+        lab, counts = self._lab, self._meter.read()
+        topology = counts.topology
+        ports = [counts.directions.get(one, (0, 0, 0)) for one in range(2 * topology.cables)]
         log, log_to = self._log(log_from)
         return {
-            "at_s": at_s,
-            "network": self._network,
+            "at_s": counts.at_s,
+            "network": topology.spec,
             "rate_mbit": lab.settings.rate_mbit,
-            "sent_bytes": sent,
-            "waiting_bytes": waiting,
-            "dropped": dropped,
-            "received_bytes": received,
+            "sent_bytes": [sent for sent, _, _ in ports],
+            "waiting_bytes": [waiting for _, waiting, _ in ports],
+            "dropped": [dropped for _, _, dropped in ports],
+            "received_bytes": [counts.received.get(one, 0) for one in range(topology.servers)],
             "faults": [[fault.kind, *lab.names_in(fault)] for fault in lab.faults.active],
             "shapes": [
                 [*sorted(lab.name(lab.node(end)) for end in ends), str(shape), shape.rate_mbit]
@@ -87,44 +148,7 @@ class Sampler:
 
     def close(self) -> None:
         """Close what is open."""
-        while self._counters:
-            self._counters.popitem()[1].close()
-
-    def _begin(self) -> None:
-        self.close()
-        topology = self._lab.topology
-        ends = {}
-        for link in self._lab.net.links:
-            for intf, tap in zip((link.intf1, link.intf2), link.taps, strict=True):
-                ends[intf.name] = tap, (intf.node.live_namespace(), intf.ifindex)
-        in_order = [
-            ends[topology.interface(*end)]
-            for cable in topology.links()
-            for end in ((cable.a, cable.a_port), (cable.b, cable.b_port))
-        ]
-        self._taps = [tap for tap, _ in in_order]
-        self._ports = [port for _, port in in_order]
-        self._network = topology.spec
-
-    def _received(self, server: int) -> int:
-        """Return what a server's kernel has handed up, in bytes of IP packets.
-
-        A file of /proc/net tells of the namespace in which it was opened.
-        """
-        if server not in self._counters:
-            with self._lab.host(server).live_namespace():
-                self._counters[server] = FileIO("/proc/thread-self/net/netstat")
-        file = self._counters[server]
-        file.seek(0)
-        return in_octets(file.read(1 << 16))
-
-    def _queues(self) -> tuple[list[int], list[int]]:
-        """Return what waits at each port, in bytes, and how many packets each has dropped."""
-        namespaces = {namespace for namespace, _ in self._ports}
-        known = {namespace: queues(namespace.netlink) for namespace in namespaces}
-        found = [known[namespace].get(index) for namespace, index in self._ports]
-        waiting = [queue.waiting_bytes if queue else 0 for queue in found]
-        return waiting, [queue.drops if queue else 0 for queue in found]
+        self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:
         """Return the log's whole lines from there on, and where the next begins."""

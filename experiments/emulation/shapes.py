@@ -48,19 +48,32 @@ class Shapes:
 
     def change(self, a: str, b: str, wanted: Shape) -> None:
         """Give the cable between two nodes that shape, in both directions, at once."""
+        ends = frozenset([a, b])
+        self.shape(ends, self.links(a, b), wanted)
+        self.note(ends, wanted)
+
+    def links(self, a: str, b: str) -> list[Any]:
+        """Return the cables between two nodes, or refuse where there is none."""
         for name in (a, b):
             require(name in self._net, f"there is no node {name!r} in this network")
-        links = self._net.linksBetween(self._net[a], self._net[b])
+        links: list[Any] = self._net.linksBetween(self._net[a], self._net[b])
         require(bool(links), f"no cable joins {a} and {b}")
+        return links
+
+    def shape(self, ends: frozenset[str], links: list[Any], wanted: Shape) -> None:
+        """Give cables that shape, as far as their ends are here."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
         for link in links:
             for intf in (link.intf1, link.intf2):
                 delay, loss = wanted.delay, wanted.loss or 0.0
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
-        self.changed.pop(frozenset([a, b]), None)
+
+    def note(self, ends: frozenset[str], wanted: Shape) -> None:
+        """Keep in mind what the cable between these ends is like."""
+        self.changed.pop(ends, None)
         if wanted != self.usual:
-            self.changed[frozenset([a, b])] = wanted
+            self.changed[ends] = wanted
 
 
 def _check(wanted: Shape, links: list[Any]) -> None:

@@ -8,6 +8,7 @@ steps, each a line of JSON in and one out, led by `sending.Generators`:
     {"clients": ...}    ->  know whose connections have come    <-  {"connected": number}
     {"at_s": ...}       ->  begin at that moment of this machine's clock
     {"over": [flow]}    ->  at any time: these have ended at their other ends
+    {"finish": true}    ->  likewise: flows that have a duration end now
 
 and then what became of the flows, as of one process. The receiving end says when a flow has ended,
 and breaks the connection: that is how its sender knows. What each end counted is made one by
@@ -71,7 +72,10 @@ class _Ends(_Base):
         self._ready.register(0, select.EPOLLIN)
 
     def _hear(self, _: Connection) -> None:
-        for number in self.lines.next()["over"]:
+        said = self.lines.next()
+        if "finish" in said:
+            self.finish()
+        for number in said.get("over", ()):
             one = self._by_number[number]
             if not one.ended:
                 self._end(one, "" if self._sends_away(one) else ELSEWHERE)

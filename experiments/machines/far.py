@@ -20,23 +20,16 @@ from typing import Any, NamedTuple
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
 from experiments.emulation.routers import Switches
-from experiments.emulation.shapes import Shape, Shapes
+from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import NOWHERE, Tracer
+from experiments.machines.cables import AHEAD_S, FarShapes, Half
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
+from experiments.machines.many import Machines
 from hosts.base.failures import Failures
 from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
-
-AHEAD_S = 0.02  # a call to a machine takes a fraction of it: so all do what is agreed on in time
-
-
-class Half(NamedTuple):
-    """What one machine has of a cable; both halves of a cable within it are one."""
-
-    machine: int
-    cable: int  # its place in `Topology.links`
 
 
 class FarNamespace:
@@ -167,16 +160,6 @@ class FarCable(NamedTuple):
         return self.halves
 
 
-class FarShapes(Shapes):
-    """What cables over machines are like: as they were made."""
-
-    def change(self, a: str, b: str, wanted: Shape) -> None:
-        """Refuse: each half would have to change on its machine."""
-        raise PillarboxError(
-            "a lab over several machines keeps its cables as they are: start it with other ones"
-        )
-
-
 class FarNet(dict[str, FarNode]):
     """All nodes and cables by their names, wherever they are."""
 
@@ -186,8 +169,9 @@ class FarNet(dict[str, FarNode]):
         machine_of: Sequence[int],
         entrances: Entrances,
         usual: Shape,
+        machines: Machines,
     ) -> None:
-        self.shapes = FarShapes(self, usual)
+        self.shapes = FarShapes(self, usual, machines)
         self.queue_bytes: int | None = None  # of each port; parts know
         nodes = [
             FarNode(topology.node_name(node), node, node < topology.servers, entrances)
@@ -325,6 +309,11 @@ class FarForwarders:
     def last_words(self, server: int) -> str:
         """Return the last line that an ended forwarder wrote."""
         return self.words.get(server, "it left no message")
+
+    def last_lines(self, server: int, longest: int) -> str:
+        """Return the end of what a forwarder wrote, at most so many bytes of it."""
+        lines: str = self._call(server, "log", longest=longest)
+        return lines
 
     def _do(self, server: int, deed: str) -> None:
         """Let something be done at a moment that is agreed on."""

@@ -11,8 +11,10 @@ process ends, however it does, all parts end: Dask lets go of what nobody leads 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,14 +27,16 @@ from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
 from experiments.emulation.routers import Routers, Switches
+from experiments.emulation.sampling import Meter
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
+from experiments.machines import across
+from experiments.machines.cables import AHEAD_S, FarMeter, FarShapes
 from experiments.machines.capturing import captured
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from experiments.machines.computer import Computer, OneComputer
 from experiments.machines.far import (
-    AHEAD_S,
     Entrances,
     FarFaults,
     FarForwarders,
@@ -130,7 +134,7 @@ class LabOverMachines(Lab):
 
     def _net(self) -> LabNet:
         usual = Shape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
-        return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances, usual))
+        return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances, usual, self))
 
     def _faults(self) -> Faults:
         return FarFaults(self.net, self._cluster, self.clocks, self._on_late)
@@ -277,6 +281,7 @@ class LabOverMachines(Lab):
             self._far.kill(one)
         self._dead_before -= servers
         cast(FarFaults, self.faults).regain(machine)
+        cast(FarShapes, self.net.shapes).regain(machine)
         self._inform_switches()
         self.log("machine replaced", machine=machine, address=address)
         self._say(
@@ -304,6 +309,10 @@ class LabOverMachines(Lab):
         """Return how many bytes each port of each server has sent."""
         found = self.ask_machines(self.to_living({"ask": "sent"}))
         return {port: sent for ports in found.values() for port, sent in ports.items()}
+
+    def meter(self) -> Meter:
+        """Return what counts what cables carry and servers receive, on all machines."""
+        return cast(Meter, FarMeter(self.topology, self))
 
     def machine_of(self, node: int) -> int:
         """Return the machine of a server or switch."""
@@ -388,7 +397,11 @@ class LabOverMachines(Lab):
     def _on_news(self, machine: int, said: dict[str, Any]) -> None:
         """Take in what happened to a machine, or to a server there, by itself."""
         event, server = said.pop("event"), said.pop("server", None)
-        if event == "lost":
+        if event == across.ACROSS:
+            threading.Thread(
+                target=self._run_across, args=[machine, server, said], daemon=True
+            ).start()
+        elif event == "lost":
             self._lose(machine)
         elif event == "back":
             self.came_back.add(machine)
@@ -396,6 +409,12 @@ class LabOverMachines(Lab):
         elif server is not None and machine not in self.lost:
             self._far.words[server] = said.pop("why")
             self._on_forwarder_event(server, event, said)
+
+    def _run_across(self, machine: int, server: str, said: dict[str, Any]) -> None:
+        """Run a program on a server for one of another machine's, and tell there of its end."""
+        end = across.run([*self.reach(self.server(server)), *said["words"]])
+        with suppress(PillarboxError):  # that machine is lost
+            self._cluster.ask(machine, ask="across ended", to=said["to"], **end)
 
     def _on_late(self, machine: int, late_s: float) -> None:
         self.log("late", machine=machine, late_s=round(late_s, 6))

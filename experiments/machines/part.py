@@ -27,10 +27,12 @@ from experiments.emulation import faults
 from experiments.emulation.crossing import PartNet
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet
+from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import TRACE_PORT, TRACE_S
 from experiments.emulation.underlay import Underlay
 from experiments.linux import sandbox
 from experiments.linux.processes import own_mib
+from experiments.machines import across
 from experiments.machines.capturing import captured_here
 from experiments.machines.clock import Answering
 from experiments.machines.part_trial import PartTrial
@@ -89,6 +91,7 @@ class Part(Lab):
         self._follower: Follower | None = None
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
+        self._meter = self.meter()
 
     def _net(self) -> LabNet:
         places, how = (self.topology, self._machine_of, self._underlay), self._cables()
@@ -106,6 +109,11 @@ class Part(Lab):
         mine = self._underlay.machine
         return [node for node, machine in enumerate(self._machine_of) if machine == mine]
 
+    def reach(self, server: int) -> list[str]:
+        """Return the command that runs another on a server of another machine."""
+        elsewhere = self._machine_of[server] != self._underlay.machine
+        return across.command_for(self.folder, self.name(server)) if elsewhere else []
+
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
         if server is None:
             os._exit(1)  # without forwarders there is no machine
@@ -122,19 +130,24 @@ class Part(Lab):
         """Return what the lab that this is a part of asks, beside what can be asked of any lab."""
         return {
             "forwarder": lambda asked: self._ask(**asked),
+            "log": lambda asked: self._log_of(asked["server"], asked["longest"]),
             "inform": lambda asked: self._inform(asked["nodes"], asked["links"]),
             "follow": lambda asked: self._follow(asked["serial"], keep=asked["keep"]),
             "switch": at_its_moment(lambda asked: self._switch(asked["cables"], up=asked["up"])),
             "silence": at_its_moment(
                 lambda asked: self._silence(asked["cables"], silent=asked["silent"])
             ),
+            "shape": at_its_moment(lambda asked: self._shape(asked["cables"], asked["shape"])),
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
+            across.ACROSS: lambda asked: self._tell({**asked, "event": across.ACROSS}),
+            "across ended": across.tell_end,
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
             "capture": lambda asked: captured_here(self, asked),
             "memory": lambda _: self._memory(),
             "tallies": lambda _: self._part.packing and self._part.packing.tallies(),
             "sent": lambda _: self.bytes_sent(),
+            "count": lambda asked: self._count(asked["at_s"]),
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,
             "echo": lambda asked: self._echo(**asked),
@@ -159,6 +172,13 @@ class Part(Lab):
         """Return how much memory each forwarder has of its own, in MiB."""
         pids = self.forwarders.pids.values() if self.forwarders else ()
         return [(pid, own_mib(pid)) for pid in pids if pid]
+
+    def _count(self, at_s: float) -> list[list[list[int]]]:
+        """Return what is counted at a moment of this machine's clock: see `Counts`."""
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        counts = self._meter.read()
+        directions = [[number, *counted] for number, counted in counts.directions.items()]
+        return [directions, [[server, octets] for server, octets in counts.received.items()]]
 
     def _arrived(self, server: int, serial: int) -> bool:
         """Wait for a marked packet at a server."""
@@ -193,6 +213,17 @@ class Part(Lab):
     def _ask(self, ask: str, server: int, what: str, **details: str) -> Any:
         assert self.forwarders
         return self.forwarders.ask(server, what, **details)
+
+    def _shape(self, cables: Sequence[int], shape: Sequence[Any]) -> None:
+        wanted, shapes, links = Shape(*shape), self.net.shapes, list(self.topology.links())
+        for number in cables:
+            ends = frozenset(map(self.topology.node_name, (links[number].a, links[number].b)))
+            shapes.shape(ends, [self.cables[number]], wanted)
+            shapes.note(ends, wanted)
+
+    def _log_of(self, server: int, longest: int) -> str:
+        assert self.forwarders
+        return self.forwarders.last_lines(server, longest)
 
     def _switch(self, cables: Sequence[int], *, up: bool) -> None:
         faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)

@@ -38,6 +38,7 @@ class PartTrial:
             "send": self._send,
             "send step": lambda asked: self._sending().step(asked["told"]),
             "send start": lambda asked: self._sending().start(asked["at_s"]),
+            "send finish": lambda _: self._sending().finish(),
             "send look": lambda asked: self._sending().look(asked["over"]),
             "send results": lambda _: self._sending().results(),
             "send close": lambda _: self._close_sender(),

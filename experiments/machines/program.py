@@ -5,7 +5,7 @@
     main      here: a process that stands for the program, with its input, output, size of terminal,
               signals and exit code
 
-    python -m experiments.machines.program ORDER WORDS...
+    python -m experiments.machines.program ORDER WORDS...      without words a shell: see `within`
 
 What is said there and back is dictionaries: ``in``, ``out`` and ``err`` are bytes, and none of them
 is an end; ``size`` is that of the terminal, ``signal`` a number, ``code`` the program's end.
@@ -145,7 +145,8 @@ def main() -> None:
         if before:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
     if code == -signal.SIGKILL:
-        said = f"pillarbox: {words[0]} was killed: the server, or the lab, has died\n"
+        what = words[0] if words else "the shell"
+        said = f"pillarbox: {what} was killed: the server, or the lab, has died\n"
         os.write(2, said.encode())
     end_as(code)
 

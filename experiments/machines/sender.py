@@ -89,6 +89,10 @@ class Sender:
         """Begin at that instant of this machine's CLOCK_MONOTONIC."""
         self._tell({"at_s": at_s})
 
+    def finish(self) -> None:
+        """End flows that have a duration now."""
+        self._tell({"finish": True})
+
     def look(self, over: list[int]) -> dict[str, Any]:
         """Return how far flows are that moved since the last look; end what is over elsewhere."""
         if over and self._process.poll() is None:

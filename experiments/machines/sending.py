@@ -103,6 +103,10 @@ class Generators:
         )
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
+    def finish(self) -> None:
+        """End flows that have a duration now."""
+        self._lab.ask_machines(self._all({"ask": "send finish"}), least=0)
+
     def progress(self) -> Sequence[Progress]:
         """Return how far the flows are."""
         return list(self._progress.values())

@@ -85,6 +85,9 @@ class WatchOverMachines:
         )
         self._before = machine()
 
+    def so_far(self) -> None:
+        """Tell nothing yet: what the machines saw is theirs until the end."""
+
     def end(self) -> Readings:
         """Watch no more; return what was seen."""
         assert self._before

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import pwd
 import re
-import resource
 import secrets
 import signal
 import socket
@@ -18,14 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.control.client import entrance
+from experiments.control.client import entrance_anywhere
 from experiments.page.gate import Ask, Gate
-from hosts.linux.calls import confine, die_with_parent
 from topos.base.errors import PillarboxError, require
 
 LOOPBACK = "127.0.0.1"
 ADDRESS = "page"  # the file in a lab's folder that has the address of its page
-MOST_OPEN_FILES = 512
 START_S = 60.0
 ROLES = ("operate", "watch")
 
@@ -89,7 +84,7 @@ class Page:
         url = door.url("operate")
         door.socket.close()
         self._address: Path | None = None
-        self._gate = Gate(near, ask, partial(entrance, folder))
+        self._gate = Gate(near, ask, partial(entrance_anywhere, folder))
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             told = {"name": door.name, "tokens": door.tokens, "period_s": period_s}
@@ -137,6 +132,7 @@ def address_in(folder: Path) -> str:
 
 def main() -> None:
     """Serve a page over the two open files that the command line numbers."""
+    from experiments.control.visitor import give_up_rights
     from experiments.page.serving import serve
 
     listening, lab = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
@@ -144,22 +140,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(PillarboxError, asyncio.CancelledError):
         asyncio.run(serve(listening, lab, give_up_rights, **told))
-
-
-def give_up_rights() -> None:
-    """Become the user who called sudo, or nobody, for ever: no capability, few open files."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN_FILES, MOST_OPEN_FILES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("nobody")
-        uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-        ids = (int(uid), int(gid)) if uid.isdecimal() and gid.isdecimal() and int(uid) else None
-        uid_number, gid_number = ids or (user.pw_uid, user.pw_gid)
-        os.setgroups([])
-        os.setresgid(gid_number, gid_number, gid_number)
-        os.setresuid(uid_number, uid_number, uid_number)
-    confine()
-    die_with_parent(signal.SIGKILL)  # a change of user would have undone it
 
 
 if __name__ == "__main__":

@@ -13,15 +13,8 @@ import sys
 import termios
 
 from experiments.control.entering import run_within
-from experiments.linux.namespaces import write_sysctl
-from experiments.page.process import give_up_rights
+from experiments.control.visitor import SHELL, settle
 from hosts.linux.calls import die_with_parent
-
-SHELL = ("bash", "--norc")
-# What the page's terminal understands (web/screen.js) is what the console of Linux does.
-SETTINGS = {"TERM": "linux", "PS1": r"\h:\w\$ ", "LANG": "C.UTF-8"}
-PINGS = "net/ipv4/ping_group_range"  # who may ping without rights
-EVERYBODY = "0 2147483647"
 
 
 def main() -> None:
@@ -35,12 +28,7 @@ def _settle() -> None:
     """Make the terminal this process's own, and renounce all rights."""
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    write_sysctl(PINGS, EVERYBODY)
-    os.chdir("/tmp")
-    give_up_rights()
-    for name in [name for name in os.environ if name.startswith("SUDO_")]:
-        del os.environ[name]
-    os.environ.update(SETTINGS)
+    settle()
 
 
 if __name__ == "__main__":

@@ -46,16 +46,19 @@ class Shell:
     ) -> None:
         self._number, self._tell, self._ended = number, tell, ended
         self._near, far = pty.openpty()
-        namespaces = entrance.files
+        namespaces, reach = entrance.files, entrance.reach
+        command = [sys.executable, "-m", "experiments.page.shell", *map(str, namespaces)]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "experiments.page.shell", *map(str, namespaces)],
+                # On another computer it runs without rights as well (`machines.within`), and who
+                # stands for it here hears of the terminal's size.
+                ["setsid", "--ctty", *reach] if reach else command,
                 stdin=far,
                 stdout=far,
                 stderr=far,
                 pass_fds=namespaces,
                 cwd=CHECKOUT,
-                start_new_session=True,
+                start_new_session=not reach,
             )
         finally:
             for descriptor in (far, *namespaces):

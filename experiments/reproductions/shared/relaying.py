@@ -82,8 +82,15 @@ class Busy:
     def _now(self) -> tuple[float, float, int]:
         """Return the moment, the processor time and the frames sent so far."""
         # The kernel's count: the router's own lacks what the plane repeats without asking it.
-        sent = self._lab.frames_sent(self._server)
+        sent = _frames_sent(self._lab, self._server)
         return time.monotonic(), int(self._told.read_text().split()[0]) * 1e-9, sent
+
+
+def _frames_sent(lab: Lab, server: int) -> int:
+    """Return how many frames a server's ports have sent, as the kernel counts them."""
+    from experiments.emulation.nodes import sent_by
+
+    return sum(frames for _, frames in sent_by(lab.host(server)).values())
 
 
 def idle(lab: Lab, server: int) -> Used:
@@ -181,11 +188,11 @@ def _compared(
     time.sleep(LEARN_S)
     _, relay, _ = ends
     costs = []
-    before = lab.frames_sent(relay)
+    before = _frames_sent(lab, relay)
     for _ in range(batches):
         direct, relayed = (_send(sender, data, BATCH) for sender in (near, far))
         costs.append((relayed - direct) / BATCH * 1e6)
-    relays = (lab.frames_sent(relay) - before) / (batches * BATCH)
+    relays = (_frames_sent(lab, relay) - before) / (batches * BATCH)
     return median(costs) if abs(relays - 1) < APART else None
 
 

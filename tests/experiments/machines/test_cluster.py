@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import topos
+from experiments.control import mpi
 from experiments.control.echoes import echoes
 from experiments.files import CHECKOUT
 from experiments.linux import offloads, sandbox
@@ -210,14 +211,26 @@ def check_caller(file: Path) -> None:
         assert more, said
         said += more
     assert b"2 machines, 8 of 32 cables cross" in said and running(PART)
-    check_capture(said, file)
+    number = said.decode().partition("lab ")[2].partition(":")[0]
+    check_capture(number, file)
+    check_mpi(number)
     caller.kill()
     caller.communicate(timeout=WAIT_S)
     wait_until(lambda: not running(PART), "a part is left")
 
 
-def check_capture(said: bytes, file: Path) -> None:
-    number = said.decode().partition("lab ")[2].partition(":")[0]
+def check_mpi(number: str) -> None:
+    """See that an MPI program has processes on both computers, and fails as it should."""
+    if mpi.mpirun() is None:
+        return  # sudo ./pillarbox setup mpi
+    topology = topos.parse(SPEC)
+    on = ["--lab", number, "--on", ",".join(map(topology.address, (FIRST, LAST)))]
+    done = pillarbox("mpirun", *on, "--", "hostname")
+    assert sorted(done.stdout.split()) == [f"h{FIRST}", f"h{LAST}"], done.stderr
+    assert pillarbox("mpirun", *on, "--", "sh", "-c", "exit 7").returncode == 7
+
+
+def check_capture(number: str, file: Path) -> None:
     lab = ["--lab", number]
     ends = [topos.parse(SPEC).address(server) for server in (FIRST, LAST)]
     without = pillarbox("capture", *lab, "-o", str(file))
@@ -298,6 +311,8 @@ def check_programs(lab: LabOverMachines) -> None:
     program = host.popen(words, stdin=subprocess.PIPE)
     out, err = program.communicate(b"said\n", WAIT_S)
     assert out.startswith(b"said\n") and err == b"wrong\n" and program.returncode == 7
+    shell = subprocess.run(lab.reach(LAST), input=b"id -u\n", stdout=subprocess.PIPE, check=True)
+    assert int(shell.stdout) > 0  # that of a page: it has no rights
     with pytest.raises(PillarboxError, match="is on another computer"):
         lab.namespace_of(LAST)
     waiting = host.popen(["sh", "-c", "echo begun; exec sleep 1000"])

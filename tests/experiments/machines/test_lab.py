@@ -75,6 +75,8 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
         if lab.relays:
             check_end(lab)
         check_verbs(lab)
+        check_counts(lab)
+        check_cable(lab)
         check_loss(lab, machines - 1)
         check_another(lab, machines - 1)
     assert links() == before
@@ -245,6 +247,44 @@ def check_verbs(lab: LabOverMachines) -> None:
         lab.resize(lab.topology.servers)
 
 
+def check_counts(lab: LabOverMachines) -> None:
+    """See that all cables and servers are counted, each where it is."""
+    meter, topology = lab.meter(), lab.topology
+    before, sent, after = meter.read(), lab.bytes_sent(), meter.read()
+    assert sorted(after.directions) == list(range(2 * topology.cables))
+    assert sorted(after.received) == list(range(topology.servers))
+    ends = (end for one in topology.links() for end in ((one.a, one.a_port), (one.b, one.b_port)))
+    for number, end in enumerate(ends):
+        if end[0] < topology.servers:  # which count for themselves as well
+            known = sent[topology.interface(*end)]
+            assert before.directions[number][0] <= known <= after.directions[number][0]
+    assert 0 < after.at_s - before.at_s < WAIT_S
+
+
+def check_cable(lab: LabOverMachines) -> None:
+    """See that a cable between machines is changed at both its ends, and made as it was."""
+    from experiments.control.verbs import answer
+
+    if not lab.relays:
+        return
+    cable = next(one for one in lab.topology.links() if apart(lab, (one.a, one.b)))
+    ends = "-".join(lab.name(node) for node in (cable.a, cable.b))
+
+    for words, is_up in ((["loss=100"], False), ([], True)):
+        answer(lab, "cable", [ends, *words])
+        for server, port in server_ends(lab, (cable.a, cable.b)):
+            wait_until(
+                lambda s=server, p=port, up=is_up: hears(lab, s, p) == up and carrier(lab, s, p),
+                f"{server} does not hear that {ends} is changed",
+            )
+    assert not lab.net.shapes.changed
+
+
+def hears(lab: LabOverMachines, server: int, port: int) -> bool:
+    """Tell whether a server hears all its neighbours at a port."""
+    return all(one["up"] for one in lab.state(server)["links"] if one["port"] == port)
+
+
 def check_loss(lab: LabOverMachines, machine: int) -> None:
     """See that a lost machine's servers are dead, and that the others go on."""
     nodes = range(lab.topology.nodes)
@@ -326,7 +366,7 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
         (["bcube,4,1", "--machines", "2", "--weights", "15,1,1"], "2 machines take 2 weights"),
         (["bcube,4,1", "--weights", "2,1"], "--weights are those of"),
         (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),
-        (["bcube,4,1", "--machines", "2", "--page"], "--machines goes without --page"),
+        (["bcube,4,1", "--machines", "2", "--no-sandbox"], "--machines goes without --no-sandbox"),
     ],
 )
 def test_refused(words: list[str], said: str) -> None:

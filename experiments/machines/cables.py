@@ -1,0 +1,90 @@
+"""Cables of all machines: what they carry, and are like, at moments that are agreed on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from experiments.emulation.sampling import Counts
+from experiments.emulation.shapes import Shape, Shapes
+from experiments.machines.many import Machines
+from topos.base.errors import PillarboxError
+from topos.base.topology import Topology
+
+AHEAD_S = 0.02  # a call to a machine takes a fraction of it: so all do what is agreed on in time
+
+
+class Half(NamedTuple):
+    """What one machine has of a cable; both halves of a cable within it are one."""
+
+    machine: int
+    cable: int  # its place in `Topology.links`
+
+
+class FarShapes(Shapes):
+    """What cables over machines are like; each end is shaped on its own machine."""
+
+    def __init__(self, net: Any, usual: Shape, machines: Machines) -> None:
+        super().__init__(net, usual)
+        self._machines = machines
+
+    def shape(self, ends: frozenset[str], links: list[Any], wanted: Shape) -> None:
+        """Give cables between these ends that shape on all machines, or leave all as they were."""
+        halves = [half for link in links for half in link.halves]
+        living = self._machines.living()
+        try:
+            self._tell(halves, wanted, living)
+        except PillarboxError:
+            self._tell(halves, self.of(*ends), living, least=0)
+            raise
+
+    def regain(self, machine: int) -> None:
+        """Give the cables of a machine that was lost what had been changed."""
+        for ends, shape in self.changed.items():
+            self._tell(
+                [half for link in self.links(*ends) for half in link.halves], shape, [machine]
+            )
+
+    def _tell(
+        self,
+        halves: Collection[Half],
+        wanted: Shape,
+        machines: Collection[int],
+        least: int | None = None,
+    ) -> None:
+        at_s = time.monotonic() + AHEAD_S
+        asked = {}
+        for machine in {half.machine for half in halves}.intersection(machines):
+            cables = [half.cable for half in halves if half.machine == machine]
+            there_s = self._machines.clocks.there(machine, at_s)
+            asked[machine] = {"ask": "shape", "cables": cables, "shape": wanted, "at_s": there_s}
+        self._machines.ask_machines(asked, least)
+
+
+class FarMeter:
+    """Reads the meters of all machines at one moment.
+
+    What a lost machine had counted stays, but nothing waits there any more.
+    """
+
+    def __init__(self, topology: Topology, machines: Machines) -> None:
+        self._topology, self._machines = topology, machines
+        self._directions: dict[int, tuple[int, int, int]] = {}
+        self._received: dict[int, int] = {}
+
+    def read(self) -> Counts:
+        """Return what has been counted so far."""
+        machines, at_s = self._machines, time.monotonic() + AHEAD_S
+        moments = {one: machines.clocks.there(one, at_s) for one in machines.living()}
+        asked = {one: {"ask": "count", "at_s": there_s} for one, there_s in moments.items()}
+        still = {one: (sent, 0, drops) for one, (sent, _, drops) in self._directions.items()}
+        received = dict(self._received)
+        for directions, servers in machines.ask_machines(asked, least=0).values():
+            still |= {one: (sent, waits, drops) for one, sent, waits, drops in directions}
+            received.update(servers)
+        self._directions, self._received = still, received
+        return Counts(at_s, self._topology, still, received)
+
+    def close(self) -> None:
+        """Do nothing: the parts close what is theirs."""

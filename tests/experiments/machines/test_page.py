@@ -1,0 +1,75 @@
+"""The page of a lab over machines shows what its cables carry, its faults and its workload."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.control.client import ask
+from experiments.control.service import Service
+from experiments.page import process
+from experiments.page.client import watching
+from experiments.page.process import Page
+from tests.experiments.machines.over import lab_over
+
+pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
+pytest.importorskip("cryptography", reason="pip install cryptography")
+pytestmark = pytest.mark.root
+
+PATIENCE_S = 60.0
+ENDS = ("0.0", "4.3")
+
+
+async def until(page: Any, wanted: Any) -> dict[str, Any]:
+    """Take messages until one is wanted, and return that."""
+    async for message in page:
+        if wanted(message):
+            return dict(message)
+    raise AssertionError("the page's server has ended")
+
+
+def event(kind: str) -> Any:
+    return lambda message: message["is"] == "event" and message["event"]["kind"] == kind
+
+
+def test_a_page_over_machines(tmp_path: Path) -> None:
+    async def visit(lab: Any, url: str) -> None:
+        source, destination = map(lab.server, ENDS)
+        assert lab.machine_of(source) != lab.machine_of(destination)
+        async with watching(url) as page, watching(url) as other:
+            run = ["one-to-one", f"source={ENDS[0]}", f"destination={ENDS[1]}", "duration_s=60"]
+            sending = asyncio.create_task(other.do("run", *run))
+            busy = await until(page, lambda one: one.get("sample", {}).get("goodput", 0) > 1000)
+            assert busy["sample"]["sent"] and busy["sample"]["received"] > 1000
+            await page.do("finish")
+            await sending
+            assert (await until(page, event("result")))["event"]["said"]
+            cable = next(one for one in lab.topology.links() if apart(lab, one))
+            ends = [lab.name(node) for node in (cable.a, cable.b)]
+            await page.do("cut", "-".join(ends))
+            noticed = await until(page, event("noticed"))
+            assert noticed["event"]["what"][0] in ends
+            log = await page.do("log", lab.name(cable.a))
+            assert isinstance(log["log"], str)
+            number = str((await page.do("shell", ENDS[1], "24", "80"))["shell"])
+            await page.do("type", number, "hostname -I; exit\r")
+            address = lab.topology.ip(destination)
+            await until(page, lambda one: address in one.get("text", ""))
+
+    with lab_over("dcell,4,1", 2, tmp_path) as lab:
+        service = Service(lab, lab.requests())
+        door = process.opened()
+        page = Page(door, partial(ask, lab.folder), lab.folder)
+        try:
+            asyncio.run(asyncio.wait_for(visit(lab, door.url("operate")), PATIENCE_S))
+        finally:
+            page.close()
+            service.close()
+
+
+def apart(lab: Any, cable: Any) -> bool:
+    return bool(lab.machine_of(cable.a) != lab.machine_of(cable.b))
