@@ -22,7 +22,8 @@ probing goes on. What one destination finds to work again is news for those that
 are probed at once where it has links of theirs.
 
 State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
-without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each.
+without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each, and
+one for all whose path has failed.
 
 Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
 works, if one is known to work.
