@@ -27,12 +27,12 @@ from experiments.emulation.choices import usual_routing
 from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
+from experiments.emulation.meter import Meter
 from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch, sent_by
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches
-from experiments.emulation.sampling import Meter
 from experiments.emulation.tracing import Tracer, computed
 from experiments.linux import shaping
 from experiments.linux.queueing import Queue
@@ -414,7 +414,7 @@ class Lab:
 
     def meter(self) -> Meter:
         """Return what counts what cables carry and servers receive."""
-        return Meter(self)
+        return Meter(self.net)
 
     def state(self, server: int) -> dict[str, Any]:
         """Return what a server knows and did."""

@@ -1,103 +1,13 @@
-"""A running lab at one moment: what its cables have carried, what has failed, and its log.
-
-All cables have an end in the fabric, so that one request to the kernel counts both directions of
-all of them. What programs have received is counted by their servers' kernels, and so is what waits
-in the queues of their ports and what those have dropped.
-"""
+"""A running lab at one moment: what its cables have carried (`meter`), what has failed, its log."""
 
 from __future__ import annotations
 
-import struct
-import threading
-import time
-from io import FileIO
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from experiments.linux import bpf
-from experiments.linux.backlogs import queues
-from experiments.linux.namespaces import Namespace, fabric
-from experiments.linux.netlink import Netlink
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
-    from topos.base.topology import Topology
 
-RTM_GETSTATS, STATS_LINK_64 = 94, 1
-_ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
-# The interface, then packets and bytes received and sent.
-_STATS = struct.Struct("=4xI4x4x2Q2Q")
 MOST_LOG_BYTES = 1 << 16  # of the log in one answer; the rest comes with the next
-
-
-class Counts(NamedTuple):
-    """What was counted until one moment."""
-
-    at_s: float  # of CLOCK_MONOTONIC
-    topology: Topology  # that the network then was
-    # Bytes sent, bytes that wait in the port's queue, and packets that it has dropped (both 0 where
-    # there is no rate): 2 i is cable i of `Topology.links` from its end a, 2 i + 1 from b.
-    directions: dict[int, tuple[int, int, int]]
-    received: dict[int, int]  # bytes of IP packets, by server
-
-
-class Meter:
-    """Counts what cables carry and servers receive, as far as they are in this process's fabric."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._lock = threading.Lock()
-        self._topology: Topology | None = None
-        self._files: dict[int, FileIO] = {}  # of each server's kernel
-        # Of each direction of a cable where it can be counted, and its sender's port.
-        self._ends: dict[int, tuple[bpf.Tap, Namespace, int]] = {}
-
-    def read(self) -> Counts:
-        """Return what has been counted so far, for any thread."""
-        topology = self._lab.topology
-        with self._lock:
-            if self._topology is not topology:
-                self._begin(topology)
-            at_s = time.monotonic()
-            counted = octets(fabric().netlink)
-            received = {server: self._received(server) for server in self._lab.here()}
-            known = {at: queues(at.netlink) for at in {at for _, at, _ in self._ends.values()}}
-        directions = {}
-        for direction, (tap, at, port) in self._ends.items():
-            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS]
-            queue = known[at].get(port)
-            directions[direction] = sent, *((queue.waiting_bytes, queue.drops) if queue else (0, 0))
-        return Counts(at_s, topology, directions, received)
-
-    def close(self) -> None:
-        """Close what is open."""
-        while self._files:
-            self._files.popitem()[1].close()
-
-    def _begin(self, topology: Topology) -> None:
-        self.close()
-        ends = {}
-        for link in self._lab.net.links:
-            for intf, tap in zip((link.intf1, link.intf2), link.taps, strict=True):
-                ends[intf.name] = tap, intf.node.live_namespace(), intf.ifindex
-        senders = (
-            topology.interface(*end)
-            for cable in topology.links()
-            for end in ((cable.a, cable.a_port), (cable.b, cable.b_port))
-        )
-        self._ends = {number: ends[name] for number, name in enumerate(senders) if name in ends}
-        self._topology = topology
-
-    def _received(self, server: int) -> int:
-        """Return what a server's kernel has handed up, in bytes of IP packets.
-
-        A file of /proc/net tells of the namespace in which it was opened.
-        """
-        if server not in self._files:
-            with self._lab.host(server).live_namespace():
-                self._files[server] = FileIO("/proc/thread-self/net/netstat")
-        file = self._files[server]
-        file.seek(0)
-        return in_octets(file.read(1 << 16))
 
 
 class Sampler:
@@ -157,22 +67,3 @@ class Sampler:
             text = file.read(MOST_LOG_BYTES)
         whole = text[: text.rfind(b"\n") + 1]
         return whole.decode().splitlines(), start + len(whole)
-
-
-def octets(kernel: Netlink) -> dict[int, tuple[int, int]]:
-    """Return the bytes that each interface of a namespace has received and sent, by its index."""
-    found = {}
-    for payload in kernel.dump(RTM_GETSTATS, _ASKED, "count what cables carry"):
-        index, _, _, received, sent = _STATS.unpack_from(payload)
-        found[index] = received, sent
-    return found
-
-
-def in_octets(netstat: bytes) -> int:
-    """Return the bytes of IP packets that a kernel has received, by its /proc/net/netstat.
-
-    >>> in_octets(b"TcpExt: A\\nTcpExt: 1\\nIpExt: InPkts InOctets OutOctets\\nIpExt: 2 300 4\\n")
-    300
-    """
-    _, names, numbers = netstat.rsplit(b"IpExt:", 2)
-    return int(numbers.split()[names.split().index(b"InOctets")])

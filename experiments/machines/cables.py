@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from experiments.emulation.sampling import Counts
+from experiments.emulation.meter import Counts
 from experiments.emulation.shapes import Shape, Shapes
 from experiments.machines.many import Machines
 from topos.base.errors import PillarboxError

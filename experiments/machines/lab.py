@@ -25,9 +25,9 @@ from experiments.emulation.crossing import PACKED, SINGLE, WHOLE
 from experiments.emulation.faults import Faults
 from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
+from experiments.emulation.meter import Meter
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
 from experiments.emulation.routers import Routers, Switches
-from experiments.emulation.sampling import Meter
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
 from experiments.machines import across
