@@ -81,8 +81,7 @@ class Traffic:
     streams, connections : int
         How many streams and long connections there are.
     stalled_s : float
-        Which connections have broken: those that stand still for so long although TCP has tried
-        while there was a path. Where all its tries met a fault, it waits for its next.
+        Which connections have broken: those that stand still for so long.
     """
 
     def __init__(
@@ -125,8 +124,9 @@ class Traffic:
         for key, _ in self._selector.select(wait_s):
             key.data(key.fileobj, now)
         for one in self._open():
-            if now - one.moved_s > self.stalled_s and one.in_vain:
-                self.errors[f"stalled: {_tcp_state(one.client)}"] += 1
+            if now - one.moved_s > self.stalled_s:
+                why = f"{_tcp_state(one.client)}, {one.in_vain} tries in vain where a path was"
+                self.errors[f"stalled: {why}"] += 1
                 self._end(one, "stalled")
 
     def tries(self) -> dict[socket.socket, int]:

@@ -54,7 +54,8 @@ is {SEED}. Lost datagrams are split: lost_at_changes within the time that router
 fault or a repair ({SETTLE_S:g} s with fast timers, 20 s with the papers'), lost_without_path while
 the routing has no path between the two, lost_counted at other times and among the drops that
 servers count, unexplained the rest.
-broken: TCP connections that ended in an error, or stood still, though both servers lived.
+broken: TCP connections that ended in an error, or stood still, though both servers lived. Where all
+tries of TCP's met a fault, none was in vain where a path was.
 crashed: forwarders that ended by themselves. growth_mib: of forwarders that lived all the time, how
 much more memory the median (and the worst) had of its own at the end than after a quarter.
 idle_percent is of the machine: below {LEAST_IDLE_PERCENT:g}, heart-beats come late and links fail
