@@ -24,6 +24,7 @@ from experiments.reproductions.shared import live
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.traffic.collectives.algorithms import bml_threads
 from experiments.traffic.collectives.phases import of_digits, of_ring
+from experiments.traffic.collectives.plan import most_bytes
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from topos.base.spec import parse
@@ -67,7 +68,7 @@ def bml(settings: Settings) -> Made:
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
     seconds = QUICK_SECONDS if settings.quick else SECONDS
-    size = int(rate_mbit * 1e6 / 8 * seconds / of_ring(RANKS)[0].times * RANKS)
+    size = volume_bytes(rate_mbit, seconds)
     done = live.run(
         settings,
         Experiment(
@@ -80,6 +81,12 @@ def bml(settings: Settings) -> Made:
         ),
     )
     return made(done)
+
+
+def volume_bytes(rate_mbit: float, seconds: float) -> int:
+    """Return what keeps a ring busy for that long, or less where memory has no room for it."""
+    size = int(rate_mbit * 1e6 / 8 * seconds / of_ring(RANKS)[0].times * RANKS)
+    return min(size, most_bytes(RANKS))
 
 
 def made(done: Run) -> Made:

@@ -21,6 +21,7 @@ from experiments.reproductions.shared.figure import Claim, Made, figure, point, 
 from experiments.traffic.collectives.algorithms import bml_threads
 from experiments.traffic.collectives.bound import all_reduce_share
 from experiments.traffic.collectives.phases import Phase, of_digits, of_ring
+from experiments.traffic.collectives.plan import most_bytes
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from topos.base.spec import parse
@@ -130,7 +131,9 @@ def collectives_live(settings: Settings) -> Made:
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
     seconds = QUICK_SECONDS if settings.quick else SECONDS
-    workload = Workload("all-reduce", int(rate_mbit * 1e6 / 16 * seconds), timeout_s=30 * seconds)
+    ranks = max(parse(system.network).servers for system in SYSTEMS)
+    size = min(int(rate_mbit * 1e6 / 16 * seconds), most_bytes(ranks))
+    workload = Workload("all-reduce", size, timeout_s=30 * seconds)
     experiment = Experiment(
         "collectives", ABOUT_LIVE, systems, workload, repeats=live.repeats(settings),
         seed=settings.seed,

@@ -291,6 +291,11 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
     return Plan(workload.pattern, name, graph, asked.servers, size_bytes)
 
 
+def most_bytes(ranks: int) -> int:
+    """Return how much each of so many ranks may have: all of it is in one process's memory."""
+    return MOST_BYTES // ranks
+
+
 def _check_size(workload: Workload, graph: Graph, copies: int) -> None:
     """Refuse data of which some chunk would be empty, and more than one process can hold."""
     assert workload.volume_bytes is not None
@@ -301,9 +306,10 @@ def _check_size(workload: Workload, graph: Graph, copies: int) -> None:
         f"least {ELEMENT_BYTES} bytes: volume_bytes is {least} or more, not "
         f"{workload.volume_bytes}",
     )
-    total = workload.volume_bytes * graph.ranks * min(copies, 2)
+    each = workload.volume_bytes * min(copies, 2)
+    total = each * graph.ranks
     require(
-        total <= MOST_BYTES,
+        each <= most_bytes(graph.ranks),
         f"{graph.ranks} ranks with {workload.volume_bytes} bytes each need {total / 1e9:.1f} GB of "
         f"memory, and {MOST_BYTES / 1e9:.1f} GB is the most: choose less volume_bytes, or fewer "
         "ranks",

@@ -23,6 +23,7 @@ from experiments.traffic.collectives.plan import plan_for
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import plain
 from tests.experiments.reproductions.test_reproductions import MadeUp, of, row, twice
+from topos.base.errors import PillarboxError
 
 SIZE = 9_000_000
 
@@ -72,6 +73,17 @@ def test_bml_that_is_no_faster_differs_and_says_why() -> None:
     found = nine(16 / 9)
     assert found.verdict == DIFFERS
     assert any("the slowest" in reason for reason in found.reasons)
+
+
+def test_bml_sends_no_more_than_there_is_room_for() -> None:
+    little, much = (gradients.volume_bytes(mbit, gradients.SECONDS) for mbit in (100.0, 1e5))
+    assert gradients.volume_bytes(200.0, gradients.SECONDS) == pytest.approx(2 * little, rel=1e-6)
+    options = {"ranks": gradients.RANKS}
+    network = topos.parse("tree,9,1")
+    assert plan_for(network, Workload("all-reduce", much, options=options), "ring", seed=1)
+    more = Workload("all-reduce", much + 1, options=options)
+    with pytest.raises(PillarboxError, match="of memory"):
+        plan_for(network, more, "ring", seed=1)
 
 
 def graph_s(network: str, algorithm: str, routing: str = "") -> float:
