@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -36,7 +32,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     """
     from experiments.control import mpi
     from experiments.control.client import ask, entrance_anywhere
-    from experiments.control.entering import exit_code, run_within
+    from experiments.control.entering import exit_code
     from experiments.emulation import registry
 
     folder = registry.folder_of(number)
@@ -46,17 +42,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     if first.reach:
         command = [*first.reach, mpi.FAR_START, ",".join(named), *program]
         os.execv(command[0], command)
-    found = mpi.mpirun()
-    require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
-    assert found is not None
-    namespaces = first.files
-    scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
-    try:
-        words = mpi.command(found, folder, scratch, named)
-        before = partial(mpi.go_on_as, hosts[0]["name"])
-        code = run_within(namespaces, [*words, *program], before)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    code = mpi.run(folder, first.files, named, program)
     return exit_code(code, "mpirun was killed: its server, or the lab, has died")
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -60,6 +61,28 @@ def command(
     for name, value in settings.items():
         words += ["--mca", name, value]
     return words
+
+
+def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Sequence[str]) -> int:
+    """Run a program of Open MPI's, from the first of the hosts; return its exit code."""
+    import tempfile
+
+    from experiments.control.entering import run_within
+    from topos.base.errors import require
+
+    found = mpirun()
+    require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
+    assert found is not None
+    scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
+    try:
+        start = command(found, folder, scratch, hosts)
+        return run_within(namespaces, [*start, *words], partial(go_on_as, _name(hosts[0])))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _name(host: str) -> str:
+    return host.partition(":")[0]
 
 
 def go_on_as(name: str, last: int = signal.SIGTERM) -> None:

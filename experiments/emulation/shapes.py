@@ -48,9 +48,8 @@ class Shapes:
 
     def change(self, a: str, b: str, wanted: Shape) -> None:
         """Give the cable between two nodes that shape, in both directions, at once."""
-        ends = frozenset([a, b])
-        self.shape(ends, self.links(a, b), wanted)
-        self.note(ends, wanted)
+        self.shape(self.links(a, b), wanted)
+        self.note(a, b, wanted)
 
     def links(self, a: str, b: str) -> list[Any]:
         """Return the cables between two nodes, or refuse where there is none."""
@@ -60,7 +59,7 @@ class Shapes:
         require(bool(links), f"no cable joins {a} and {b}")
         return links
 
-    def shape(self, ends: frozenset[str], links: list[Any], wanted: Shape) -> None:
+    def shape(self, links: list[Any], wanted: Shape) -> None:
         """Give cables that shape, as far as their ends are here."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
@@ -69,11 +68,11 @@ class Shapes:
                 delay, loss = wanted.delay, wanted.loss or 0.0
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
 
-    def note(self, ends: frozenset[str], wanted: Shape) -> None:
-        """Keep in mind what the cable between these ends is like."""
-        self.changed.pop(ends, None)
+    def note(self, a: str, b: str, wanted: Shape) -> None:
+        """Keep in mind what the cable between two nodes is like."""
+        self.changed.pop(frozenset([a, b]), None)
         if wanted != self.usual:
-            self.changed[ends] = wanted
+            self.changed[frozenset([a, b])] = wanted
 
 
 def _check(wanted: Shape, links: list[Any]) -> None:

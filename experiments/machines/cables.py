@@ -29,22 +29,23 @@ class FarShapes(Shapes):
         super().__init__(net, usual)
         self._machines = machines
 
-    def shape(self, ends: frozenset[str], links: list[Any], wanted: Shape) -> None:
-        """Give cables between these ends that shape on all machines, or leave all as they were."""
-        halves = [half for link in links for half in link.halves]
-        living = self._machines.living()
+    def change(self, a: str, b: str, wanted: Shape) -> None:
+        """Give the cable between two nodes that shape at both ends, or leave both as they were."""
+        halves, living = self._halves(a, b), self._machines.living()
         try:
             self._tell(halves, wanted, living)
         except PillarboxError:
-            self._tell(halves, self.of(*ends), living, least=0)
+            self._tell(halves, self.of(a, b), living, least=0)
             raise
+        self.note(a, b, wanted)
 
     def regain(self, machine: int) -> None:
         """Give the cables of a machine that was lost what had been changed."""
         for ends, shape in self.changed.items():
-            self._tell(
-                [half for link in self.links(*ends) for half in link.halves], shape, [machine]
-            )
+            self._tell(self._halves(*ends), shape, [machine])
+
+    def _halves(self, a: str, b: str) -> list[Half]:
+        return [half for link in self.links(a, b) for half in link.halves]
 
     def _tell(
         self,

@@ -217,9 +217,9 @@ class Part(Lab):
     def _shape(self, cables: Sequence[int], shape: Sequence[Any]) -> None:
         wanted, shapes, links = Shape(*shape), self.net.shapes, list(self.topology.links())
         for number in cables:
-            ends = frozenset(map(self.topology.node_name, (links[number].a, links[number].b)))
-            shapes.shape(ends, [self.cables[number]], wanted)
-            shapes.note(ends, wanted)
+            a, b = map(self.topology.node_name, (links[number].a, links[number].b))
+            shapes.shape([self.cables[number]], wanted)
+            shapes.note(a, b, wanted)
 
     def _log_of(self, server: int, longest: int) -> str:
         assert self.forwarders

@@ -45,6 +45,10 @@ def trial_in(
     return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), tell)
 
 
+def apart(lab: LabOverMachines, cable: tuple[int, int]) -> bool:
+    return lab.machine_of(cable[0]) != lab.machine_of(cable[1])
+
+
 def running(what: str) -> list[int]:
     """Return the processes in this sandbox whose command has a word; zombies are dead."""
     found = []

@@ -271,11 +271,11 @@ def check_between(computer: Computer) -> None:
 
 def check_spread(folder: Path) -> None:
     """See that machines take trials of an experiment, each whole, and one of them is no hurdle."""
-    sets = [f"--set={one}" for one in ("network=bcube,2,1", "repeats=3", "workload.duration_s=0.5")]
+    sets = [f"--set={one}" for one in ("network=bcube,2,1", "repeats=4", "workload.duration_s=0.5")]
     how = ["--cluster", NAME, "--machines", "1", "--out", str(folder)]
     done = pillarbox("run", "permutation", *sets, *how, "--rate-mbit", "10")
     records = [json.loads(file.read_text()) for file in folder.glob("trials/*/trial.json")]
-    assert len(records) == 3 and all(one["verdict"] for one in records), done.stderr
+    assert len(records) == 4 and all(one["verdict"] for one in records), done.stderr
     machines = {file.read_text().splitlines()[0] for file in folder.glob("trials/*/log.txt")}
     assert len(machines) > 1 and all(one.startswith("on ") for one in machines)
     assert not running("experiments.trials.runs.worker")

@@ -19,7 +19,7 @@ from experiments.traffic.flows import COMPLETED
 from experiments.trials.trust import judge
 from hosts.base.algorithms import route
 from tests.experiments.labs import WAIT_S, wait_until
-from tests.experiments.machines.over import SOON_S, lab_over, running, trial_in
+from tests.experiments.machines.over import SOON_S, apart, lab_over, running, trial_in
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -185,10 +185,6 @@ def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
     switches &= {plug.node for _, plug in lab.topology.neighbours(b)}
     nodes = [a, *sorted(node for node in switches if node >= lab.topology.servers)[:1], b]
     return [(min(pair), max(pair)) for pair in pairwise(nodes)]
-
-
-def apart(lab: LabOverMachines, cable: tuple[int, int]) -> bool:
-    return lab.machine_of(cable[0]) != lab.machine_of(cable[1])
 
 
 def server_ends(lab: LabOverMachines, cable: tuple[int, int]) -> list[tuple[int, int]]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.control.client import ask
-from experiments.control.service import Service
-from experiments.page import process
 from experiments.page.client import watching
-from experiments.page.process import Page
-from tests.experiments.machines.over import lab_over
+from tests.experiments.machines.over import apart, lab_over
+from tests.experiments.page.visiting import visited
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -48,7 +44,7 @@ def test_a_page_over_machines(tmp_path: Path) -> None:
             await page.do("finish")
             await sending
             assert (await until(page, event("result")))["event"]["said"]
-            cable = next(one for one in lab.topology.links() if apart(lab, one))
+            cable = next(one for one in lab.topology.links() if apart(lab, (one.a, one.b)))
             ends = [lab.name(node) for node in (cable.a, cable.b)]
             await page.do("cut", "-".join(ends))
             noticed = await until(page, event("noticed"))
@@ -61,15 +57,4 @@ def test_a_page_over_machines(tmp_path: Path) -> None:
             await until(page, lambda one: address in one.get("text", ""))
 
     with lab_over("dcell,4,1", 2, tmp_path) as lab:
-        service = Service(lab, lab.requests())
-        door = process.opened()
-        page = Page(door, partial(ask, lab.folder), lab.folder)
-        try:
-            asyncio.run(asyncio.wait_for(visit(lab, door.url("operate")), PATIENCE_S))
-        finally:
-            page.close()
-            service.close()
-
-
-def apart(lab: Any, cable: Any) -> bool:
-    return bool(lab.machine_of(cable.a) != lab.machine_of(cable.b))
+        visited(lab, visit, lab.requests())

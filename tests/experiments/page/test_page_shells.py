@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import topos
-from experiments.control.client import ask
-from experiments.page import process
 from experiments.page.client import Client, watching
-from experiments.page.process import Page
 from experiments.page.shells import CREDIT
 from hosts.live.settings import LabSettings
+from tests.experiments.page.visiting import visited
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -24,19 +20,11 @@ PATIENCE_S = 60.0
 
 
 def at_lab(folder: Path, visit: Callable[[Any, str], Awaitable[None]]) -> None:
-    from experiments.control.service import Service
     from experiments.emulation.lab import running
 
     with running(topos.parse("bcube,2,1"), LabSettings(), folder / "lab") as lab:
         lab.wait_converged()
-        service = Service(lab)
-        door = process.opened()
-        page = Page(door, partial(ask, lab.folder), lab.folder)
-        try:
-            asyncio.run(asyncio.wait_for(visit(lab, door.url("operate")), PATIENCE_S))
-        finally:
-            page.close()
-            service.close()
+        visited(lab, visit)
 
 
 async def printed(page: Client, wanted: str) -> str:
