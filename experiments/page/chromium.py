@@ -72,15 +72,31 @@ class Browser:
             await asyncio.sleep(0.05)
 
     async def click(self, selector: str, *, shift: bool = False) -> None:
-        """Press the mouse where the middle of an element is; of a line, the middle of the line."""
+        """Press the mouse where the middle of an element is; of a line, the middle of the line.
+
+        A live page may move an element of its text under the mouse: then it is pressed again.
+        """
         await self.until(f"document.querySelector({json.dumps(selector)})")
+        deadline = time.monotonic() + WAIT_S
+        while not await self._press(selector, shift):
+            assert time.monotonic() < deadline, f"{selector} does not stand still"
+
+    async def _press(self, selector: str, shift: bool) -> bool:
+        """Press the mouse once; tell whether it met the element, as far as that is known."""
         x, y = await self.value(
             f"""(() => {{
-              const found = document.querySelector({json.dumps(selector)});
+              const selector = {json.dumps(selector)};
+              const found = document.querySelector(selector);
+              window.missed = false;
               if (found.getPointAtLength) {{
                 const {{ x, y }} = found.getPointAtLength(found.getTotalLength() / 2)
                   .matrixTransform(found.getScreenCTM());
                 return [x, y];
+              }}
+              if (found instanceof HTMLElement) {{
+                const look = (event) => {{ window.missed = !event.target.closest(selector); }};
+                window.missed = true;
+                document.addEventListener("mousedown", look, {{ capture: true, once: true }});
               }}
               found.scrollIntoView({{ block: "center" }});
               const {{ x, y, width, height }} = found.getBoundingClientRect();
@@ -92,6 +108,7 @@ class Browser:
                 "Input.dispatchMouseEvent",
                 type=kind, x=x, y=y, button="left", clickCount=1, modifiers=8 if shift else 0,
             )  # fmt: skip
+        return not await self.value("window.missed")
 
     async def key(self, key: str) -> None:
         """Press a key, and let it go."""

@@ -91,7 +91,7 @@ export class Traffic {
     const said = verdict?.valid ? "valid" : `not valid: ${first}${more}`;
     this.say($("verdict"), verdict && underWay ? `Verdict so far: ${said}` : "");
     $("verdict").classList.toggle("bad", verdict?.valid === false);
-    $("flows").hidden = !now?.flows.length || !sample.flows;
+    $("flows").hidden = !underWay || !now.flows.length; // also where a sample has counted none
     if (!$("flows").hidden && $("flows").open) this.drawFlows(now, recording.flowsAt(at));
   }
 
