@@ -47,6 +47,8 @@ PROTOCOL, PRIORITY, IFINDEX, SOCKET = 16, 32, 40, 168
 # Where in a frame.
 ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 
+NAMED_PEER = 0x0670  # how the MAC addresses of `mac_of_peer` begin: local ones
+
 # Priorities of our programs at a place: before those of a forwarder.
 OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
 GUARD = 14789  # at a machine's own cards, where others may have programs too
@@ -115,6 +117,28 @@ def _heart_beats_past_shapers() -> bytes:
 def hand_to_peer(index: int) -> bytes:
     """Return the program that lets a packet come in where interface `index` has its far end."""
     return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
+
+
+def mac_of_peer(index: int) -> str:
+    """Return the MAC address of interface `index`'s far end, by which `hand_to_named_peer` finds it.
+
+    >>> mac_of_peer(258)
+    '06:70:00:00:01:02'
+    """
+    return ":".join(f"{byte:02x}" for byte in struct.pack("!HI", NAMED_PEER, index))
+
+
+def hand_to_named_peer() -> bytes:
+    """Return the program that lets a frame come in at the interface that its address names.
+
+    What has another address (a broadcast, or a bridge's own) goes on.
+    """
+    # Loads (0x20, 0x28) take the packet from r6.
+    there = instruction(0x20, 0, 0, 2) + instruction(0xBF, 0x01)  # r1 = r0
+    there += set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
+    named = instruction(0xBF, 0x16) + instruction(0x28, 0, 0, 0)
+    named += instruction(0x55, 0, len(there) // 8, NAMED_PEER)
+    return named + there + set_register(0, ACT_UNSPEC) + EXIT
 
 
 def send_by(index: int) -> bytes:

@@ -1,7 +1,8 @@
 """Network namespaces in the place of machines, and a bridge between them: machines on one computer.
 
 Each has one card, ``card``, and an address of 198.18.0.0/15, which is for trying out networks and
-nobody's (RFC 2544). The first address is that of the lab itself, which talks to all of them.
+nobody's (RFC 2544). The first address is that of the lab itself, which talks to all of them. What one
+machine sends to another is switched before the bridge sees it, which costs a packet half as much.
 
 Dask's scheduler runs in the lab's own process there, and a worker in each machine's namespace.
 """
@@ -20,7 +21,7 @@ from typing import Any
 
 from experiments.emulation.network import HEADER_ROOM
 from experiments.emulation.underlay import TUNNEL_BYTES
-from experiments.linux import netlink, offloads
+from experiments.linux import bpf, netlink, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.machines.joined import CONFIG
 from experiments.machines.started import Started, order_for
@@ -66,6 +67,7 @@ class Computer:
         self._cuts_tunnels = cuts_tunnels
         home, self._bridge = fabric(), fabric().new_index()
         self.namespaces: list[Namespace] = []
+        self._switch = bpf.load(bpf.hand_to_named_peer())
         with home.batch():
             home.send(netlink.bridge("machines", self._bridge, group=home.group))
             home.send(netlink.change(1, up=True))  # the loopback interface
@@ -84,9 +86,12 @@ class Computer:
         home, machine, namespace = fabric(), len(self.namespaces), Namespace()
         self.namespaces.append(namespace)
         plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
-        card = netlink.End(CARD, home.new_index(), namespace.descriptor)
+        named = bpf.mac_of_peer(plug.ifindex)
+        card = netlink.End(CARD, home.new_index(), namespace.descriptor, named)
         how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
         home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
+        tap, deed = bpf.Tap(plug.ifindex, bpf.INGRESS), f"switch what {plug.name} hears"
+        home.send(bpf.hook(tap), bpf.attach(tap, bpf.PATCH, self._switch, deed))
         namespace.send(
             netlink.change(1, up=True),
             netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
@@ -99,6 +104,7 @@ class Computer:
 
     def close(self) -> None:
         """Let go of all machines."""
+        os.close(self._switch)
         for namespace in self.namespaces:
             namespace.close()
         home = fabric()
