@@ -29,6 +29,7 @@ MTUS = 1500, 9000
 SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
 SOAKED, SOAK_S, QUICK_SOAK_S = "dcell,4,1", 300.0, 10.0
 FLOWS, FLOW_S = 5, 2.0  # of either kind, in turns
+GENERATOR, IPERF3 = "generator", "iperf3"  # by whom they are sent
 CARDS = {"cut tunnels": True, "do not": False}
 TURNS = 10
 QUIET, SATURATED, PUSHED = "as it is", "a card too slow", "a clock pushed"
@@ -40,7 +41,9 @@ NOTES = f"""
 All machines are one computer, so this measures what Pillarbox adds, and no network. Goodput: of one
 TCP connection for {FLOW_S:.0f} s between two servers of {SPEC} that share a switch, on one machine
 and on two of {MACHINES}, in turns, the median of {FLOWS} (goal: {LEAST_SHARE} of the local cable's,
-without a rate at an MTU of {SHARED_MTU}); cards cut what is in tunnels, or do not.
+without a rate at an MTU of {SHARED_MTU}); cards cut what is in tunnels, or do not. sender: iperf3
+has a process for each end, the generator one on each machine: within, that is both ends in one
+process, which nobody has to wake up.
 Cuts: how long until the first server beside it knows, the median of {CUTS}. Trust: each server
 sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with a card held
 to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with a clock pushed by
@@ -57,7 +60,8 @@ def run(quick: bool) -> Iterator[Row]:
         return
     if not quick:
         for rate_mbit, mtu, cards in product(RATES, MTUS, CARDS):
-            yield _goodput(rate_mbit, mtu, cards)
+            yield _goodput(rate_mbit, mtu, cards, GENERATOR)
+        yield from (_goodput(None, mtu, cards, IPERF3) for mtu, cards in product(MTUS, CARDS))
         yield from _cuts()
         yield from (_up(*size) for size in SIZES)
     yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
@@ -95,9 +99,9 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
 # -- goodput -----------------------------------------------------------------------------------
 
 
-def _goodput(rate_mbit: float | None, mtu: int, cards: str) -> Row:
-    result = _child(goodput, rate_mbit, mtu, CARDS[cards])
-    row: Row = {"rate_mbit": rate_mbit, "mtu": mtu, "cards": cards}
+def _goodput(rate_mbit: float | None, mtu: int, cards: str, sender: str) -> Row:
+    result = _child(goodput, rate_mbit, mtu, CARDS[cards], sender)
+    row: Row = {"rate_mbit": rate_mbit, "mtu": mtu, "cards": cards, "sender": sender}
     within, across = result.value if result.value else (None, None)
     row |= {"within_mbit": within, "across_mbit": across, "share": None}
     if result.failure or not within or across is None:
@@ -108,12 +112,14 @@ def _goodput(rate_mbit: float | None, mtu: int, cards: str) -> Row:
     return row | {"outcome": f"missed: {LEAST_SHARE} wanted" if missed else "ok"}
 
 
-def goodput(rate_mbit: float | None, mtu: int, cuts_tunnels: bool) -> tuple[float, ...]:
+def goodput(
+    rate_mbit: float | None, mtu: int, cuts_tunnels: bool, sender: str
+) -> tuple[float, ...]:
     """Return the goodput of a connection within a machine, and of one between two, in Mbit/s."""
     with _lab(SPEC, MACHINES, cuts_tunnels, rate_mbit=rate_mbit, mtu=mtu) as lab:
         lab.wait_converged()
         ends = _neighbours(lab)
-        turns = [[_one_flow(lab, to, FLOW_S) for to in ends] for _ in range(FLOWS)]
+        turns = [[_one_flow(lab, to, FLOW_S, sender) for to in ends] for _ in range(FLOWS)]
     return tuple(map(statistics.median, zip(*turns, strict=True)))
 
 
@@ -125,11 +131,13 @@ def _neighbours(lab: Lab) -> tuple[int, int]:
     return beside[away.index(False)], beside[away.index(True)]
 
 
-def _one_flow(lab: Lab, destination: int, seconds: float) -> float:
+def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
     from experiments.machines.sending import Generators
     from experiments.traffic.flows import Flow, Sending
+    from experiments.traffic.iperf3 import Iperf3
 
-    tool = Generators(lab, [Flow(0, 0, destination, duration_s=seconds)], Sending())  # type: ignore[arg-type]
+    make: Callable[..., Any] = Generators if sender == GENERATOR else Iperf3
+    tool = make(lab, [Flow(0, 0, destination, duration_s=seconds)], Sending())
     try:
         tool.prepare()
         tool.start(time.monotonic() + lab.means.lead_s)
