@@ -120,7 +120,7 @@ def hand_to_peer(index: int) -> bytes:
 
 
 def mac_of_peer(index: int) -> str:
-    """Return the MAC address of interface `index`'s far end, by which `hand_to_named_peer` finds it.
+    """Return the MAC address by which `hand_to_named_peer` finds interface `index`'s far end.
 
     >>> mac_of_peer(258)
     '06:70:00:00:01:02'

@@ -1,8 +1,8 @@
 """Network namespaces in the place of machines, and a bridge between them: machines on one computer.
 
 Each has one card, ``card``, and an address of 198.18.0.0/15, which is for trying out networks and
-nobody's (RFC 2544). The first address is that of the lab itself, which talks to all of them. What one
-machine sends to another is switched before the bridge sees it, which costs a packet half as much.
+nobody's (RFC 2544). The first address is that of the lab itself, which talks to all of them. What
+one machine sends to another is switched before the bridge sees it: a queue less.
 
 Dask's scheduler runs in the lab's own process there, and a worker in each machine's namespace.
 """

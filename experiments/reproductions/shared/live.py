@@ -44,15 +44,18 @@ class Scale(NamedTuple):
 
 
 def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
-    """Return the systems at one rate: the given one, or the largest that all are faithful at."""
-    rate = settings.rate_mbit or min(_faithful_mbit(settings, system) for system in systems)
+    """Return the systems at one rate: the given one, or one that all are faithful at.
+
+    A step below the largest: there one trial of six is not valid, and a figure asks for each.
+    """
+    rate = settings.rate_mbit or _faithful_mbit(settings, systems)
     return tuple(replace(system, rate_mbit=rate) for system in systems)
 
 
-def _faithful_mbit(settings: Settings, system: System) -> float:
-    from experiments.trials.runs.calibration import calibrated_rate
+def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
+    from experiments.trials.runs.calibration import calibrated_rate, step_below
 
-    return float(calibrated_rate(system, settings.say))
+    return step_below(min(calibrated_rate(system, settings.say) for system in systems))
 
 
 def repeats(settings: Settings, count: int = 3) -> int:

@@ -90,6 +90,15 @@ def largest(
     return SCALE_MBIT[low]
 
 
+def step_below(rate_mbit: float) -> float:
+    """Return the next smaller rate of the scale, the smallest for itself.
+
+    >>> step_below(500.0), step_below(1.0)
+    (300.0, 1.0)
+    """
+    return max((rate for rate in SCALE_MBIT if rate < rate_mbit), default=SCALE_MBIT[0])
+
+
 def _confirmed(valid: Callable[[], bool]) -> bool:
     """Tell whether trials are valid again and again, but for a hiccup."""
     found = [0, 0]
