@@ -62,6 +62,7 @@ def calibrated_rate(
 def largest(
     try_at: Callable[[float], Tried],  # runs a trial at a rate
     say: Say = lambda _: None,  # called with why a rate was given up
+    start_mbit: float = START_MBIT,  # one of the scale
 ) -> float:
     """Return the largest rate of the scale at which trials are valid."""
     reasons: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ def largest(
             reasons = verdict.reasons
         return False
 
-    low, high = _bracket(good)
+    low, high = _bracket(good, SCALE_MBIT.index(start_mbit))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if good(middle) else (low, middle)
@@ -107,12 +108,11 @@ def _confirmed(valid: Callable[[], bool]) -> bool:
     return found[True] == CONFIRMATIONS
 
 
-def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
-    """Return two places on the scale: one that is good, and one above it that is not.
+def _bracket(good: Callable[[int], bool], at: int) -> tuple[int, int]:
+    """Return two places on the scale near that one: one that is good, and one above it that is not.
 
     They may be one below and one above the scale.
     """
-    at = SCALE_MBIT.index(START_MBIT)
     if good(at):
         while at < len(SCALE_MBIT) - 1:
             above = min(at + STRIDE, len(SCALE_MBIT) - 1)
