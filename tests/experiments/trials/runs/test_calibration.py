@@ -17,7 +17,6 @@ from experiments.trials.runs.greedy import Tried, greedy
 from experiments.trials.trust.verdict import Verdict
 from topos.base.errors import PillarboxError
 
-
 LATE = Verdict(False, ("it was late",), (), {})
 
 
