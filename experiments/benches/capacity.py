@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
 QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
 MTUS, QUICK_MTUS = (1500, 9000), (9000,)
 LEAST_OF_IDEAL = 0.9
-START_MBIT = 1000.0  # down from there: few rates are tried, and slow ones take no longer
+START_MBIT = 1000.0
 # By whom a network is made: the tool that sends its flows, and the process of a trial.
 OURS, STOCK = "pillarbox", "mininet"
 BUILDERS = {OURS: ("generator", ""), STOCK: ("iperf3", "experiments.benches._stock")}
@@ -53,8 +53,6 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
-    from experiments.trials.runs.calibration import largest
-
     tries: dict[float, list[Tried]] = {}
     seconds = QUICK_SECONDS if quick else SECONDS
     try_at = partial(_tried, tries, network, mtu, builder, seconds)
@@ -62,13 +60,32 @@ def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
         try_at(QUICK_MBIT)
         return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
     try:
-        rate_mbit = largest(lambda rate: _strict(try_at(rate)), start_mbit=START_MBIT)
+        rate_mbit = _largest(try_at)
     except PillarboxError as error:
         return _row(network, mtu, builder, [], outcome=f"failed: {error}")
     goal = GOALS.get((network, mtu), 0.0)
     outcome = "ok" if rate_mbit >= goal else f"missed: {goal:g} Mbit/s wanted"
     believed = [one for one in tries[rate_mbit] if _strict(one).verdict.valid]
     return _row(network, mtu, builder, believed, rate_mbit=rate_mbit, outcome=outcome)
+
+
+def _largest(try_at: Callable[[float], Tried]) -> float:
+    """Return the largest rate at which trials are good, rate by rate from above.
+
+    No search in between: at low rates, where TCP sends by the segment, they may be worse again.
+    """
+    from experiments.trials.runs.calibration import SCALE_MBIT, confirmed
+
+    def good(rate_mbit: float) -> bool:
+        tried = _strict(try_at(rate_mbit))
+        reasons.extend(tried.verdict.reasons)
+        return tried.verdict.valid
+
+    reasons: list[str] = []
+    for rate_mbit in reversed([rate for rate in SCALE_MBIT if rate <= START_MBIT]):
+        if confirmed(partial(good, rate_mbit)):
+            return rate_mbit
+    raise PillarboxError(f"at no rate; the last reason: {reasons[-1]}")
 
 
 def _tried(

@@ -62,7 +62,6 @@ def calibrated_rate(
 def largest(
     try_at: Callable[[float], Tried],  # runs a trial at a rate
     say: Say = lambda _: None,  # called with why a rate was given up
-    start_mbit: float = START_MBIT,  # one of the scale
 ) -> float:
     """Return the largest rate of the scale at which trials are valid."""
     reasons: tuple[str, ...] = ()
@@ -76,11 +75,11 @@ def largest(
             reasons = verdict.reasons
         return False
 
-    low, high = _bracket(good, SCALE_MBIT.index(start_mbit))
+    low, high = _bracket(good)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if good(middle) else (low, middle)
-    while low >= 0 and not _confirmed(partial(good, low, 1)):
+    while low >= 0 and not confirmed(partial(good, low, 1)):
         say(f"{SCALE_MBIT[low]:g} Mbit/s is not valid again and again")
         low -= 1
     require(
@@ -100,7 +99,7 @@ def step_below(rate_mbit: float) -> float:
     return max((rate for rate in SCALE_MBIT if rate < rate_mbit), default=SCALE_MBIT[0])
 
 
-def _confirmed(valid: Callable[[], bool]) -> bool:
+def confirmed(valid: Callable[[], bool]) -> bool:
     """Tell whether trials are valid again and again, but for a hiccup."""
     found = [0, 0]
     while found[True] < CONFIRMATIONS and found[False] <= HICCUPS:
@@ -108,11 +107,12 @@ def _confirmed(valid: Callable[[], bool]) -> bool:
     return found[True] == CONFIRMATIONS
 
 
-def _bracket(good: Callable[[int], bool], at: int) -> tuple[int, int]:
-    """Return two places on the scale near that one: one that is good, and one above it that is not.
+def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
+    """Return two places on the scale: one that is good, and one above it that is not.
 
     They may be one below and one above the scale.
     """
+    at = SCALE_MBIT.index(START_MBIT)
     if good(at):
         while at < len(SCALE_MBIT) - 1:
             above = min(at + STRIDE, len(SCALE_MBIT) - 1)

@@ -17,8 +17,6 @@ from experiments.trials.runs.greedy import Tried, greedy
 from experiments.trials.trust.verdict import Verdict
 from topos.base.errors import PillarboxError
 
-LATE = Verdict(False, ("it was late",), (), {})
-
 
 @dataclass
 class Machine:
@@ -39,18 +37,6 @@ def test_it_finds_the_largest_of_the_scale(most_mbit: float) -> None:
     machine = Machine(most_mbit)
     assert largest(machine.trial) == max(rate for rate in SCALE_MBIT if rate <= most_mbit)
     assert len(machine.rates) < 20
-
-
-def test_a_search_from_above_does_not_come_to_rates_that_are_too_low() -> None:
-    machine = Machine(70)
-
-    def trial(rate_mbit: float) -> Tried:
-        found = machine.trial(rate_mbit)
-        return found if rate_mbit >= 30 else found._replace(verdict=LATE)
-
-    with pytest.raises(PillarboxError):
-        largest(trial)
-    assert largest(trial, start_mbit=1000.0) == 70
 
 
 def test_a_hiccup_is_no_reason_to_give_up() -> None:
