@@ -20,12 +20,14 @@ class Machine:
 
     believed_mbit: float
     ideal_mbit: float
+    poor_mbit: tuple[float, ...] = ()  # at which it carries too little
     workers: set[str] = field(default_factory=set)  # that were asked
 
     def trial(self, system: Any, _workload: Any, worker: str) -> Tried:
         rate = system.rate_mbit
         self.workers.add(worker)
-        of_ideal = 0.95 if rate <= self.ideal_mbit else 0.8
+        fine = rate <= self.ideal_mbit and rate not in self.poor_mbit
+        of_ideal = 0.95 if fine else 0.8
         figures = {"of_ideal": of_ideal, "idle": 0.25, "duration_s": 2.0}
         valid = rate <= self.believed_mbit
         verdict = Verdict(valid, () if valid else ("it was late",), (), figures)
@@ -56,6 +58,12 @@ def test_a_rate_counts_that_is_believed_and_carries_its_ideal(
     assert found["outcome"] == "missed: 400 Mbit/s wanted"
     assert (found["of_ideal"], found["busy_percent"]) == pytest.approx((0.95, 75.0))
     assert found["us_per_mbit"] == pytest.approx(2 * 0.75 * 2e6 / 1000)
+
+
+def test_no_rate_is_passed_over_for_poor_ones_below(row: Any) -> None:
+    poor = (2.0, 5.0, 10.0, 20.0, 50.0, 70.0, 300.0)
+    assert row(Machine(500.0, 500.0, poor))["rate_mbit"] == 500.0
+    assert row(Machine(100.0, 500.0, poor))["rate_mbit"] == 100.0
 
 
 def test_its_goal_is_met(row: Any) -> None:

@@ -134,6 +134,52 @@ def test_tunnels_hear_the_machines_alone() -> None:
     computer.close()
 
 
+def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> None:
+    from experiments.emulation.underlay import PORT, Underlay
+    from experiments.machines.computer import CARD, Computer
+
+    def counted(name: str, way: str) -> int:
+        shown = subprocess.check_output(["ip", "-s", "-j", "link", "show", name])
+        return int(json.loads(shown)[0]["stats64"][way]["packets"])
+
+    def say(port: int, source: str, times: int = 1) -> None:
+        with computer.namespaces[0], socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            out.bind((source, 0))
+            for _ in range(times):
+                out.sendto(source.encode(), (computer.addresses[late], port))
+
+    computer = Computer(2, 1500)
+    late = computer.add()
+    with computer.namespaces[late]:
+        underlay = Underlay(computer.addresses, late)
+        heard = {port: socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for port in (PORT, 9)}
+    for port, one in heard.items():
+        one.bind(("", port))
+        one.settimeout(WAIT_S)
+    say(9, computer.addresses[0])  # both know each other's MAC address then
+    heard[9].recv(64)
+    by_bridge = counted(f"machine{late}", "tx")
+    with computer.namespaces[late]:
+        by_card = counted(CARD, "rx")
+    say(9, computer.addresses[0], 50)
+    for _ in range(50):
+        heard[9].recv(64)
+    with computer.namespaces[late]:
+        assert counted(CARD, "rx") >= by_card + 50
+    assert counted(f"machine{late}", "tx") < by_bridge + 10
+
+    underlay.guard()
+    stranger = "198.18.9.9"
+    with computer.namespaces[0]:
+        subprocess.run(["ip", "addr", "add", f"{stranger}/32", "dev", CARD], check=True)
+    for source in (stranger, computer.addresses[0]):
+        say(PORT, source)
+    assert heard[PORT].recv(64).decode() == computer.addresses[0]
+    for one in heard.values():
+        one.close()
+    computer.close()
+
+
 def test_a_card_is_left_as_it_was() -> None:
     from experiments.emulation.underlay import Underlay
     from experiments.linux import bpf
