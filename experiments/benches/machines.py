@@ -134,9 +134,9 @@ def _neighbours(lab: Lab) -> tuple[int, int]:
 def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
     from experiments.machines.sending import Generators
     from experiments.traffic.flows import Flow, Sending
-    from experiments.traffic.iperf3 import Iperf3
+    from experiments.traffic.tools import tool_for
 
-    make: Callable[..., Any] = Generators if sender == GENERATOR else Iperf3
+    make: Callable[..., Any] = Generators if sender == GENERATOR else partial(tool_for, sender)
     tool = make(lab, [Flow(0, 0, destination, duration_s=seconds)], Sending())
     try:
         tool.prepare()
