@@ -33,10 +33,11 @@ NOTES = f"""
 All-to-all, each flow {SECONDS:.2f} s of a cable's rate, fast timers, and what `run` chooses else.
 rate_mbit: the largest rate of the cables at which three trials are valid (docs/trust.md) and carry
 {LEAST_OF_IDEAL:.0%} of their ideal or more, with at most one in between that does not; rates are 1,
-2, 3, 5, 7, 10 ... Mbit/s. The other columns are means of those trials: goodput_mbit of all flows,
-of_ideal of the paths in use, busy_percent of all processors, and us_per_mbit, the processor time
-for each Mbit on each cable, headers and acknowledgements included. Where servers do not relay, the
-builder mininet stands beside ours: its Host, LinuxBridge and TCLink, with iperf3 to send.
+2, 3, 5, 7, 10 ... {START_MBIT:.0f} Mbit/s, tried from above. The other columns are means of those
+trials: goodput_mbit of all flows, of_ideal of the paths in use, busy_percent of all processors, and
+us_per_mbit, the processor time for each Mbit on each cable, headers and acknowledgements included.
+Where servers do not relay, the builder mininet stands beside ours: its Host, LinuxBridge and
+TCLink, with iperf3 to send.
 """
 
 

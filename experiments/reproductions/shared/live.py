@@ -46,7 +46,7 @@ class Scale(NamedTuple):
 def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
     """Return the systems at one rate: the given one, or one that all are faithful at.
 
-    A step below the largest: there one trial of six is not valid, and a figure asks for each.
+    A step below the largest: at that, two of three trials of one system in six were not valid.
     """
     rate = settings.rate_mbit or _faithful_mbit(settings, systems)
     return tuple(replace(system, rate_mbit=rate) for system in systems)
