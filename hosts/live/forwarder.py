@@ -29,7 +29,7 @@ from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
 from hosts.live.liveness import Link, Liveness, State
-from hosts.live.pacer import HeartBeats, segment
+from hosts.live.pacer import HeartBeats, outlets
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.wire.frame import Frame
@@ -100,16 +100,16 @@ class Forwarder:
         self._awaits_heart_beats = False
         self._next_look = 0.0  # at the ports' counters
         self._attentive_until_s = 0.0
-        self._said = -1  # the revision of what the pacer sends
+        self._said: int  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
         self._watch_devices()
         self._pacer = pacer
-        self.heart_beats = self._paced_heart_beats()
         router.leave_heart_beats_to_others()
         # A router that hands its frames on, as to a student's, leaves neighbours to that one.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._watched_by_kernel(watched) if watched else None
+        self.heart_beats = self._paced_heart_beats()
 
     # -- setting up ------------------------------------------------------------------------------
 
@@ -158,9 +158,11 @@ class Forwarder:
 
     def _paced_heart_beats(self) -> HeartBeats:
         senders = {number: sender(port.name) for number, port in self.ports.items()}
-        cabled = self.topology.neighbours(self.server)
-        segments = {n: segment(self.topology.servers, self.server, plug.node) for n, plug in cabled}
-        return HeartBeats(self._pacer, senders, segments, self.router.timers.heart_beat_s)
+        ports = outlets(self.topology, self.server, senders, self.liveness)
+        timers = self.router.timers
+        interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
+        self._said = -1
+        return HeartBeats(self._pacer, self.server, ports, interval_s)
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count, **self._wanted())
@@ -235,9 +237,8 @@ class Forwarder:
         self._peers.clear()
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
-        if opened or closed:
-            self.heart_beats.close()
-            self.heart_beats = self._paced_heart_beats()
+        self.heart_beats.close()
+        self.heart_beats = self._paced_heart_beats()
 
     def _close_port(self, number: int) -> None:
         port = self.ports.pop(number)

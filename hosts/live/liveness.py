@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntFlag
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from hosts.live.bpf import LabPrograms, Programs
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII")  # as liveness.h has it
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
+_TIMES, _NUMBERS, _STATE = _LINK.size // 8, _LINK.size // 4, _STATE_AT // 4
 _KEY = struct.Struct("=II6s2x")
 _PLACE = struct.Struct("=I4s")
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
@@ -54,6 +55,35 @@ def begin(lab: LabPrograms, timeout_s: float) -> None:
     lab.loaded.run("begin")
 
 
+class HeardTable:
+    """The table of all links, to be looked at.
+
+    Parameters
+    ----------
+    table : int
+        An open file.
+    entries : int
+        How many links it has.
+    """
+
+    def __init__(self, table: int, entries: int) -> None:
+        memory = mmap.mmap(table, _pages(entries), prot=mmap.PROT_READ)
+        self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
+
+    def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
+        """Tell whether one of these is up, but its neighbour was not heard since then."""
+        times_ns, numbers = self._times_ns, self._numbers
+        for link in links:
+            if times_ns[link * _TIMES] < since_ns and numbers[link * _NUMBERS + _STATE]:
+                return True
+        return False
+
+
+def _pages(entries: int) -> int:
+    """Return the size of a table's memory."""
+    return -(-_LINK.size * entries // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
 class Liveness:
     """The links of one server, watched by programs that see what comes in by its ports.
 
@@ -77,8 +107,7 @@ class Liveness:
         self._free = list(reversed(self._room))
         self._numbers: dict[Step, int] = {}
         self._links: dict[Step, Link] = {}
-        pages = -(-_LINK.size * maps["links"].entries // mmap.PAGESIZE)
-        self._table = mmap.mmap(maps["links"].fd, pages * mmap.PAGESIZE)
+        self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries))
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
@@ -106,6 +135,11 @@ class Liveness:
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
         self._link_of[self._key(link)] = _PLACE.pack(number, self._uid)
+
+    def places(self, port: int) -> dict[int, int]:
+        """Return where in the table a port's links are, by neighbour."""
+        numbers = self._numbers.items()
+        return {step.peer: number for step, number in numbers if step.port == port}
 
     def news(self) -> Iterator[tuple[Step, State]]:
         """Yield the links whose state is another than this process knew."""

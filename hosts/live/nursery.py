@@ -43,7 +43,7 @@ from hosts.live import liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
-from hosts.live.pacer import show_clock
+from hosts.live.pacer import show_tables
 from hosts.live.pacer import start as start_pacer
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
@@ -93,7 +93,9 @@ def serve(channel: socket.socket) -> None:
                 if not known:
                     with suppress(PillarboxError):  # on the eBPF plane each server tells why
                         programs = _load(prepared)
-                        show_clock(pacer, programs.loaded.maps["paced"].fd)
+                        maps = programs.loaded.maps
+                        links = maps["links"]
+                        show_tables(pacer, maps["paced"].fd, links.fd, links.entries)
                 known[name] = prepared
                 gc.collect()
                 gc.freeze()  # what is here is shared: a collection in a child must not touch it

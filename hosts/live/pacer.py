@@ -14,6 +14,11 @@ or a cable between two servers) spread over them, so that a tick's work is short
 segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
 comes out of memory once for all that it then hears, which is most of what a heart-beat costs.
 
+What was not heard is sent again a moment later: a neighbour that misses a heart-beat would ask for
+it, and here the kernel's table of links (liveness.h) shows who misses one. So heart-beats need not
+be so frequent that one may be lost. Where this process does not send a neighbour's heart-beats,
+as on another computer, the table cannot tell, and there they are twice as frequent.
+
 This process tells the kernel up to when it has sent what was due. Where it is late after all, as
 when the whole machine stood still, nobody is taken for silent before it has made up for that.
 """
@@ -21,6 +26,7 @@ when the whole machine stood still, nobody is taken for silent before it has mad
 from __future__ import annotations
 
 import gc
+import json
 import mmap
 import os
 import resource
@@ -30,11 +36,15 @@ import socket
 import struct
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hosts.linux.calls import die_with_parent
+from hosts.live.liveness import HeardTable, Liveness
+from topos.base.topology import Topology
 
 TICK_S = 0.005
 MOST_PORTS = 250  # sockets that one message may carry
@@ -42,10 +52,11 @@ LONGEST_MESSAGE = 1 << 18
 PRIORITY = 1
 RLIMIT_RTTIME = 15  # of sys/resource.h
 CATCH_UP = 1.5  # so many ticks' time at most passes in a tick for those who wait to hear
-CLOCK = b"clock"  # shorter than the message of any server
+HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
+MOST_REPEATS = 3  # of one heart-beat
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
 NS = 1_000_000_000
-_INTERVAL, _SEGMENT, _FRAME = struct.Struct("=d"), struct.Struct("=I"), struct.Struct("=HH")
+_FRAME = struct.Struct("=HH")
 
 
 def segment(servers: int, server: int, far: int) -> int:
@@ -59,6 +70,28 @@ def segment(servers: int, server: int, far: int) -> int:
     return far if far >= servers else min(server, far)
 
 
+class Outlet(NamedTuple):
+    """A port, as far as heart-beats go."""
+
+    socket: socket.socket  # one that sends on its cable, for this purpose only
+    segment: int  # a number that it shares with all ports that hear it
+    hears: Mapping[int, int] = {}  # its links' places in the kernel's table, by neighbour
+
+
+def outlets(
+    topology: Topology,
+    server: int,
+    sockets: Mapping[int, socket.socket],
+    liveness: Liveness | None,
+) -> dict[int, Outlet]:
+    """Return a server's ports, by number; the kernel's table is known where there is `liveness`."""
+    found = {}
+    for port, plug in topology.neighbours(server):
+        hears = liveness.places(port) if liveness else {}
+        found[port] = Outlet(sockets[port], segment(topology.servers, server, plug.node), hears)
+    return found
+
+
 class HeartBeats:
     """The heart-beats of one server, as its forwarder sees them.
 
@@ -66,27 +99,24 @@ class HeartBeats:
     ----------
     pacer : socket
         Where the pacer takes new servers.
-    ports : mapping of int to socket
-        For each port one that sends on its cable, for this purpose only.
-    segments : mapping of int to int
-        For each port a number that it shares with all ports that hear it.
+    server : int
+        Which one it is.
+    ports : mapping of int to Outlet
+        Its ports.
     interval_s : float
         From one heart-beat to the next.
     """
 
     def __init__(
-        self,
-        pacer: socket.socket,
-        ports: Mapping[int, socket.socket],
-        segments: Mapping[int, int],
-        interval_s: float,
+        self, pacer: socket.socket, server: int, ports: Mapping[int, Outlet], interval_s: float
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        outlets = [(one.segment, list(one.hears.items())) for one in ports.values()]
+        message = {"server": server, "interval_s": interval_s, "ports": outlets}
         with theirs:
-            descriptors = [theirs.fileno(), *(one.fileno() for one in ports.values())]
-            places = (_SEGMENT.pack(segments[port]) for port in ports)
-            socket.send_fds(pacer, [_INTERVAL.pack(interval_s), *places], descriptors)
+            descriptors = [theirs.fileno(), *(one.socket.fileno() for one in ports.values())]
+            socket.send_fds(pacer, [json.dumps(message).encode()], descriptors)
 
     def say(self, frames: Mapping[int, bytes]) -> None:
         """Send these frames from now on, one out of each port."""
@@ -100,9 +130,54 @@ class HeartBeats:
 
 @dataclass(eq=False)
 class _Port:
+    server: int
     socket: socket.socket
     segment: int
+    hears: dict[int, int]  # see Outlet
     frame: bytes = b""  # nothing is sent while it is empty
+
+
+@dataclass(eq=False)
+class _Segment:
+    """Ports that hear each other."""
+
+    ports: list[_Port] = field(default_factory=list)
+    sent_ns: int = 0  # when they began to beat
+    repeats: int = 0  # how many more there may be
+    _places: list[int] | None = None  # of the links between them, in the table
+    _is_whole: bool = True
+
+    def join(self, port: _Port) -> None:
+        self.ports.append(port)
+        self._places = None
+
+    def leave(self, port: _Port) -> None:
+        self.ports.remove(port)
+        self._places = None
+
+    def places(self) -> list[int]:
+        """Return where in the table the links between these ports are."""
+        if self._places is None:
+            here = {port.server for port in self.ports}
+            links = [link for port in self.ports for link in port.hears.items()]
+            self._places = [place for neighbour, place in links if neighbour in here]
+            self._is_whole = len(self._places) == len(links)
+        return self._places
+
+    def is_whole(self) -> bool:
+        """Tell whether all whom these ports hear are among them."""
+        self.places()
+        return self._is_whole
+
+    def beat(self) -> None:
+        self.sent_ns = time.monotonic_ns()
+        for port in self.ports:
+            # A cable that was cut, a full queue: heart-beats are lost like any frame.
+            try:
+                if port.frame:
+                    port.socket.send(port.frame)
+            except OSError:
+                pass
 
 
 @dataclass(eq=False)
@@ -130,16 +205,6 @@ class _Server:
             each.close()
 
 
-def _beat(ports: Sequence[_Port]) -> None:
-    for port in ports:
-        # A cable that was cut, a full queue: heart-beats are lost like any frame.
-        try:
-            if port.frame:
-                port.socket.send(port.frame)
-        except OSError:
-            pass
-
-
 class Clock:
     """Up to when everything was sent that was due: the time, or less while the sender is late.
 
@@ -160,9 +225,9 @@ class Clock:
         return self._to_s
 
 
-def show_clock(pacer: socket.socket, table: int) -> None:
-    """Let the pacer write its clock, in ns, where that descriptor's memory begins."""
-    socket.send_fds(pacer, [CLOCK], [table])
+def show_tables(pacer: socket.socket, clock: int, links: int, entries: int) -> None:
+    """Let the pacer write its clock, in ns, where a table's memory begins, and see all links."""
+    socket.send_fds(pacer, [json.dumps({"links": entries}).encode()], [clock, links])
 
 
 class Pacer:
@@ -171,9 +236,11 @@ class Pacer:
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
         self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
-        self._segments: dict[int, list[_Port]] = {}
-        self._ticks: list[list[list[_Port]]] = []  # the segments of each
+        self._segments: dict[int, _Segment] = {}
+        self._ticks: list[list[_Segment]] = []
+        self._unconfirmed = deque[list[_Segment]]([[] for _ in range(HEARD_WITHIN)])  # by tick
         self._shown = memoryview(bytearray(8)).cast("Q")
+        self._heard: HeardTable | None = None
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
@@ -191,12 +258,29 @@ class Pacer:
                 due_s, clock = began_s, Clock(began_s)
             if began_s < due_s or not self._ticks:
                 continue
-            for ports in self._ticks[tick]:
-                _beat(ports)
+            self._beat(tick)
             ended_s = time.monotonic()
             due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
             tick = (tick + 1) % len(self._ticks)
             self._shown[0] = int(clock.after_tick(ended_s) * NS)
+
+    def _beat(self, tick: int) -> None:
+        half_way = self._ticks[tick - len(self._ticks) // 2]
+        sent = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole()]
+        for segment in sent:
+            segment.repeats = MOST_REPEATS
+        again = [segment for segment in self._unconfirmed.popleft() if self._is_missed(segment)]
+        for segment in again:
+            segment.repeats -= 1
+        self._unconfirmed.append(sent + again)
+        for segment in self._unconfirmed[-1]:
+            segment.beat()
+
+    def _is_missed(self, segment: _Segment) -> bool:
+        """Tell whether the last heart-beats of a segment are to be sent again."""
+        if not self._heard or not segment.repeats:
+            return False
+        return self._heard.is_missing(segment.places(), segment.sent_ns)
 
     def _take_news(self) -> None:
         for descriptor, _ in self._events.poll(0):
@@ -209,40 +293,43 @@ class Pacer:
                 server.close()
 
     def _welcome(self) -> None:
-        most = _INTERVAL.size + MOST_PORTS * _SEGMENT.size
-        message, descriptors, _, _ = socket.recv_fds(self._arrivals, most, MOST_PORTS + 1)
-        if not message:
+        data, descriptors, _, _ = socket.recv_fds(self._arrivals, LONGEST_MESSAGE, MOST_PORTS + 1)
+        if not data:
             self._events.unregister(self._arrivals.fileno())
             self._arrivals.close()
             return
-        if message == CLOCK:
-            self._shown = memoryview(mmap.mmap(descriptors[0], mmap.PAGESIZE)).cast("Q")
-            os.close(descriptors[0])
+        message = json.loads(data)
+        if "links" in message:
+            clock, links = descriptors
+            self._shown = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
+            self._heard = HeardTable(links, message["links"])
+            os.close(clock)
+            os.close(links)
             return
-        connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
-        segments = _SEGMENT.iter_unpack(message[_INTERVAL.size :])
-        ports = [_Port(one, number) for one, (number,) in zip(sockets, segments, strict=True)]
         if not self._ticks:
-            (interval_s,) = _INTERVAL.unpack_from(message)
-            self._ticks = [[] for _ in range(max(1, round(interval_s / TICK_S)))]
-        for port in ports:
-            self._join(port)
+            ticks = max(1, round(message["interval_s"] / TICK_S))
+            self._ticks = [[] for _ in range(ticks)]
+        connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
+        ports = []
+        for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
+            ports.append(_Port(message["server"], end, segment, dict(hears)))
+            self._join(ports[-1])
         self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
 
     def _join(self, port: _Port) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = []
+            self._segments[port.segment] = _Segment()
             min(self._ticks, key=len).append(self._segments[port.segment])
-        self._segments[port.segment].append(port)
+        self._segments[port.segment].join(port)
 
     def _leave(self, port: _Port) -> None:
-        ports = self._segments[port.segment]
-        ports.remove(port)
-        if not ports:
+        segment = self._segments[port.segment]
+        segment.leave(port)
+        if not segment.ports:
             del self._segments[port.segment]
             for tick in self._ticks:
-                tick[:] = [each for each in tick if each is not ports]
+                tick[:] = [each for each in tick if each is not segment]
 
 
 def start() -> tuple[int, socket.socket]:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import pytest
 
 from hosts.live import pacer
-from hosts.live.pacer import HeartBeats
+from hosts.live.pacer import HeartBeats, Outlet
 
 INTERVAL_S = 0.01
 WAIT_S = 20.0
@@ -34,8 +34,8 @@ class Server:
                 self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
-            segments = {port: port // 2 for port in ports}
-            self.heart_beats = HeartBeats(arrivals, theirs, segments, INTERVAL_S)
+            outlets = {port: Outlet(end, port // 2) for port, end in theirs.items()}
+            self.heart_beats = HeartBeats(arrivals, 0, outlets, INTERVAL_S)
 
     def close(self) -> None:
         for end in (self.heart_beats, *self.cables.values()):
@@ -96,7 +96,7 @@ def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
     cable.settimeout(WAIT_S)
     with pacing() as (_, arrivals), cable, ExitStack() as stack:
         for name, segment in ((b"a", 1), (b"b", 2), (b"c", 1)):
-            beats = HeartBeats(arrivals, {0: end}, {0: segment}, INTERVAL_S)
+            beats = HeartBeats(arrivals, 0, {0: Outlet(end, segment)}, INTERVAL_S)
             stack.enter_context(closing(beats)).say({0: name})
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
@@ -110,7 +110,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
     table = os.memfd_create("clock")
     os.truncate(table, mmap.PAGESIZE)
     with pacing() as (process, arrivals), mmap.mmap(table, mmap.PAGESIZE) as shown:
-        pacer.show_clock(arrivals, table)
+        pacer.show_tables(arrivals, table, table, 1)
         os.close(table)
         began_ns = time.monotonic_ns()
         with closing(Server(arrivals, (0,))) as server:
@@ -123,6 +123,58 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
             os.waitid(os.P_PID, process, os.WSTOPPED)
             stopped_ns = int.from_bytes(shown[:8], sys.byteorder)
             assert first_ns <= stopped_ns == int.from_bytes(shown[:8], sys.byteorder)
+
+
+LINK_BYTES, STATE_AT = 32, 20  # as liveness.h has a link
+LATE_NS = 1 << 60
+
+
+def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
+    """Return how often a server beats while another one, whom nobody is to hear, does so 5 times.
+
+    It hears a third, if `neighbour` is its number. The kernel's table has both their links in that
+    state, and says that they were heard then.
+    """
+    cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    cable.settimeout(WAIT_S)
+    clock, table = os.memfd_create("clock"), os.memfd_create("links")
+    for each in (clock, table):
+        os.truncate(each, mmap.PAGESIZE)
+    for place in range(2):
+        os.pwrite(table, heard_ns.to_bytes(8, sys.byteorder), place * LINK_BYTES)
+        os.pwrite(table, bytes([state]), place * LINK_BYTES + STATE_AT)
+    with pacing() as (_, arrivals), cable, end, ExitStack() as stack:
+        pacer.show_tables(arrivals, clock, table, 2)
+        hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
+        for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
+            ports = {0: Outlet(end, segment, hears[server])}
+            beats = HeartBeats(arrivals, server, ports, 20 * pacer.TICK_S)
+            stack.enter_context(closing(beats)).say({0: name})
+        for each in (clock, table):
+            os.close(each)
+        while cable.recv(99) != b"c":  # the last of them to begin
+            pass
+        heard: list[bytes] = []
+        while heard.count(b"c") < 5:
+            heard.append(cable.recv(99))
+    return heard.count(b"a")
+
+
+def test_what_was_not_heard_is_sent_again_a_few_times() -> None:
+    every = 5 * (1 + pacer.MOST_REPEATS)
+    assert every - 4 <= beats_meanwhile(state=3, heard_ns=0) <= every + 4
+
+
+def test_what_was_heard_is_not_sent_again() -> None:
+    assert beats_meanwhile(state=3, heard_ns=LATE_NS) in (4, 5, 6)
+
+
+def test_nothing_is_sent_again_for_a_link_that_is_down() -> None:
+    assert beats_meanwhile(state=0, heard_ns=0) in (4, 5, 6)
+
+
+def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent() -> None:
+    assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (9, 10, 11)
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
@@ -152,7 +204,7 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
         cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = os.fork()
         if child == 0:
-            beats = HeartBeats(arrivals, {0: end}, {0: 0}, INTERVAL_S)
+            beats = HeartBeats(arrivals, 0, {0: Outlet(end, 0)}, INTERVAL_S)
             beats.say({0: b"alive"})
             signal.pause()
         end.close()
