@@ -357,20 +357,62 @@ def test_fig_10_of_bcube_counts_when_both_connections_have_looked_for_a_path() -
     assert ratio.ideal is None
 
 
-def test_failover_names_what_did_not_go_on() -> None:
-    common = {"at_s": 1.0, "reason": "", "detected_s": 0.01}
-    events = [
-        row("DCell", event="cut", what="0.3 4.0", stopped_flows=2, **common),
-        row("DCell", event="kill", what="0.3", stopped_flows=1, rerouted_s=0.4, **common),
-        row("DCell", event="switch", what="s0", stopped_flows=0, **common),
+def failing(stopped: tuple[int, int], *broken: tuple[str, str]) -> Reproduction:
+    """Return what comes of flows from 0.3 and 0.0 that stop at 2 s for so many tenths of a second.
+
+    Then cables are cut, that are whole again a second later.
+    """
+    delivered = [[0 if 20 <= at < 20 + tenths else 100 for at in range(60)] for tenths in stopped]
+    intervals = [
+        row("DCell", flow=flow, begin_s=at / 10, end_s=(at + 1) / 10, delivered_bytes=count)
+        for flow, counts in enumerate(delivered)
+        for at, count in enumerate(counts)
     ]
-    done = MadeUp(["DCell"], {"events": twice(events)})
-    found = four_failover.failover.of(four_failover.made(done))  # type: ignore[arg-type]
+    ends = (("0.3", "4.0"), ("0.0", "4.1"))
+    flows = [
+        row("DCell", flow=flow, source=source, destination=destination, tool="made up")
+        for flow, (source, destination) in enumerate(ends)
+    ]
+    events = [
+        row(
+            "DCell",
+            at_s=at_s,
+            event=event,
+            what=" ".join(cable),
+            reason="",
+            detected_s=0.01,
+            stopped_flows=sum(tenths > 0 for tenths in stopped),
+        )
+        for at_s, event in ((2.0, "cut"), (3.0, "healed"))
+        for cable in broken
+    ]
+    tables = {"events": events, "flows": flows, "intervals": intervals}
+    done = MadeUp(["DCell"], {name: twice(rows) for name, rows in tables.items()})
+    return four_failover.failover.of(four_failover.made(done))  # type: ignore[arg-type]
+
+
+def test_failover_names_what_did_not_go_on() -> None:
+    found = failing((40, 3), ("0.3", "4.0"))
     assert found.verdict == DIFFERS
     assert set(found.reasons) == {"DCell, cut of 0.3 4.0: not all of 2 flows that stopped went on"}
-    assert of(found, "DCell", "server: all moved after, s").ours == pytest.approx(0.4)
-    assert of(found, "DCell", "switch: all moved after, s").ours is None
+    assert of(found, "DCell", "cut: all moved after, s").ours is None
     assert of(found, "DCell", "cut: flows that stopped").ours == 2
+
+
+def test_failover_judges_flows_that_are_left_a_path() -> None:
+    moved = failing((4, 3), ("0.3", "4.0"))
+    assert (moved.verdict, of(moved, "DCell", "cut: all moved after, s").ours) == (
+        AGREES,
+        pytest.approx(0.5),
+    )
+    late = failing((12, 3), ("0.3", "4.0"))
+    assert late.verdict == DIFFERS
+    cut_off = failing((40, 3), ("0.3", "4.0"), ("0.3", "s0"))
+    assert (cut_off.verdict, of(cut_off, "DCell", "cut: all moved after, s").ours) == (
+        AGREES,
+        pytest.approx(0.4),
+    )
+    assert of(cut_off, "DCell", "cut: others that stopped, with no path left").ours == 1
 
 
 def many(share: float) -> Reproduction:

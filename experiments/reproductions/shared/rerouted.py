@@ -1,0 +1,107 @@
+"""What faults did to those flows that they left a path: no routing can carry the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING, Any
+
+from experiments.traffic.flows import Flow, FlowResult, Interval
+from experiments.trials.plans.experiment import System
+from experiments.trials.plans.faults import failures_of
+from experiments.trials.runs.recovery import recovery
+from hosts.base.algorithms import route
+from hosts.base.failures import Failures
+from hosts.base.faults import Fault
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    import pandas
+
+    from experiments.trials.runs.records import Run
+
+Row = dict[str, Any]
+
+
+def faults_of(done: Run, systems: Sequence[System], kinds: Mapping[str, str]) -> list[Row]:
+    """Return the faults among a run's events, with what they did to flows that had a path left.
+
+    A flow has one as long as its routing, once it knows all that is broken, finds one; it counts if
+    it had one as long as the fault lasted. ``pathless_flows`` are those that stopped and had not.
+
+    `kinds` says which events are faults, and of which kind.
+    """
+    by_name = {system.label: system for system in systems}
+    flows, intervals = _by_trial(done.flows), _by_trial(done.intervals)
+    found = []
+    for trial, events in _by_trial(done.events).items():
+        ends = _Ends(by_name[events[0]["system"]])
+        results = ends.results(flows[trial], intervals[trial])
+        happened = [event for event in events if not event["reason"]]
+        states = list(zip(happened, _broken(ends, happened, kinds), strict=True))
+        for place, (event, broken) in enumerate(states):
+            if event["event"] in kinds:
+                lasting = [broken, *_until_repaired(event["what"], states[place + 1 :])]
+                left = [r for r in results if all(ends.have_path(r.flow, b) for b in lasting)]
+                [row] = recovery([event], left, lambda _: ())
+                pathless = event["stopped_flows"] - row["stopped_flows"]
+                found.append({**row, "pathless_flows": max(0, pathless)})
+    return found
+
+
+def _until_repaired(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:
+    return (broken for _, broken in takewhile(lambda one: one[0]["what"] != what, later))
+
+
+def _broken(ends: _Ends, events: Sequence[Row], kinds: Mapping[str, str]) -> Iterator[Failures]:
+    """Yield all that is broken after each event."""
+    broken: dict[str, Failures] = {}
+    for event in events:
+        if event["event"] in kinds:
+            fault = Fault(kinds[event["event"]], tuple(event["what"].split()))
+            broken[event["what"]] = failures_of(ends.network, fault)
+        else:
+            broken.pop(event["what"], None)
+        parts = list(broken.values())
+        yield Failures(
+            frozenset(chain.from_iterable(one.nodes for one in parts)),
+            frozenset(chain.from_iterable(one.links for one in parts)),
+        )
+
+
+class _Ends:
+    """The flows of a system, and whether they have paths."""
+
+    def __init__(self, system: System) -> None:
+        self.network, self._routing = parse(system.network), system.routing
+        self._known: dict[tuple[int, int, Failures], bool] = {}
+
+    def have_path(self, flow: Flow, broken: Failures) -> bool:
+        key = flow.source, flow.destination, broken
+        if key not in self._known:
+            found = route(self.network, self._routing, flow.source, flow.destination, broken)
+            self._known[key] = bool(found.paths)
+        return self._known[key]
+
+    def results(self, flows: Sequence[Row], intervals: Sequence[Row]) -> list[FlowResult]:
+        of_flow: dict[int, list[Interval]] = {}
+        for row in intervals:
+            one = Interval(row["begin_s"], row["end_s"], row["delivered_bytes"])
+            of_flow.setdefault(row["flow"], []).append(one)
+        server = self.network.server
+        return [
+            FlowResult(
+                Flow(row["flow"], server(row["source"]), server(row["destination"])),
+                row["tool"],
+                intervals=sorted(of_flow.get(row["flow"], [])),
+            )
+            for row in flows
+        ]
+
+
+def _by_trial(table: pandas.DataFrame) -> dict[int, list[Row]]:
+    """Return a table's rows by trial, in the order in which they are."""
+    found: dict[int, list[Row]] = {}
+    for row in table.astype(object).where(table.notna(), None).to_dict("records"):
+        found.setdefault(row["trial"], []).append(row)
+    return found
