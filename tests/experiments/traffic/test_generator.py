@@ -17,6 +17,7 @@ from experiments.traffic.flows import COMPLETED, FAILED, Flow
 from experiments.traffic.generator import check_congestion_control, interval_of
 from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import (
+    PAUSE_S,
     ROW,
     Deaths,
     Loop,
@@ -57,6 +58,27 @@ class Run:
 
 def run(*connections: Connection, log: Path, timeout_s: float = TIMEOUT_S) -> Run:
     return Run(list(connections), log, timeout_s)
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_process_that_only_receives_lets_much_gather(
+    sends: bool, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("experiments.traffic.generator_worker.time.sleep", pauses.append)
+    whole = connected(Flow(0, 0, 1, 3_000_000))
+    assert whole.sender is not None
+    if sends:
+        done = run(whole, log=log, timeout_s=20.0)
+    else:
+        whole.sender.setblocking(True)
+        sending = threading.Thread(target=whole.sender.sendall, args=[bytes(3_000_000)])
+        sending.start()
+        done = run(Connection(whole.flow, None, whole.receiver, tries=1), log=log, timeout_s=20.0)
+        sending.join()
+        whole.close()
+    assert done.board == ([3_000_000], [1])
+    assert (PAUSE_S in pauses) != sends
 
 
 def test_volumes_are_delivered_to_the_last_byte(log: Path) -> None:
