@@ -112,8 +112,8 @@ class HeartBeats:
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        outlets = [(one.segment, list(one.hears.items())) for one in ports.values()]
-        message = {"server": server, "interval_s": interval_s, "ports": outlets}
+        described = [(one.segment, list(one.hears.items())) for one in ports.values()]
+        message = {"server": server, "interval_s": interval_s, "ports": described}
         with theirs:
             descriptors = [theirs.fileno(), *(one.socket.fileno() for one in ports.values())]
             socket.send_fds(pacer, [json.dumps(message).encode()], descriptors)
@@ -238,6 +238,7 @@ class Pacer:
         self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
         self._segments: dict[int, _Segment] = {}
         self._ticks: list[list[_Segment]] = []
+        self._changed: set[_Segment] = set()  # new frames wait there: they are sent at once
         self._unconfirmed = deque[list[_Segment]]([[] for _ in range(HEARD_WITHIN)])  # by tick
         self._shown = memoryview(bytearray(8)).cast("Q")
         self._heard: HeardTable | None = None
@@ -266,7 +267,9 @@ class Pacer:
 
     def _beat(self, tick: int) -> None:
         half_way = self._ticks[tick - len(self._ticks) // 2]
-        sent = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole()]
+        due = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole()]
+        sent = [*due, *self._changed.difference(due)]
+        self._changed.clear()
         for segment in sent:
             segment.repeats = MOST_REPEATS
         again = [segment for segment in self._unconfirmed.popleft() if self._is_missed(segment)]
@@ -286,8 +289,15 @@ class Pacer:
         for descriptor, _ in self._events.poll(0):
             if descriptor == self._arrivals.fileno():
                 self._welcome()
-            elif not self._servers[descriptor].learn():
-                server = self._servers.pop(descriptor)
+                continue
+            server = self._servers[descriptor]
+            before = [port.frame for port in server.ports]
+            if server.learn():
+                said = zip(server.ports, before, strict=True)
+                changed = (port.segment for port, frame in said if port.frame not in (frame, b""))
+                self._changed.update(self._segments[number] for number in changed)
+            else:
+                del self._servers[descriptor]
                 for port in server.ports:
                     self._leave(port)
                 server.close()
@@ -328,6 +338,7 @@ class Pacer:
         segment.leave(port)
         if not segment.ports:
             del self._segments[port.segment]
+            self._changed.discard(segment)
             for tick in self._ticks:
                 tick[:] = [each for each in tick if each is not segment]
 

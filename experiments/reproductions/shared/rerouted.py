@@ -36,7 +36,7 @@ def faults_of(done: Run, systems: Sequence[System], kinds: Mapping[str, str]) ->
     found = []
     for trial, events in _by_trial(done.events).items():
         ends = _Ends(by_name[events[0]["system"]])
-        results = ends.results(flows[trial], intervals[trial])
+        results = ends.results(flows.get(trial, []), intervals.get(trial, []))
         happened = [event for event in events if not event["reason"]]
         states = list(zip(happened, _broken(ends, happened, kinds), strict=True))
         for place, (event, broken) in enumerate(states):

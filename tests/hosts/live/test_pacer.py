@@ -26,7 +26,9 @@ WAIT_S = 20.0
 class Server:
     """A server with cables that this test holds the other ends of."""
 
-    def __init__(self, arrivals: socket.socket, ports: tuple[int, ...]) -> None:
+    def __init__(
+        self, arrivals: socket.socket, ports: tuple[int, ...], interval_s: float = INTERVAL_S
+    ) -> None:
         self.cables: dict[int, socket.socket] = {}
         with ExitStack() as stack:
             theirs = {}
@@ -35,7 +37,7 @@ class Server:
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
             outlets = {port: Outlet(end, port // 2) for port, end in theirs.items()}
-            self.heart_beats = HeartBeats(arrivals, 0, outlets, INTERVAL_S)
+            self.heart_beats = HeartBeats(arrivals, 0, outlets, interval_s)
 
     def close(self) -> None:
         for end in (self.heart_beats, *self.cables.values()):
@@ -58,7 +60,9 @@ def pacing() -> Iterator[tuple[int, socket.socket]]:
 def serve() -> Iterator[Serve]:
     """Give what makes servers of one pacer."""
     with pacing() as (_, arrivals), ExitStack() as stack:
-        yield lambda *ports: stack.enter_context(closing(Server(arrivals, ports or (0,))))
+        yield lambda *ports, **how: stack.enter_context(
+            closing(Server(arrivals, ports or (0,), **how))
+        )
 
 
 def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) -> None:
@@ -89,6 +93,13 @@ def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
     while server.cables[0].recv(99) == b"first":
         pass
     assert server.cables[0].recv(99) == b"second"
+
+
+def test_what_is_new_waits_for_no_interval(serve: Serve) -> None:
+    server = serve(0, interval_s=3 * WAIT_S)
+    for news in (b"first", b"second", b"third"):
+        server.heart_beats.say({0: news})
+        assert server.cables[0].recv(99) == news
 
 
 def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
@@ -130,7 +141,7 @@ LATE_NS = 1 << 60
 
 
 def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
-    """Return how often a server beats while another one, whom nobody is to hear, does so 5 times.
+    """Return how often a server beats while another one, whom nobody is to hear, does so 3 times.
 
     It hears a third, if `neighbour` is its number. The kernel's table has both their links in that
     state, and says that they were heard then.
@@ -148,33 +159,33 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
         hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
         for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
             ports = {0: Outlet(end, segment, hears[server])}
-            beats = HeartBeats(arrivals, server, ports, 20 * pacer.TICK_S)
+            beats = HeartBeats(arrivals, server, ports, 12 * pacer.TICK_S)
             stack.enter_context(closing(beats)).say({0: name})
         for each in (clock, table):
             os.close(each)
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
         heard: list[bytes] = []
-        while heard.count(b"c") < 5:
+        while heard.count(b"c") < 3:
             heard.append(cable.recv(99))
     return heard.count(b"a")
 
 
 def test_what_was_not_heard_is_sent_again_a_few_times() -> None:
-    every = 5 * (1 + pacer.MOST_REPEATS)
+    every = 3 * (1 + pacer.MOST_REPEATS)
     assert every - 4 <= beats_meanwhile(state=3, heard_ns=0) <= every + 4
 
 
 def test_what_was_heard_is_not_sent_again() -> None:
-    assert beats_meanwhile(state=3, heard_ns=LATE_NS) in (4, 5, 6)
+    assert beats_meanwhile(state=3, heard_ns=LATE_NS) in (2, 3, 4)
 
 
 def test_nothing_is_sent_again_for_a_link_that_is_down() -> None:
-    assert beats_meanwhile(state=0, heard_ns=0) in (4, 5, 6)
+    assert beats_meanwhile(state=0, heard_ns=0) in (2, 3, 4)
 
 
 def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent() -> None:
-    assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (9, 10, 11)
+    assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
