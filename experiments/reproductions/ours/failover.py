@@ -100,12 +100,12 @@ def made(done: Run) -> Made:
         notes=(
             "There is no paper to compare with: agreement is that in each network flows move "
             f"within {GOAL_S:g} s of a fault, on average. Faults overlap, and in networks of this "
-            "size some leave a pair of servers no path. So a flow counts where its routing, once it "
-            "knows all that is broken, has a path for it as long as the fault lasts; for DPillar "
-            "that is one of its disjoint paths. Others wait for a repair, and then for TCP, whose "
-            "time-out doubles meanwhile: 1.4 s for a fault of 1 s. Where a time is missing, no "
-            "flow had stopped. Flows that share what is left are as fast again when the fault is "
-            f"repaired, after {LASTING_S:g} s.",
+            "size some leave a pair of servers no path. So a flow counts where its routing, once "
+            "it knows all that is broken, has a path for it as long as the fault lasts; for "
+            "DPillar that is one of its disjoint paths. Others wait for a repair, and then for "
+            "TCP, whose time-out doubles meanwhile: 1.4 s for a fault of 1 s. Where a time is "
+            "missing, no flow had stopped. Flows that share what is left are as fast again when "
+            f"the fault is repaired, after {LASTING_S:g} s.",
             *live.notes(done, live.Scale(1.0)),
         ),
     )
