@@ -50,7 +50,8 @@ class Underlay:
             mtu <= most,
             f"the card {self.card.name} of machine {self.machine} sends packets of up to "
             f"{self.card.mtu} bytes, and {TUNNEL_BYTES + HEADER_ROOM} of them are headers: "
-            f"choose --mtu {most} or less, or let all machines' cards send larger ones",
+            f"choose --mtu {most} or less (of `run`: --set mtu={most}), or let all machines' cards "
+            "send larger ones",
         )
 
     def guard(self) -> None:
