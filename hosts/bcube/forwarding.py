@@ -115,8 +115,7 @@ class Forwarding(Router):
     def failures(self, now: float) -> Failures:
         """Return all links that this server believes to have failed."""
         self.failed_links.expire(now)
-        table = self.table
-        return Failures(links=table.failed_links.union(table.unplugged_links, self.failed_links))
+        return Failures(links=self.table.failed_links.union(self.failed_links))
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Note the state of a link of this server's own."""

@@ -68,22 +68,3 @@ class NeighbourTable:
         """The links to neighbours that are not available."""
         down = (step for step, neighbour in self._by_step.items() if not neighbour.up)
         return frozenset(frozenset((self.server, step.peer)) for step in down)
-
-    @property
-    def unplugged_links(self) -> frozenset[Pair]:
-        """The links between others that cannot work, by what is heard of them.
-
-        Who is silent on a switch over which others are heard has lost its own cable, or has died:
-        none of the others reaches it over that switch either.
-        """
-        by_level: dict[int, tuple[list[int], list[int]]] = {}
-        for step, neighbour in self._by_step.items():
-            by_level.setdefault(step.port, ([], []))[neighbour.up].append(step.peer)
-        return frozenset(
-            frozenset((silent, other))
-            for silents, heard in by_level.values()
-            if heard
-            for silent in silents
-            for other in (*silents, *heard)
-            if other != silent
-        )
