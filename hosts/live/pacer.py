@@ -272,7 +272,8 @@ class Pacer:
         self._changed.clear()
         for segment in sent:
             segment.repeats = MOST_REPEATS
-        again = [segment for segment in self._unconfirmed.popleft() if self._is_missed(segment)]
+        earlier = [segment for segment in self._unconfirmed.popleft() if segment not in sent]
+        again = [segment for segment in earlier if self._is_missed(segment)]
         for segment in again:
             segment.repeats -= 1
         self._unconfirmed.append(sent + again)

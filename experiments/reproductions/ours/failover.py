@@ -32,7 +32,6 @@ SYSTEMS = (
     System("ficonn,4,1", routing="tar", label="FiConn"),
 )
 KINDS = {"cut": "cut", "silent cut": "silent cut", "switch": "switch", "server": "kill"}
-FAULT_OF = {event: kind for kind, event in KINDS.items()}
 MOVED = "all moved after, s"
 COLUMNS = {
     "stopped_flows": "flows that stopped",
@@ -80,7 +79,7 @@ def made(done: Run) -> Made:
     """Return what a run's records say."""
     import pandas
 
-    events = pandas.DataFrame(faults_of(done, SYSTEMS, FAULT_OF))
+    events = pandas.DataFrame(faults_of(done, SYSTEMS))
     points = [_point(events, name, kind, "rerouted_s") for kind in KINDS for name in done.systems]
     rows = [
         _point(events, name, kind, column, f"{kind}: {words}")

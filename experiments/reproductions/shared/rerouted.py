@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import Flow, FlowResult, Interval
 from experiments.trials.plans.experiment import System
-from experiments.trials.plans.faults import failures_of
+from experiments.trials.runs.faulting import broken_by
 from experiments.trials.runs.recovery import recovery
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from hosts.base.faults import Fault
 from topos.base.spec import parse
+from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     import pandas
@@ -23,24 +23,22 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def faults_of(done: Run, systems: Sequence[System], kinds: Mapping[str, str]) -> list[Row]:
+def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
     """Return the faults among a run's events, with what they did to flows that had a path left.
 
     A flow has one as long as its routing, once it knows all that is broken, finds one; it counts if
     it had one as long as the fault lasted. ``pathless_flows`` are those that stopped and had not.
-
-    `kinds` says which events are faults, and of which kind.
     """
-    by_name = {system.label: system for system in systems}
+    by_name = {system.name: system for system in systems}
     flows, intervals = _by_trial(done.flows), _by_trial(done.intervals)
     found = []
     for trial, events in _by_trial(done.events).items():
         ends = _Ends(by_name[events[0]["system"]])
         results = ends.results(flows.get(trial, []), intervals.get(trial, []))
         happened = [event for event in events if not event["reason"]]
-        states = list(zip(happened, _broken(ends, happened, kinds), strict=True))
+        states = list(zip(happened, _broken(ends.network, happened), strict=True))
         for place, (event, broken) in enumerate(states):
-            if event["event"] in kinds:
+            if broken_by(ends.network, event):
                 lasting = [broken, *_until_repaired(event["what"], states[place + 1 :])]
                 left = [r for r in results if all(ends.have_path(r.flow, b) for b in lasting)]
                 [row] = recovery([event], left, lambda _: ())
@@ -53,13 +51,13 @@ def _until_repaired(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterato
     return (broken for _, broken in takewhile(lambda one: one[0]["what"] != what, later))
 
 
-def _broken(ends: _Ends, events: Sequence[Row], kinds: Mapping[str, str]) -> Iterator[Failures]:
+def _broken(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
     """Yield all that is broken after each event."""
     broken: dict[str, Failures] = {}
     for event in events:
-        if event["event"] in kinds:
-            fault = Fault(kinds[event["event"]], tuple(event["what"].split()))
-            broken[event["what"]] = failures_of(ends.network, fault)
+        fault = broken_by(network, event)
+        if fault:
+            broken[event["what"]] = fault
         else:
             broken.pop(event["what"], None)
         parts = list(broken.values())

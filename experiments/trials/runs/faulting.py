@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.trials.plans.faults import CUTS, failures_of, nodes_of
+from experiments.trials.plans.faults import CUTS, FORMS, failures_of, nodes_of
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
 from hosts.base.path import Step
@@ -212,11 +212,24 @@ def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
     >>> killed_by(topos.parse("tree,2,2"), {"event": "cut", "what": "0.0 s1"})
     set()
     """
-    kind = "server" if event["event"] == KILL else event["event"]
-    if kind not in ("server", "rack"):
+    if event["event"] not in (KILL, "server", "rack"):
         return set()
-    fault = Fault(kind, tuple(event["what"].split()))
-    return {node for node in failures_of(topology, fault).nodes if node < topology.servers}
+    broken = broken_by(topology, event)
+    return {node for node in broken.nodes if node < topology.servers} if broken else set()
+
+
+def broken_by(topology: Topology, event: dict[str, Any]) -> Failures | None:
+    """Return what an event, a row of schema.EVENTS, broke; None where it was no fault.
+
+    >>> import topos
+    >>> broken_by(topos.parse("tree,2,2"), {"event": "kill", "what": "1.1"})
+    Failures(nodes=frozenset({3}), links=frozenset())
+    >>> broken_by(topos.parse("tree,2,2"), {"event": "healed", "what": "0.0 s1"})
+    """
+    kind = "server" if event["event"] == KILL else event["event"]
+    if kind not in FORMS:
+        return None
+    return failures_of(topology, Fault(kind, tuple(event["what"].split())))
 
 
 def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
