@@ -90,8 +90,9 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
         lab.wait_converged()
         sampler = Sampler(lab)
         assert lab.net.queue_bytes == 5 * (lab.net.cable["mtu"] + 14)
-        # Six times what the cable carries, for as long as anybody looks: a burst is soon over.
-        flood = f"ping -q -l 50 -i 0.002 -s 1400 {lab.topology.ip(1)}"
+        # Six times what the cable carries, as long as anybody looks; -S: by its socket's default
+        # buffer ping waits for what waits at the port, and no more is dropped.
+        flood = f"ping -q -l 50 -i 0.002 -S 200000 -s 1400 {lab.topology.ip(1)}"
         pinging = lab.host(0).popen(flood.split())
         most, deadline = [0] * (2 * lab.topology.cables), time.monotonic() + 30.0
         sample = sampler.sample()
