@@ -6,6 +6,7 @@ A subcommand is imported only when it is called for, so that a quick question ha
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
 from itertools import chain
@@ -86,6 +87,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line on stderr and exit code 2."""
+    # As numpy is loaded, else, its threads wait for work at full speed, in each of many processes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)
         sys.exit(outcome if isinstance(outcome, int) else 0)
