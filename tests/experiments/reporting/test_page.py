@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from experiments.commands.report import command
 from experiments.reporting import page as page_module
-from experiments.reporting import tables
+from experiments.reporting import style, tables
 from experiments.reporting.page import write_report
 from experiments.reporting.reading import read
 from experiments.traffic.workload import Workload
@@ -171,7 +171,9 @@ def test_hostile_names_are_shown_and_not_run(tmp_path, run_writer, experiment):
 
 
 @pytest.fixture
-def broken(run_folder, tmp_path):
+def broken(run_folder, tmp_path, monkeypatch):
+    """A run to be damaged: its figures are drawn, but not made into pixels, which takes longest."""
+    monkeypatch.setattr(style, "rendered", lambda *_: b'<svg viewBox="0 0 1 1"></svg>')
     return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
