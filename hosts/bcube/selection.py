@@ -177,6 +177,15 @@ def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
     return True
 
 
+def _turns_back(path: Path) -> bool:
+    """Tell whether two hops in turn are over one switch, as from a neighbour that was not reached.
+
+    Where that one's own cable is cut, nobody reaches it over that switch: such a path is worth a
+    probe, but not the first packets.
+    """
+    return any(step.port == following.port for step, following in pairwise(path.steps))
+
+
 def _crosses(path: Path, lost: Set[Pair]) -> bool:
     return any(link in lost for link in links(path))
 
@@ -221,6 +230,9 @@ class Selection(Probing):
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when another path comes into use, or none is left
         super().__init__(parallel_paths(bcube, source, destination, failures))
+        turns_back = [_turns_back(one.path) for one in self.candidates]
+        if False in turns_back:
+            self.current = turns_back.index(False)
         self.path = self.current_path  # the one in use; None when none is left
         self.rate_bps = 0.0  # what the flow itself sends
         self.slack_bps, self.gain_bps = slack_bps, gain_bps

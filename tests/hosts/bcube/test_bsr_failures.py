@@ -422,6 +422,17 @@ def test_silent_path_fails_when_its_probe_is_not_answered() -> None:
     assert states["0.0", "1.0", "1.3"] == "failed"
 
 
+def test_no_first_packet_goes_over_the_switch_that_did_not_reach_its_destination() -> None:
+    bcube = topos.parse("bcube,4,1")
+    network = network_of(bcube, BSR)
+    silent, *others = (bcube.server(f"{digit}.0") for digit in range(4))
+    network.cut(silent, bcube.server_plug(silent, 1).node)
+    network.run(1.0)  # whom they do not hear any more, they know
+    trips = [network.send_udp(*ends) for one in others for ends in ((one, silent), (silent, one))]
+    network.run(0.01)
+    assert all(trip.arrived_s for trip in trips), "the first packet of each flow arrives"
+
+
 def test_departs_from_the_paper_a_relay_tells_sources_at_once() -> None:
     """Not only when their next packet meets the failed link."""
     bcube = topos.parse("bcube,4,1")
