@@ -40,6 +40,7 @@ def datagrams(lab: Lab, server: int, port: int = 0) -> Iterator[socket.socket]:
         yield made
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", HAVE_BROADCASTS)
 def test_every_broadcast_reaches_every_server_once(spec: str, plane: str, tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_every_broadcast_reaches_every_server_once(spec: str, plane: str, tmp_pa
 
 
 # DPillar and FiConn have none; nor has anybody groups.
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", ["dpillar,4,2", "bcube,4,1", "ficonn,4,1", "dcell,4,1"])
 def test_what_is_for_many_is_refused_and_counted(spec: str, plane: str, tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def ends(lab: Lab, probe: socket.socket, destination: int) -> list[int]:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize(
     ("spec", "routing"),
@@ -117,6 +120,7 @@ def test_relays_are_seen_where_packets_are_ip(
             assert any(peer in those for those in neighbours), found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", ["dcell,4,1", "bcube,4,1"])
 def test_a_path_under_a_header_is_one_hop(spec: str, plane: str, tmp_path: Path) -> None:
