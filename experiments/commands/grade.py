@@ -91,8 +91,9 @@ def command(
     sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
     """
     from experiments.grading import engine, report
+    from experiments.grading.sheets import sheet_of
 
-    sheet = engine.sheet_of(lab, student)
+    sheet = sheet_of(lab, student)
     if show:
         click.echo(report.sheet_text(sheet))
         return
@@ -110,9 +111,7 @@ def command(
     if live:
         from experiments.grading.live import Partner, add_live
 
-        other = (
-            Partner(engine.sheet_of(lab, partner[0]), source_of(partner[1])) if partner else None
-        )
+        other = Partner(sheet_of(lab, partner[0]), source_of(partner[1])) if partner else None
         add_live(found, source_of(file), word, unsealed=unsealed, partner=other)
     click.echo(report.as_json(found) if as_json else report.as_text(found))
 

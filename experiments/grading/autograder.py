@@ -16,6 +16,7 @@ from typing import Any
 from experiments.files import CHECKOUT, SHEETS
 from experiments.grading import engine
 from experiments.grading.release import tracked_for_students
+from experiments.grading.sheets import sheet_of
 from topos.base.errors import require
 
 EXECUTABLE, READABLE = 0o755, 0o644
@@ -99,7 +100,7 @@ Entry = tuple[str, str | bytes, int]  # name, content, mode
 
 def make(form: str, lab: str, out: Path, secret: str) -> None:
     """Write a lab in one of FORMS, with the secret where students cannot see it."""
-    sheet = engine.sheet_of(lab, "class")
+    sheet = sheet_of(lab, "class")
     require(form == "gradescope" or not secret, f"students see all of {form}: leave the secret out")
     made = {name: (content, mode) for name, content, mode in FORMS[form](sheet, secret)}
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

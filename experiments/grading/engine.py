@@ -14,8 +14,6 @@ depend on the student and on the teacher's secret.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,14 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from experiments.files import SHEETS
-from experiments.grading import labs
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
 from experiments.grading.remote import Remote
 from experiments.grading.similarity import words
 from hosts.base.timers import FAST
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.marks import serial_of
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
@@ -124,23 +121,6 @@ class Report:
     def points(self) -> float:
         """The points there are."""
         return sum(mark.points for mark in self.marks)
-
-
-def numbers() -> list[int]:
-    """Return which labs there are."""
-    names = (module.name for module in pkgutil.iter_modules(labs.__path__))
-    return sorted(int(name[3:]) for name in names if name[:3] == "lab" and name[3:].isdecimal())
-
-
-def sheet_of(lab: str, student: str) -> Sheet:
-    """Return a student's sheet of a lab, named by its number or its folder (``2``, ``2-sp``)."""
-    number = lab.partition("-")[0]
-    if not number.isdecimal() or int(number) not in numbers():
-        known = ", ".join(map(str, numbers()))
-        raise PillarboxError(f"there is no lab {lab!r} to grade: there are {known}")
-    found: Any = importlib.import_module(f"experiments.grading.labs.lab{int(number)}")
-    draw = random.Random(f"sheet/{int(number)}/{student}")
-    return Sheet(int(number), student, found, found.values(draw))
 
 
 class Work:

@@ -25,6 +25,7 @@ from experiments.files import output_folder
 from experiments.grading import engine, report
 from experiments.grading.evidence import prints
 from experiments.grading.lateness import Deadline, said
+from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import Pair, alike, partners, same_runs
 from experiments.reporting.page import rendered
 from experiments.trials.runs import manifest, store
@@ -130,7 +131,7 @@ def grade_all(
 
     What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
     """
-    sheet = engine.sheet_of(lab, "class")
+    sheet = sheet_of(lab, "class")
     graded: list[Graded] = []
     sources: dict[str, str] = {}
     runs: dict[str, set[str]] = {}
@@ -208,7 +209,7 @@ def _grade(
 ) -> tuple[list[engine.Mark], list[str], str]:
     """Return marks and notes, or why there are none; nothing that a file does ends the others."""
     try:
-        sheet = engine.sheet_of(lab, student)
+        sheet = sheet_of(lab, student)
         found = engine.grade(sheet, source, secret, unsealed=unsealed, beside=beside)
     except Exception as error:  # noqa: BLE001 - a grader's own fault is shown with its student
         return [], [], f"not graded: {type(error).__name__}: {error}"

@@ -207,6 +207,6 @@ def _notes(
         f"moment on. Mean of {count} draws and its 95 % confidence interval, seed {settings.seed}. "
         "Max-min fair rates over the paths after each round, beside those over the single paths.",
         "The timers are the papers': 10 s and up to 2 s at random between probes, counters read "
-        "each second (experiments/analysis/simulator/probing.py). TAR's probes go one after the "
-        "other, and see numbers of flows (experiments/analysis/simulator/tar.py).",
+        "each second (experiments/analysis/simulator/adapting/probing.py). TAR's probes go one "
+        "after the other, and see numbers of flows (experiments/analysis/simulator/tar.py).",
     )

@@ -14,6 +14,7 @@ from experiments.commands.labs import command
 from experiments.files import CHECKOUT
 from experiments.grading import engine
 from experiments.grading.release import solutions_in
+from experiments.grading.sheets import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 from topos.base.errors import PillarboxError
 
@@ -54,7 +55,7 @@ def test_gradescope_grades_a_submission(tmp_path: Path) -> None:
         return dict(json.loads((tmp_path / "results" / "results.json").read_text()))
 
     assert "there are 0" in str(results()["output"])
-    model = model_of(engine.sheet_of("3", "ada"))
+    model = model_of(sheet_of("3", "ada"))
     (tmp_path / "submission" / "mine.py").write_text(model)
     told = results()
     assert told["score"] == 100
@@ -64,7 +65,7 @@ def test_gradescope_grades_a_submission(tmp_path: Path) -> None:
 def test_classroom_has_a_part_for_each_check_and_no_secret(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     source = made("classroom", tmp_path)
-    lab = engine.sheet_of("3", "ada").lab
+    lab = sheet_of("3", "ada").lab
     assert (source / "mine.py").read_text() == engine.skeleton_of(lab)
     steps = yaml.safe_load((source / ".github/workflows/classroom.yml").read_text())["jobs"]
     steps = steps["grade"]["steps"]
@@ -94,7 +95,7 @@ def test_nbgrader_notebook_grades_what_is_written_in_it(
     source = made("nbgrader", tmp_path)
     notebook = json.loads((source / "source/lab3/lab3.ipynb").read_text())
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(model_of(engine.sheet_of("3", "ID")))
+    (tmp_path / "mine.py").write_text(model_of(sheet_of("3", "ID")))
     (tmp_path / "pillarbox").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
     (tmp_path / "pillarbox").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from experiments.commands.grade_all import command
 from experiments.grading import engine
+from experiments.grading.sheets import sheet_of
 from tests.vagrant.labs.test_answers import LABS, WRONG, filled_in, model_of, wrong
 
 KINDS = ("model", "partial", "wrong", "hostile", "copied")
@@ -52,7 +53,7 @@ def handed_in(folder: Path, lab: str, students: int) -> dict[str, tuple[str, str
     draw = random.Random(students)
     made: dict[str, tuple[str, str]] = {}
     kinds = {f"s{number}": KINDS[number % len(KINDS)] for number in range(students)}
-    sheets = {student: engine.sheet_of(lab, student) for student in kinds}
+    sheets = {student: sheet_of(lab, student) for student in kinds}
     for student, kind in kinds.items():
         sheet = sheets[student]
         source, of = model_of(sheet), ""
@@ -86,7 +87,7 @@ def test_each_of_a_class_gets_its_own(lab: str, students: int, tmp_path: Path) -
     lines = (out / "marks.csv").read_text().splitlines()
     rows = {row["student"]: row for row in csv.DictReader(lines)}
     assert rows.keys() == made.keys()
-    parts = [check.name for check in engine.sheet_of(lab, "s0").lab.CHECKS]
+    parts = [check.name for check in sheet_of(lab, "s0").lab.CHECKS]
     for student, (kind, of) in made.items():
         row = rows[student]
         points = float(row["points"])

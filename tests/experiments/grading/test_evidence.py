@@ -13,10 +13,11 @@ from experiments.grading import engine
 from experiments.grading.child import Mistake
 from experiments.grading.evidence import prints
 from experiments.grading.labs import lab7
+from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import same_runs
 from tests.vagrant.labs.runs import model_runs
 
-SHEET = engine.sheet_of("7", "s0")
+SHEET = sheet_of("7", "s0")
 TRIAL = "trials/0000/trial.json"
 
 

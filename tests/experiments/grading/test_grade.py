@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from experiments.commands.grade import command
 from experiments.grading import engine, live
+from experiments.grading.sheets import numbers, sheet_of
 from topos.base.errors import PillarboxError
 
 ROOT = Path(__file__).parents[3]
@@ -77,7 +78,7 @@ def test_sheet_is_the_students_own_and_always_the_same() -> None:
     shown = [run("1", "--student", f"s{i}", "--show") for i in range(12)]
     assert run("1", "--student", "s3", "--show") == shown[3]
     assert len({text.partition("\n")[2] for text in shown}) > 8
-    kinds = {engine.sheet_of("1", f"s{i}").values["network"].partition(",")[0] for i in range(20)}
+    kinds = {sheet_of("1", f"s{i}").values["network"].partition(",")[0] for i in range(20)}
     assert len(kinds) == 4
 
 
@@ -87,9 +88,9 @@ def test_secret_draws_other_cases_and_not_another_sheet(wrong: str) -> None:
     assert run("4", "--student", "s1", MODEL, "--secret", "a").split()[-3:] == ["100", "of", "100"]
 
 
-@pytest.mark.parametrize("number", engine.numbers())
+@pytest.mark.parametrize("number", numbers())
 def test_lab_is_whole(number: int) -> None:
-    lab = engine.sheet_of(str(number), "ada").lab
+    lab = sheet_of(str(number), "ada").lab
     assert sum(check.points for check in lab.CHECKS) == engine.WHOLE
     assert len({check.name for check in lab.CHECKS}) == len(lab.CHECKS)
     folder = ROOT / "vagrant" / "labs" / lab.FOLDER

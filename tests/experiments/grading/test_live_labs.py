@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.grading import engine, live
+from experiments.grading.sheets import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -19,7 +20,7 @@ def choose(ficonn, server, destination, came, progress, backup_bps, switch_bps):
 
 
 def live_marks(lab: str, student: str, more: str = "") -> list[float]:
-    sheet = engine.sheet_of(lab, student)
+    sheet = sheet_of(lab, student)
     report = engine.Report(sheet, [engine.Mark("in memory", 0, 1, "")])
     live.add_live(report, model_of(sheet) + more)
     return [mark.got for mark in report.marks[1:]]
@@ -53,11 +54,11 @@ def test_live(
 def test_two_students_routers_share_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "RECOVERED_S", 30.0)  # only a guard, where answers are right
     source = (ANSWERS / "lab2" / "model.py").read_text()
-    sheets = {engine.sheet_of("2", f"s{i}").values["direction"]: f"s{i}" for i in range(8)}
+    sheets = {sheet_of("2", f"s{i}").values["direction"]: f"s{i}" for i in range(8)}
 
     def made(direction: str) -> tuple[engine.Sheet, str]:
         turned = source.replace("DIRECTION = 1", f"DIRECTION = {int(direction != 'clockwise')}")
-        return engine.sheet_of("2", sheets[direction]), turned
+        return sheet_of("2", sheets[direction]), turned
 
     mine, his = made("clockwise"), made("counter-clockwise")
 
@@ -78,5 +79,5 @@ def test_two_students_routers_share_a_network(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("lab", ["2", "5", "6", "10"])
 @pytest.mark.parametrize("student", [f"drawn{number}" for number in range(20)])
 def test_every_students_model_answer_has_all_live_points(lab: str, student: str) -> None:
-    points = [check.points for check in engine.sheet_of(lab, student).lab.LIVE]  # type: ignore[attr-defined]
+    points = [check.points for check in sheet_of(lab, student).lab.LIVE]  # type: ignore[attr-defined]
     assert live_marks(lab, student) == points

@@ -8,9 +8,10 @@ import pytest
 
 from experiments.grading import child, engine, layers
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.sheets import sheet_of
 
 MODEL = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1" / "model.py"
-SHEET = engine.sheet_of("1", "s0")
+SHEET = sheet_of("1", "s0")
 ADDRESS = MODEL.read_text().partition("\n\n\n")[0]
 
 BEHAVIOURS = """

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.grading import engine
 from experiments.grading.child import Keeper, Mistake
 from experiments.grading.engine import Work
 from experiments.grading.labs import lab8
 from experiments.grading.recorded import Recorded
+from experiments.grading.sheets import sheet_of
 from topos.base.check import problems
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab8"
@@ -40,7 +40,7 @@ class Mine(Topology):
 @contextmanager
 def work(source: str) -> Iterator[Work]:
     with Keeper(source, lab8.MODULES, ()) as keeper:
-        yield Work(engine.sheet_of("8", "s4"), keeper, "")
+        yield Work(sheet_of("8", "s4"), keeper, "")
 
 
 def test_what_is_recorded_keeps_the_contract_and_is_the_network() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.files import CHECKOUT
-from experiments.grading import engine
 from experiments.grading.release import release, solutions_in
+from experiments.grading.sheets import numbers, sheet_of
 from topos.base.errors import PillarboxError
 
 ANSWERS = CHECKOUT / "tests" / "vagrant" / "labs" / "answers"
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(
 def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
     files = release(tmp_path / "students")
     assert not [name for name in files if "answers" in name]
-    for number in engine.numbers():
-        folder = f"vagrant/labs/{engine.sheet_of(str(number), 'ada').lab.FOLDER}"
+    for number in numbers():
+        folder = f"vagrant/labs/{sheet_of(str(number), 'ada').lab.FOLDER}"
         assert {f"{folder}/README.md", f"{folder}/skeleton.py"} <= {*files}
     shown = subprocess.run(
         [sys.executable, "-m", "experiments", "grade", "2", "--student", "ada", "--show"],

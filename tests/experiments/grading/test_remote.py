@@ -7,6 +7,7 @@ from experiments.grading import engine
 from experiments.grading.child import Keeper
 from experiments.grading.packets import trips
 from experiments.grading.remote import NO_ACTION, WRONG_SERVER, walked
+from experiments.grading.sheets import sheet_of
 from hosts.base.failures import NONE
 from hosts.memory.network import Trip
 
@@ -31,7 +32,7 @@ MODULES = ["hosts.base.hop_by_hop", "hosts.base.path", "hosts.wire.frame"]
 
 
 def sent(source: str, *pairs: tuple[int, int]) -> list[Trip]:
-    sheet = engine.sheet_of("2", "ada")
+    sheet = sheet_of("2", "ada")
     with Keeper(source, MODULES, [NETWORK.spec]) as keeper:
         work = engine.Work(sheet, keeper, "")
         return list(trips(work, NETWORK, NONE, pairs))
@@ -110,7 +111,7 @@ def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
         return 0.0
 """
     check = engine.Check("rest", 1, lambda work: [engine.Case("a second", lambda: rest(work))])
-    sheet = engine.sheet_of("2", "ada")
+    sheet = sheet_of("2", "ada")
     with Keeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
         mark, stopped = engine.marked(check, engine.Work(sheet, keeper, ""))
     assert stopped

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from experiments.grading import engine
+from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import THRESHOLD, alike, partners
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -41,7 +42,7 @@ def test_work_of_ones_own_is_not() -> None:
 
 
 def test_what_all_were_given_is_not_counted() -> None:
-    lab = engine.sheet_of("4", "ada").lab
+    lab = sheet_of("4", "ada").lab
     skeleton = engine.skeleton_of(lab)
     assert alike({"ada": skeleton, "bob": skeleton}, skeleton) == []
     assert alike({"ada": skeleton, "bob": skeleton})

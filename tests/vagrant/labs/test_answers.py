@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.grading import cabling, engine
+from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import alike, partners
 from tests.vagrant.labs.runs import model_runs
 
@@ -58,7 +59,7 @@ def wrong(number: int, name: str) -> str:
 
 
 def marks(number: int, student: str, source: str, beside: Path | None = None) -> list[float]:
-    report = engine.grade(engine.sheet_of(str(number), student), source, beside=beside)
+    report = engine.grade(sheet_of(str(number), student), source, beside=beside)
     assert not report.notes
     return [mark.got for mark in report.marks]
 
@@ -75,7 +76,7 @@ ANEW = [answer for answer in OTHERS if not answer.endswith("/model")]
     ],
 )
 def test_model_answer_gets_full_marks_for_other_draws(answer: str, student: str) -> None:
-    sheet = engine.sheet_of(answer[3], student)
+    sheet = sheet_of(answer[3], student)
     assert sum(marks(int(answer[3]), student, filled_in(model(answer), sheet))) == engine.WHOLE
 
 
@@ -90,7 +91,7 @@ FEW = [next(case for case in WRONG if case[0] == number) for number in STUDENTS]
 def test_wrong_answer_gets_its_part(number: int, name: str, tmp_path: Path) -> None:
     expected, student = WRONG[number, name]["marks"], STUDENTS[number]
     if number == 7:
-        model_runs(tmp_path, engine.sheet_of("7", student).values)
+        model_runs(tmp_path, sheet_of("7", student).values)
     assert marks(number, student, wrong(number, name), tmp_path) == expected
     assert sum(expected) < engine.WHOLE
 
@@ -109,7 +110,7 @@ def test_every_file_is_tried_and_five_wrong_answers_a_lab() -> None:
 
 @pytest.mark.parametrize("number", STUDENTS)
 def test_skeleton_earns_nothing_until_it_is_filled_in(number: int) -> None:
-    sheet = engine.sheet_of(str(number), "ada")
+    sheet = sheet_of(str(number), "ada")
     source = (LABS / sheet.lab.FOLDER / "skeleton.py").read_text()
     report = engine.grade(sheet, "# mine\n" + source)
     assert report.got == 0
@@ -142,7 +143,7 @@ def filled_in(source: str, sheet: engine.Sheet) -> str:
 @pytest.mark.parametrize("number", [*range(1, 7), 10])
 @pytest.mark.parametrize("student", [f"drawn{number}" for number in range(20)])
 def test_every_students_model_answer_gets_full_marks(number: int, student: str) -> None:
-    sheet = engine.sheet_of(str(number), student)
+    sheet = sheet_of(str(number), student)
     report = engine.grade(sheet, model_of(sheet), "a word")
     assert report.got == engine.WHOLE, report.marks
 
@@ -153,10 +154,10 @@ def test_every_students_model_answer_gets_full_marks(number: int, student: str) 
     ("number", "fail"), [(3, 3), pytest.param(4, 3, marks=pytest.mark.long), (5, 4), (6, 0)]
 )
 def test_copied_file_is_worth_little_or_is_named(number: int, fail: int) -> None:
-    source = model_of(engine.sheet_of(str(number), STUDENTS[number]))
+    source = model_of(sheet_of(str(number), STUDENTS[number]))
     copiers = [f"copier{place}" for place in range(5)]
     sources = dict.fromkeys(copiers, f"# My own work.\n{source}") | {"author": source}
-    sheet = engine.sheet_of(str(number), "author")
+    sheet = sheet_of(str(number), "author")
     named = partners(alike(sources, engine.skeleton_of(sheet.lab)))
     assert all("author" in dict(named[student]) for student in copiers)
     got = [sum(marks(number, student, sources[student])) for student in copiers if fail]

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import topos
 from experiments.cli import cli
-from experiments.grading import engine
 from experiments.grading.labs import lab7
+from experiments.grading.sheets import sheet_of
 from experiments.trials.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
@@ -61,7 +61,7 @@ def test_sheet_tries_all_that_it_speaks_of() -> None:
 
 def test_experiment_of_lab_7_is_that_of_the_sheet_that_is_shown() -> None:
     written = load(str(LABS / "7-all-to-all" / "experiment.toml"))
-    values = engine.sheet_of("7", "ada").values
+    values = sheet_of("7", "ada").values
     mine, tree = written.systems
     assert [mine.network, mine.routing] == [values["network"], values["routing"]]
     assert tree.network == values["tree"]

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from experiments.cli import cli
 from experiments.grading import engine
+from experiments.grading.sheets import sheet_of
 from tests.vagrant.labs.runs import model_runs
 
 ROOT = Path(__file__).parents[3]
@@ -65,7 +66,7 @@ def test_student_gets_from_the_skeleton_to_full_marks(
         return graded[0]
 
     student = STUDENTS[number]
-    lab = engine.sheet_of(str(number), student).lab
+    lab = sheet_of(str(number), student).lab
     sheet = SHEETS[lab.FOLDER]
     (copied,) = re.findall(r"`cp (vagrant/\S+) mine.py`", sheet)
     assert ROOT / copied == LABS / lab.FOLDER / "skeleton.py"
@@ -74,7 +75,7 @@ def test_student_gets_from_the_skeleton_to_full_marks(
     monkeypatch.setattr(engine, "grade", grade)
     Path("mine.py").write_bytes((ANSWERS / f"lab{number}" / "model.py").read_bytes())
     if number == 7:
-        model_runs(tmp_path, engine.sheet_of("7", student).values)
+        model_runs(tmp_path, sheet_of("7", student).values)
     told = pillarbox(command.replace("ID", student))
     assert told.split()[-3:] == ["100", "of", "100"]
     (report,) = graded

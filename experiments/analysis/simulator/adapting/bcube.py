@@ -14,11 +14,11 @@ import numpy
 from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting.probing import PathSets, Probed
 from experiments.analysis.simulator.around.bcube import path_sets
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.probing import PathSets, Probed
 from hosts.base.probing import best_of
 from hosts.base.rules import NONE
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN

@@ -14,11 +14,11 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting.probing import PathSets, Probed
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools, only, surviving
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
-from experiments.analysis.simulator.probing import PathSets, Probed
 from experiments.analysis.simulator.walks import repeated
 from hosts.base.rules import NONE
 from hosts.dpillar.rules import booked

@@ -14,9 +14,9 @@ import topos
 from experiments.analysis.fluid.links import Routes, link_count, links_of, routes_of, working_links
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator import adapting
+from experiments.analysis.simulator.adapting.probing import Probed
 from experiments.analysis.simulator.failures import Broken, draw
 from experiments.analysis.simulator.flows import random_flows
-from experiments.analysis.simulator.probing import Probed
 from experiments.analysis.simulator.tar import Tar
 from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST, Bandwidth
