@@ -10,11 +10,14 @@ share. What is marked `alone` or `long` runs when all workers have ended, in tur
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, pairwise, zip_longest
 from multiprocessing.connection import Connection, wait
@@ -39,12 +42,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not workers or session.testsfailed or session.config.option.collectonly:
         return None
     together: list[pytest.Item] = []
-    in_turn: list[pytest.Item] = []
+    last: list[pytest.Item] = []
     for item in session.items:
         marked = item.get_closest_marker("alone") or item.get_closest_marker("long")
-        (in_turn if marked else together).append(item)
+        (last if marked else together).append(item)
     _run(session, together, workers)
-    for item, following in zip_longest(in_turn, in_turn[1:]):
+    for item, following in zip_longest(last, last[1:]):
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
     return True
 
@@ -156,6 +159,21 @@ def _work(
         following = shares.take(worker)  # now: what both need is not torn down between them
         item = items[place]
         nextitem = None if following is None else items[following]
-        pipe.send(place)
-        item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        with _turn(item):
+            pipe.send(place)
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
         place = following
+
+
+@contextmanager
+def _turn(item: pytest.Item) -> Iterator[None]:
+    """Wait until no other test that is marked `in_turn` runs, where this one is."""
+    if not item.get_closest_marker("in_turn"):
+        yield
+        return
+    config: Any = item.config
+    with (config._tmp_path_factory.getbasetemp() / "turn").open("w") as file:
+        fcntl.lockf(
+            file, fcntl.LOCK_EX
+        )  # its death gives a worker's lock back, and forks have none
+        yield

@@ -36,6 +36,14 @@ def test_deadly():
 
 def test_skipped():
     pytest.skip("as it is asked to")
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("number", range(12))
+def test_in_turn(number):
+    open(HELD, "x").close()  # refused while another has it
+    for _ in range(500):
+        os.sched_yield()
+    os.unlink(HELD)
 """
 
 
@@ -53,10 +61,10 @@ def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> No
 
 
 def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(THEIRS)
+    pytester.makepyfile(f"HELD = {str(pytester.path / 'held')!r}\n{THEIRS}")
     options = ("-p", "experiments.forked_tests", "-p", "no:cacheprovider", "-W", "ignore")
     done = pytester.runpytest_subprocess("--side-by-side=3", "--durations=2", *options)
-    done.assert_outcomes(passed=21, failed=2, skipped=1)
+    done.assert_outcomes(passed=33, failed=2, skipped=1)
     done.stdout.fnmatch_lines_random(
         [
             "*what it printed*",

@@ -19,7 +19,7 @@ from experiments.linux import sandbox
 
 pytestmark = pytest.mark.root
 # Runs on record have cgroups, and those are the machine's: a sandbox has none of its own.
-on_record = pytest.mark.alone
+on_record = pytest.mark.in_turn
 
 ROOT = Path(__file__).parents[3]
 BUILDER = """

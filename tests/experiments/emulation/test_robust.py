@@ -423,7 +423,7 @@ def test_whatever_of_a_lab_is_killed_whenever_nothing_is_left(seed: int, tmp_pat
     check_the_place_is_taken_over(tmp_path)
 
 
-@pytest.mark.alone  # its cgroups are the machine's: a sandbox has none of its own
+@pytest.mark.in_turn  # its cgroups are the machine's: a sandbox has none of its own
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_without_a_sandbox_it_is_swept_or_cleaned_away(seed: int, tmp_path: Path) -> None:
     make_theirs()
