@@ -173,7 +173,6 @@ def _turn(item: pytest.Item) -> Iterator[None]:
         return
     config: Any = item.config
     with (config._tmp_path_factory.getbasetemp() / "turn").open("w") as file:
-        fcntl.lockf(
-            file, fcntl.LOCK_EX
-        )  # its death gives a worker's lock back, and forks have none
+        # A worker's death gives it back, and a test's own processes do not have it.
+        fcntl.lockf(file, fcntl.LOCK_EX)
         yield
