@@ -37,6 +37,8 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     """
     wanted = columns(table)
     rows = list(rows)
+    if not rows:
+        return pandas.DataFrame({name: pandas.Series(dtype=kind) for name, kind in wanted.items()})
     unknown = {name for row in rows for name in row if name not in wanted}
     require(not unknown, f"the table {table} has no column {', '.join(sorted(unknown))}")
     filled = {
@@ -54,8 +56,12 @@ def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
         found = found.assign(**{name: _present(None, wanted[name]) for name in added})
     missing = [name for name in wanted if name not in found]
     require(not missing, f"a table {table} without {', '.join(missing)} is none of this version")
+    # Only what is otherwise: pandas takes as long where a column has its type already.
+    kinds = dict(zip(found.columns, map(str, found.dtypes), strict=True))
+    other = {name: kind for name, kind in wanted.items() if kinds[name] != kind}
+    found = found[list(wanted)]
     try:
-        return found[list(wanted)].astype(wanted)
+        return found.astype(other) if other else found
     except (TypeError, ValueError, OverflowError) as error:
         raise PillarboxError(f"this is no table {table}: {error}") from None
 
