@@ -87,8 +87,6 @@ class Router:
         # actions.py), that is a hop, and its link is down.
         self.gone: set[Hashable] = set()
         self._paced = False  # whether a data plane sends the heart-beats
-        self._beats: list[Send] = []
-        self._beats_of = -1  # the revision of what they say
         self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
@@ -163,15 +161,12 @@ class Router:
 
     def heart_beats(self) -> list[Send]:
         """Return what is sent at each interval; it changes with `neighbours.revision`."""
-        if self._beats_of != self.neighbours.revision:
-            self._beats_of = self.neighbours.revision
-            said = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
-            self._beats = [
-                self.message(Step(port, EVERYONE), Protocol.HEART_BEAT, message.pack(), self.uid)
-                for port, message in said
-                if message and self.watches_neighbours
-            ]
-        return [*self._beats]
+        said = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
+        return [
+            self.message(Step(port, EVERYONE), Protocol.HEART_BEAT, message.pack(), self.uid)
+            for port, message in said
+            if message and self.watches_neighbours
+        ]
 
     def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
         """Take the news that a neighbour is heard, and whether it hears this server."""
