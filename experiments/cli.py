@@ -87,7 +87,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line on stderr and exit code 2."""
-    # As numpy is loaded, else, its threads wait for work at full speed, in each of many processes.
+    # Or each process that loads numpy starts threads that look for work at full speed for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)

@@ -5,7 +5,8 @@ anew, as those of pytest-xdist do, take that each.
 
 A worker has a share of the tests, in their order, so that tests of one file find what the ones
 before them have set up. When it has run all of its share, it takes the back half of the largest
-share. What is marked `alone` or `long` runs when all workers have ended, in turn.
+share. What is marked `alone` or `long` runs when all workers have ended, in turn. What is
+marked `in_turn` runs beside other tests, but not beside others so marked.
 """
 
 from __future__ import annotations

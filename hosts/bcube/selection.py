@@ -230,9 +230,8 @@ class Selection(Probing):
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when another path comes into use, or none is left
         super().__init__(parallel_paths(bcube, source, destination, failures))
-        turns_back = [_turns_back(one.path) for one in self.candidates]
-        if False in turns_back:
-            self.current = turns_back.index(False)
+        straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
+        self.current = next(straight, self.current)
         self.path = self.current_path  # the one in use; None when none is left
         self.rate_bps = 0.0  # what the flow itself sends
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
