@@ -249,19 +249,19 @@ class Entrance:
 
     A filter outlives the process that attached it, and a server that is dead must not forward. The
     kernel empties a table of programs as soon as no process holds it. So what is attached are a few
-    instructions of this server's: they note its number for the program, and go by such a table.
+    instructions of this server's: they note these for the program, and go by such a table.
 
     Parameters
     ----------
-    number : int
-        The server's.
+    *numbers : int
+        What the programs find beside each packet: which server it is, and whatever they need.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, *numbers: int) -> None:
         low = call(MAP_CREATE, struct.pack("=5I", PROG_ARRAY, 4, 4, MOST_ENTRANCES, 0))
         made = fcntl(low, F_DUPFD_CLOEXEC, CLOSED_FIRST)
         os.close(low)
-        self._number, self._table = number, Map(made, 4, 4, MOST_ENTRANCES)
+        self._numbers, self._table = numbers, Map(made, 4, 4, MOST_ENTRANCES)
         self._entrances: dict[int, int] = {}  # by the program that they lead to
         self._files = [made]
         self._attached: list[tuple[int, bool]] = []  # interface, and whether to what it sends
@@ -285,7 +285,7 @@ class Entrance:
     def _open(self, program: int) -> int:
         place = len(self._entrances)
         self._table[_NUMBER.pack(place)] = _NUMBER.pack(program)
-        made = self._entrances[program] = load(entrance(self._number, self._table.fd, place))
+        made = self._entrances[program] = load(entrance(self._numbers, self._table.fd, place))
         self._files.append(made)
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 TAIL_CALL = 12  # a helper function
 CB = 48  # where in a packet's context (struct __sk_buff) are words for those who see it in turn
@@ -19,6 +20,11 @@ def set_register(register: int, constant: int) -> bytes:
     return instruction(0xB7, register, 0, constant)
 
 
+def store(at: int, number: int) -> bytes:
+    """Return the instruction that writes a number there in the packet's context, a word."""
+    return instruction(0x62, 1, at, number)  # *(u32 *)(r1 + at) = number
+
+
 def call_helper(helper: int) -> bytes:
     """Return the instruction that calls a function of the kernel's."""
     return instruction(0x85, 0, 0, helper)
@@ -27,16 +33,15 @@ def call_helper(helper: int) -> bytes:
 EXIT = instruction(0x95)
 
 
-def entrance(number: int, programs: int, place: int) -> bytes:
-    """Return the program that writes a number beside the packet and goes on with another program.
+def entrance(numbers: Iterable[int], programs: int, place: int) -> bytes:
+    """Return the program that writes numbers beside the packet and goes on with another program.
 
     That one stands at a place of a table of programs (an open file). Where there is none any more,
     the packet is dropped.
     """
     return b"".join(
         [
-            set_register(2, number),
-            instruction(0x63, 0x21, CB),  # *(u32 *)(r1 + CB) = r2
+            *(store(CB + 4 * word, number) for word, number in enumerate(numbers)),
             *(instruction(0x18, 0x12, 0, programs), instruction(0)),  # r2 = the table
             set_register(3, place),
             call_helper(TAIL_CALL),

@@ -14,6 +14,7 @@ import platform
 import struct
 import sys
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 from hosts.base.network import headers
@@ -35,8 +36,8 @@ LOOPBACK = 1  # the first interface of every namespace
 _NUMBER = struct.Struct("=I")
 OWN = ("flows", "relays", "bells")  # tables of tables
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
-OF_A_LINK = ("links", "link_of")
-BY_SERVER = ("link_of", "budgets")  # their keys begin with its number
+BY_SERVER = ("budgets",)  # their keys begin with its number
+LINKS_ROOM = 1.5  # places for each link: the kernel finds it in two looks at most, nearly always
 
 
 class LabPrograms:
@@ -54,9 +55,8 @@ class LabPrograms:
 
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
-        entries |= dict.fromkeys(OF_A_LINK, servers * links)
-        self.loaded = Object(build(source), entries)
-        self.servers, self.links = servers, links
+        self.servers, self.links = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
+        self.loaded = Object(build(source), entries | {"links": servers * self.links})
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""
@@ -65,7 +65,7 @@ class LabPrograms:
         return Programs(self, server)
 
     def links_of(self, server: int) -> range:
-        """Return the places of a server's links."""
+        """Return the places for a server's links, more than it can have: a power of two."""
         return range(server * self.links, (server + 1) * self.links)
 
     def forget(self, server: int) -> None:
@@ -87,7 +87,7 @@ class Programs:
         self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
         self.programs, self.enums = lab.loaded.programs, lab.loaded.enums
         self.maps = dict(lab.loaded.maps)
-        self._entrance = Entrance(server)
+        self._entrance = Entrance(server, lab.links)
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:

@@ -21,11 +21,11 @@ from hosts.base.path import Step
 from hosts.live.bpf import LabPrograms, Programs
 
 NS = 1_000_000_000
-_LINK = struct.Struct("=QQ4sIII")  # as liveness.h has it
+_LINK = struct.Struct("=QQ4sIII2x6sI4s16x")  # as liveness.h has it
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
+_NO_LINK = 0, 0, b"", 0, 0, 0, b"", 0, b""
 _TIMES, _NUMBERS, _STATE = _LINK.size // 8, _LINK.size // 4, _STATE_AT // 4
-_KEY = struct.Struct("=II6s2x")
-_PLACE = struct.Struct("=I4s")
+SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
@@ -101,12 +101,10 @@ class Liveness:
 
     def __init__(self, programs: Programs, links: Sequence[Link], uid: int, from_s: float) -> None:
         maps = programs.maps
-        self._link_of, self._server = maps["link_of"], programs.server
         self._room = programs.lab.links_of(programs.server)
         self._uid = uid.to_bytes(4, "big")
-        self._free = list(reversed(self._room))
+        self._free = set(self._room)
         self._numbers: dict[Step, int] = {}
-        self._links: dict[Step, Link] = {}
         self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries))
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
@@ -119,22 +117,28 @@ class Liveness:
     def resize(self, links: Sequence[Link], from_s: float) -> None:
         """Watch these links from now on; new ones count as those at first."""
         kept = {link.step for link in links}
-        for step in [step for step in self._links if step not in kept]:
-            self._link_of.discard(self._key(self._links.pop(step)))
-            self._free.append(self._numbers[step])
-            self.forget(step, 0.0)
-            del self._numbers[step]
+        for step in [step for step in self._numbers if step not in kept]:
+            number = self._numbers.pop(step)
+            _LINK.pack_into(self._table, number * _LINK.size, *_NO_LINK)
+            self._free.add(number)
         for link in links:
-            if link.step not in self._links:
+            if link.step not in self._numbers:
                 self._add(link, from_s)
 
     def _add(self, link: Link, from_s: float) -> None:
         well = State.HEARD | State.HEARS_ME
-        number = self._numbers[link.step] = self._free.pop()
-        self._links[link.step] = link
-        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0
+        number = self._numbers[link.step] = self._free_place(link)
+        key = link.mac, link.ifindex, self._uid
+        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0, *key
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
-        self._link_of[self._key(link)] = _PLACE.pack(number, self._uid)
+
+    def _free_place(self, link: Link) -> int:
+        """Take the first free place from where on the kernel looks for the link."""
+        begin = (int.from_bytes(link.mac[2:], "big") * SPREAD & 0xFFFFFFFF) >> SPREAD_OVER
+        places = (self._room[(begin + i) % len(self._room)] for i in range(len(self._room)))
+        free = next(place for place in places if place in self._free)
+        self._free.remove(free)
+        return free
 
     def places(self, port: int) -> dict[int, int]:
         """Return where in the table a port's links are, by neighbour."""
@@ -170,7 +174,3 @@ class Liveness:
         """How many came."""
         counts = (number * _LINK.size + _COUNT_AT for number in self._room)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)
-
-    def _key(self, link: Link) -> bytes:
-        """Return what the kernel finds a link by."""
-        return _KEY.pack(self._server, link.ifindex, link.mac)

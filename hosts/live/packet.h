@@ -9,7 +9,9 @@
 
 #include "forward.h"
 
-#define SERVER 0 /* which word of cb[] holds the server's number: see bpf.py of hosts/linux */
+/* Which words of cb[] hold the server's number, and for how many links it has room (bpf.py). */
+#define SERVER 0
+#define LINKS 1
 
 #define ETH_IP 0x0800
 #define ETH_VLAN 0x8100

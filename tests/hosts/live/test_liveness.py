@@ -204,6 +204,31 @@ def test_a_sender_that_hangs_is_waited_for_no_longer_than_a_second() -> None:
         programs.close()
 
 
+def test_a_link_is_found_where_another_has_its_place_and_when_that_is_free_again() -> None:
+    with ThreeServers() as lab, lab.servers[RELAY].entered():
+        index = socket.if_nametoindex("eth0")
+        programs = _watching([index], 2)
+        here = Link(TO_A, A, index, mac(A, 0))
+        others = (Link(TO_A._replace(peer=uid), uid, index, mac(uid, 0)) for uid in range(100, 300))
+        watch = Liveness(programs, [here], RELAY, time.monotonic())
+        place = watch.places(0)[A]
+        watch.resize([], time.monotonic())
+        for other in others:  # until one has it
+            watch.resize([other], time.monotonic())
+            if place in watch.places(0).values():
+                break
+        watch.resize([other, here], time.monotonic())
+        assert watch.places(0)[A] != place
+        with listening(lab, RELAY, 0, ETH_DCN) as left:
+            watched = Watched(lab, watch, left)
+            watched.beats()
+            watched.noted(1)
+            watch.resize([here], time.monotonic())
+            watched.beats()
+            watched.noted(2)
+        programs.close()
+
+
 def test_a_dead_servers_kernel_judges_no_more() -> None:
     """The timer ends with the process that holds the tables: else the kernel would keep them."""
     with ThreeServers() as lab, lab.servers[RELAY].entered():
