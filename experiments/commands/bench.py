@@ -18,7 +18,7 @@ from experiments.arguments import answer, complete, json_option
 def command(name: str | None, as_json: bool, quick: bool) -> int:
     """Run a benchmark, or list those there are.
 
-    Exit code 1 says that a case failed or missed its goal.
+    Exit code 1 says that a case failed or missed its goal. Ctrl-C ends it with the rows so far.
 
     \b
     pillarbox bench
@@ -34,24 +34,37 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
         return 0
     bench = frame.find(name)
     machine = frame.machine()
+    rows = _AsTheyCome(bench.run(quick))
     if as_json:
-        rows = list(_as_they_come(bench.run(quick)))
-        answer(True, {"bench": name, "quick": quick, "machine": machine, "rows": rows}, "")
-        return int(frame.failed(rows))
-    click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
-    failed = False
-    for rows in frame.groups(_as_they_come(bench.run(quick))):
-        failed |= frame.failed(rows)
-        click.echo(f"\n{records(rows)}")
-    if bench.notes:
-        click.echo(f"\n{bench.notes.strip()}")
+        every = list(rows)
+        answer(True, {"bench": name, "quick": quick, "machine": machine, "rows": every}, "")
+        failed = frame.failed(every)
+    else:
+        click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
+        failed = False
+        for group in frame.groups(rows):
+            failed |= frame.failed(group)
+            click.echo(f"\n{records(group)}")
+        if bench.notes:
+            click.echo(f"\n{bench.notes.strip()}")
+    if rows.stopped:
+        raise KeyboardInterrupt
     return int(failed)
 
 
-def _as_they_come(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Pass rows on, and show on a terminal which ones are done: tables come when whole."""
-    for row in rows:
-        if sys.stderr.isatty():
-            words = (value for value in row.values() if isinstance(value, str) and value)
-            click.echo(f"  done: {', '.join(words)}", err=True)
-        yield row
+class _AsTheyCome:
+    """Rows, up to where the user stops them; a terminal shows which ones are done."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+        self._rows = rows
+        self.stopped = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            for row in self._rows:
+                if sys.stderr.isatty():
+                    words = (value for value in row.values() if isinstance(value, str) and value)
+                    click.echo(f"  done: {', '.join(words)}", err=True)
+                yield row
+        except KeyboardInterrupt:
+            self.stopped = True

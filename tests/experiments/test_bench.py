@@ -9,8 +9,10 @@ from pathlib import Path
 
 import networkx
 import pytest
+from click.testing import CliRunner
 
 from experiments.benches import _frame, cables, fuzz_routers
+from experiments.commands.bench import command
 from experiments.linux import measure
 from experiments.text import records
 from hosts.base.actions import Action, Drop
@@ -164,6 +166,22 @@ def test_table_aligns_numbers_to_the_right_and_words_to_the_left():
 )
 def test_missed_and_failed_rows_are_told_by_the_exit_code(outcome, bad):
     assert _frame.failed([{"a": 1}, {"outcome": outcome}]) is bad
+
+
+def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch):
+    done = {"network": "dcell,4,1", "outcome": "ok"}
+
+    def rows(_quick):
+        yield done
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_frame, "find", lambda name: _frame.Bench(name, rows, "What it measures."))
+    table = CliRunner().invoke(command, ["long"])
+    assert "dcell,4,1" in table.stdout
+    assert "What it measures." in table.stdout
+    as_json = CliRunner().invoke(command, ["long", "--json"])
+    assert json.loads(as_json.stdout)["rows"] == [done]
+    assert table.exit_code == as_json.exit_code == 1
 
 
 # -- measuring -----------------------------------------------------------------------------------
