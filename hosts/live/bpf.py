@@ -55,8 +55,8 @@ class LabPrograms:
 
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
-        self.servers, self.links = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
-        self.loaded = Object(build(source), entries | {"links": servers * self.links})
+        self.servers, self.room = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
+        self.loaded = Object(build(source), entries | {"links": servers * self.room})
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""
@@ -66,7 +66,7 @@ class LabPrograms:
 
     def links_of(self, server: int) -> range:
         """Return the places for a server's links, more than it can have: a power of two."""
-        return range(server * self.links, (server + 1) * self.links)
+        return range(server * self.room, (server + 1) * self.room)
 
     def forget(self, server: int) -> None:
         """Take out what a server that has ended leaves in tables."""
@@ -87,7 +87,7 @@ class Programs:
         self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
         self.programs, self.enums = lab.loaded.programs, lab.loaded.enums
         self.maps = dict(lab.loaded.maps)
-        self._entrance = Entrance(server, lab.links)
+        self._entrance = Entrance(server, lab.room)
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:

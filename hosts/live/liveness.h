@@ -151,7 +151,7 @@ static long look_for(__u32 i, struct search *search)
  */
 static __always_inline struct link *came_by(struct __sk_buff *skb)
 {
-	__u32 room = skb->cb[LINKS];
+	__u32 room = skb->cb[ROOM];
 	struct search search = {
 		.first = skb->cb[SERVER] * room, .mask = room - 1, .ifindex = skb->ifindex};
 

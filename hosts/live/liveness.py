@@ -23,7 +23,6 @@ from hosts.live.bpf import LabPrograms, Programs
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII2x6sI4s16x")  # as liveness.h has it
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
-_NO_LINK = 0, 0, b"", 0, 0, 0, b"", 0, b""
 _TIMES, _NUMBERS, _STATE = _LINK.size // 8, _LINK.size // 4, _STATE_AT // 4
 SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
@@ -49,8 +48,8 @@ class Link(NamedTuple):
 
 def begin(lab: LabPrograms, timeout_s: float) -> None:
     """Let the kernel find out, for all servers of a lab, who is not heard for so long."""
-    every = lab.servers * lab.links
-    watch = _WATCH.pack(int(timeout_s * NS), every, lab.links)
+    every = lab.servers * lab.room
+    watch = _WATCH.pack(int(timeout_s * NS), every, lab.room)
     lab.loaded.maps["watches"][_INDEX.pack(0)] = watch
     lab.loaded.run("begin")
 
@@ -119,7 +118,8 @@ class Liveness:
         kept = {link.step for link in links}
         for step in [step for step in self._numbers if step not in kept]:
             number = self._numbers.pop(step)
-            _LINK.pack_into(self._table, number * _LINK.size, *_NO_LINK)
+            at = number * _LINK.size
+            self._table[at : at + _LINK.size] = bytes(_LINK.size)
             self._free.add(number)
         for link in links:
             if link.step not in self._numbers:

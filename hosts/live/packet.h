@@ -9,9 +9,9 @@
 
 #include "forward.h"
 
-/* Which words of cb[] hold the server's number, and for how many links it has room (bpf.py). */
+/* Which words of cb[] hold the server's number, and how many places for links it has (bpf.py). */
 #define SERVER 0
-#define LINKS 1
+#define ROOM 1
 
 #define ETH_IP 0x0800
 #define ETH_VLAN 0x8100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 
 import pytest
@@ -46,7 +47,16 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
         watches = [
             Liveness(shared.of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
         ]
+        table = shared.loaded.maps["links"]
+
+        def taken() -> list[int]:
+            every = range(table.entries)
+            return [place for place in every if any(table[struct.pack("=I", place)])]
+
+        assert len(taken()) == 2
         shared.forget(0)
+        (left,) = taken()
+        assert left in shared.links_of(1)
         assert not watches[0].hears(link.step)
         assert watches[1].hears(link.step)
         revived = Liveness(shared.of(0), [link._replace(ifindex=index + 1)], RELAY, 0.0)
