@@ -39,7 +39,8 @@ struct link {
 	__u32 mac[2];	     /* of the neighbour's port, from which they come, behind two zeros */
 	__u32 ifindex;	     /* of this server's port; 0 where no link is */
 	__be32 own_uid;	     /* this server's */
-	__u32 unused[4];     /* so that a link is what a processor gets from memory at once */
+	__u64 vouched_ns;    /* the pacer's: when it was heard by others that this port hears */
+	__u32 unused[2];     /* so that a link is what a processor gets from memory at once */
 };
 
 struct watch {
@@ -199,11 +200,12 @@ struct round {
 static long look(__u32 number, struct round *round)
 {
 	struct link *link = bpf_map_lookup_elem(&links, &number);
-	__u64 silent_ns;
+	__u64 lived_ns, silent_ns;
 
 	if (!link)
 		return 1;
-	silent_ns = link->heard_ns + round->timeout_ns;
+	lived_ns = link->heard_ns > link->vouched_ns ? link->heard_ns : link->vouched_ns;
+	silent_ns = lived_ns + round->timeout_ns;
 	if (link->state && silent_ns <= round->now)
 		link->state = SILENT;
 	if (link->state && silent_ns < round->next_ns)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntFlag
 from typing import NamedTuple
@@ -21,9 +22,14 @@ from hosts.base.path import Step
 from hosts.live.bpf import LabPrograms, Programs
 
 NS = 1_000_000_000
-_LINK = struct.Struct("=QQ4sIII2x6sI4s16x")  # as liveness.h has it
-_NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT = 8, 20, 24, 28
-_TIMES, _NUMBERS, _STATE = _LINK.size // 8, _LINK.size // 4, _STATE_AT // 4
+_LINK = struct.Struct("=QQ4sIII2x6sI4sQ8x")  # as liveness.h has it
+_NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT, _VOUCHED_AT = 8, 20, 24, 28, 48
+_TIMES, _VOUCHED, _NUMBERS, _STATE = (
+    _LINK.size // 8,
+    _VOUCHED_AT // 8,
+    _LINK.size // 4,
+    _STATE_AT // 4,
+)
 SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
@@ -35,6 +41,9 @@ class State(IntFlag):
     SILENT = 0
     HEARD = 1
     HEARS_ME = 2
+
+
+_WELL = int(State.HEARD | State.HEARS_ME)
 
 
 class Link(NamedTuple):
@@ -55,7 +64,7 @@ def begin(lab: LabPrograms, timeout_s: float) -> None:
 
 
 class HeardTable:
-    """The table of all links, to be looked at.
+    """The table of all links, for the process that sends heart-beats.
 
     Parameters
     ----------
@@ -66,7 +75,7 @@ class HeardTable:
     """
 
     def __init__(self, table: int, entries: int) -> None:
-        memory = mmap.mmap(table, _pages(entries), prot=mmap.PROT_READ)
+        memory = mmap.mmap(table, _pages(entries))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
@@ -76,6 +85,25 @@ class HeardTable:
             if times_ns[link * _TIMES] < since_ns and numbers[link * _NUMBERS + _STATE]:
                 return True
         return False
+
+    def are_heard(self, links: Sequence[int], since_ns: int) -> bool:
+        """Tell whether the neighbours of all these were heard since then.
+
+        Who was never heard is not, though it counts as heard at first: its time is a later one.
+        """
+        times_ns, now_ns = self._times_ns, time.monotonic_ns()
+        return all(since_ns <= times_ns[link * _TIMES] <= now_ns for link in links)
+
+    def are_well(self, links: Sequence[int], since_ns: int) -> bool:
+        """Tell whether all these neighbours were heard since then, and hear who hears them."""
+        well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
+        return self.are_heard(links, since_ns) and all(well)
+
+    def vouch(self, links: Iterable[int], since_ns: int) -> None:
+        """Count the neighbours of these as heard then."""
+        times_ns = self._times_ns
+        for link in links:
+            times_ns[link * _TIMES + _VOUCHED] = since_ns
 
 
 def _pages(entries: int) -> int:
@@ -126,10 +154,9 @@ class Liveness:
                 self._add(link, from_s)
 
     def _add(self, link: Link, from_s: float) -> None:
-        well = State.HEARD | State.HEARS_ME
         number = self._numbers[link.step] = self._free_place(link)
         key = link.mac, link.ifindex, self._uid
-        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), well, well, 0, *key
+        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
 
     def _free_place(self, link: Link) -> int:

@@ -14,6 +14,12 @@ or a cable between two servers) spread over them, so that a tick's work is short
 segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
 comes out of memory once for all that it then hears, which is most of what a heart-beat costs.
 
+While all of many ports of a switch hear each other, and say so, each beats to one other only, the
+next one at each interval. A frame that passes shows that one port's cable carries outwards and the
+other's inwards: where each port was heard by one and heard one, all cables of the switch work, and
+all its servers live. So each counts as heard by all. As soon as one heart-beat is missed, or says
+something new, all beat to all.
+
 What was not heard is sent again a moment later: a neighbour that misses a heart-beat would ask for
 it, and here the kernel's table of links (liveness.h) shows who misses one. So heart-beats need not
 be so frequent that one may be lost. Where this process does not send a neighbour's heart-beats,
@@ -37,7 +43,7 @@ import struct
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,6 +62,8 @@ HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
 MOST_REPEATS = 3  # of one heart-beat
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
 NS = 1_000_000_000
+LEAST_TURNS = 4  # for fewer it costs as much as to beat to all at once
+MAC_AT, MAC_END = 6, 12  # of a frame's sender
 _FRAME = struct.Struct("=HH")
 
 
@@ -134,7 +142,15 @@ class _Port:
     socket: socket.socket
     segment: int
     hears: dict[int, int]  # see Outlet
-    frame: bytes = b""  # nothing is sent while it is empty
+    frame: bytes = b""  # to all; nothing is sent while it is empty
+
+    def send(self, frame: bytes) -> None:
+        # A cable that was cut, a full queue: heart-beats are lost like any frame.
+        try:
+            if frame:
+                self.socket.send(frame)
+        except OSError:
+            pass
 
 
 @dataclass(eq=False)
@@ -144,40 +160,55 @@ class _Segment:
     ports: list[_Port] = field(default_factory=list)
     sent_ns: int = 0  # when they began to beat
     repeats: int = 0  # how many more there may be
-    _places: list[int] | None = None  # of the links between them, in the table
-    _is_whole: bool = True
+    turn: int = 0  # how far behind a port the only one is that it beats to; 0: it beats to all
+    _places: list[int] = field(default_factory=list)  # of the links between them, in the table
+    is_whole: bool = True  # all whom these ports hear are among them
+    _could_take_turns: bool = False
 
     def join(self, port: _Port) -> None:
         self.ports.append(port)
-        self._places = None
+        self._look_anew()
 
     def leave(self, port: _Port) -> None:
         self.ports.remove(port)
-        self._places = None
+        self._look_anew()
 
-    def places(self) -> list[int]:
-        """Return where in the table the links between these ports are."""
-        if self._places is None:
-            here = {port.server for port in self.ports}
-            links = [link for port in self.ports for link in port.hears.items()]
-            self._places = [place for neighbour, place in links if neighbour in here]
-            self._is_whole = len(self._places) == len(links)
-        return self._places
-
-    def is_whole(self) -> bool:
-        """Tell whether all whom these ports hear are among them."""
-        self.places()
-        return self._is_whole
+    def _look_anew(self) -> None:
+        here = {port.server for port in self.ports}
+        links = [link for port in self.ports for link in port.hears.items()]
+        self._places = [place for neighbour, place in links if neighbour in here]
+        self.is_whole = len(self._places) == len(links)
+        others = len(self.ports) - 1
+        each_hears_all = all(len(port.hears) == others for port in self.ports)
+        self._could_take_turns = self.is_whole and each_hears_all and others >= LEAST_TURNS
+        self.turn = 0
 
     def beat(self) -> None:
         self.sent_ns = time.monotonic_ns()
-        for port in self.ports:
-            # A cable that was cut, a full queue: heart-beats are lost like any frame.
-            try:
-                if port.frame:
-                    port.socket.send(port.frame)
-            except OSError:
-                pass
+        if self.turn:
+            self.turn = self.turn % (len(self.ports) - 1) + 1
+            for port, hearer in self._pairs():
+                port.send(hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:])
+        else:
+            for port in self.ports:
+                port.send(port.frame)
+
+    def _pairs(self) -> Iterator[tuple[_Port, _Port]]:
+        """Yield each port with the one that it beats to."""
+        return zip(self.ports, self.ports[self.turn :] + self.ports[: self.turn], strict=True)
+
+    def is_missed(self, table: HeardTable) -> bool:
+        """Tell whether its last heart-beats are to be sent again; write down what they showed."""
+        if self.turn:
+            told = [hearer.hears[port.server] for port, hearer in self._pairs()]
+            if table.are_heard(told, self.sent_ns):
+                table.vouch(self._places, self.sent_ns)
+                return False
+            self.turn = 0
+        elif self._could_take_turns and table.are_well(self._places, self.sent_ns):
+            self.turn = 1
+            return False
+        return bool(self.repeats) and table.is_missing(self._places, self.sent_ns)
 
 
 @dataclass(eq=False)
@@ -267,24 +298,19 @@ class Pacer:
 
     def _beat(self, tick: int) -> None:
         half_way = self._ticks[tick - len(self._ticks) // 2]
-        due = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole()]
+        due = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole]
         sent = [*due, *self._changed.difference(due)]
         self._changed.clear()
         for segment in sent:
             segment.repeats = MOST_REPEATS
         earlier = [segment for segment in self._unconfirmed.popleft() if segment not in sent]
-        again = [segment for segment in earlier if self._is_missed(segment)]
+        table = self._heard
+        again = [segment for segment in earlier if table and segment.is_missed(table)]
         for segment in again:
             segment.repeats -= 1
         self._unconfirmed.append(sent + again)
         for segment in self._unconfirmed[-1]:
             segment.beat()
-
-    def _is_missed(self, segment: _Segment) -> bool:
-        """Tell whether the last heart-beats of a segment are to be sent again."""
-        if not self._heard or not segment.repeats:
-            return False
-        return self._heard.is_missing(segment.places(), segment.sent_ns)
 
     def _take_news(self) -> None:
         for descriptor, _ in self._events.poll(0):
@@ -294,9 +320,11 @@ class Pacer:
             server = self._servers[descriptor]
             before = [port.frame for port in server.ports]
             if server.learn():
-                said = zip(server.ports, before, strict=True)
-                changed = (port.segment for port, frame in said if port.frame not in (frame, b""))
-                self._changed.update(self._segments[number] for number in changed)
+                for port, frame in zip(server.ports, before, strict=True):
+                    # Also who says the same has news: perhaps that a neighbour does not hear it.
+                    self._segments[port.segment].turn = 0
+                    if port.frame not in (frame, b""):
+                        self._changed.add(self._segments[port.segment])
             else:
                 del self._servers[descriptor]
                 for port in server.ports:

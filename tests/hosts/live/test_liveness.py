@@ -15,7 +15,7 @@ from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.bpf import LIVENESS, Alone, Programs
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.liveness import Link, Liveness, State, begin
+from hosts.live.liveness import HeardTable, Link, Liveness, State, begin
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
@@ -36,6 +36,7 @@ class Watched:
     """The relay, whose kernel watches A and B."""
 
     lab: ThreeServers
+    programs: Programs
     watch: Liveness
     left: socket.socket  # sees what the kernel leaves to Python
 
@@ -87,7 +88,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         with listening(lab, RELAY, 0, ETH_DCN) as left:
             watch = Liveness(programs, links, RELAY, time.monotonic())
             begin(programs.lab, timeout_s)
-            yield Watched(lab, watch, left)
+            yield Watched(lab, programs, watch, left)
         if not forwards:
             programs.close()
 
@@ -123,6 +124,16 @@ def test_silence_is_news_and_so_is_its_end(watched: Watched) -> None:
 
 
 test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-defined]
+
+
+def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
+    links = watched.programs.maps["links"]
+    heard = HeardTable(links.fd, links.entries)
+    heard.vouch(watched.watch.places(0).values(), time.monotonic_ns() + int(FOR_EVER_S * 1e9))
+    assert watched.news() == {TO_B: State.SILENT}
+
+
+test_who_is_vouched_for_is_not_silent.timeout_s = SOON_S  # type: ignore[attr-defined]
 
 
 def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
@@ -220,7 +231,7 @@ def test_a_link_is_found_where_another_has_its_place_and_when_that_is_free_again
         watch.resize([other, here], time.monotonic())
         assert watch.places(0)[A] != place
         with listening(lab, RELAY, 0, ETH_DCN) as left:
-            watched = Watched(lab, watch, left)
+            watched = Watched(lab, programs, watch, left)
             watched.beats()
             watched.noted(1)
             watch.resize([here], time.monotonic())

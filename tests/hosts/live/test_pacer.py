@@ -6,6 +6,7 @@ import itertools
 import mmap
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from typing import TypeAlias
 import pytest
 
 from hosts.live import pacer
+from hosts.live.devices import BROADCAST_MAC
 from hosts.live.pacer import HeartBeats, Outlet
 
 INTERVAL_S = 0.01
@@ -136,7 +138,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
             assert first_ns <= stopped_ns == int.from_bytes(shown[:8], sys.byteorder)
 
 
-LINK_BYTES, STATE_AT = 32, 20  # as liveness.h has a link
+LINK_BYTES, STATE_AT, VOUCHED_AT = 64, 20, 48  # as liveness.h has a link
 LATE_NS = 1 << 60
 
 
@@ -186,6 +188,148 @@ def test_nothing_is_sent_again_for_a_link_that_is_down() -> None:
 
 def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent() -> None:
     assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
+
+
+CROWD = 5
+PACE_S = 6 * pacer.TICK_S
+
+
+def mac(server: int) -> bytes:
+    return bytes([2, 0, 0, 0, 0, server])
+
+
+class Switch:
+    """A switch with so many servers, which hear all that comes: this test writes that down."""
+
+    def __init__(self, arrivals: socket.socket) -> None:
+        self.torn: set[tuple[int, int]] = set()  # (from, to)
+        self.deaf: tuple[int, int] | None = None  # who does not hear the other, which hears it
+        clock, table = os.memfd_create("clock"), os.memfd_create("links")
+        os.truncate(clock, mmap.PAGESIZE)
+        os.truncate(table, mmap.PAGESIZE)
+        self._table = mmap.mmap(table, mmap.PAGESIZE)
+        pacer.show_tables(arrivals, clock, table, CROWD * CROWD)
+        os.close(clock)
+        os.close(table)
+        self._cables: dict[socket.socket, int] = {}
+        self.servers: list[HeartBeats] = []
+        for server in range(CROWD):
+            cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._cables[cable] = server
+            hears = {peer: self.place(peer, server) for peer in range(CROWD) if peer != server}
+            with end:
+                outlet = Outlet(end, 7, hears)
+                self.servers.append(HeartBeats(arrivals, server, {0: outlet}, PACE_S))
+            self.says(server, b"")
+
+    @staticmethod
+    def place(sender: int, hearer: int) -> int:
+        return hearer * CROWD + sender
+
+    def says(self, server: int, what: bytes) -> None:
+        self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
+
+    def close(self) -> None:
+        for each in (*self.servers, *self._cables, self._table):
+            each.close()
+
+    def carry(self) -> tuple[int, bytes]:
+        """Carry the next frame; return from whom, and to whom."""
+        sender, to = 0, b""
+        while not to:
+            cable = select.select([*self._cables], [], [], WAIT_S)[0][0]
+            sender, to = self._cables[cable], cable.recv(99)[:6]
+            if not to:  # its server has ended
+                del self._cables[cable]
+                cable.close()
+        for hearer in range(CROWD):
+            wanted = to in (BROADCAST_MAC, mac(hearer))
+            if wanted and hearer != sender and (sender, hearer) not in self.torn:
+                at = self.place(sender, hearer) * LINK_BYTES
+                self._table[at : at + 8] = time.monotonic_ns().to_bytes(8, sys.byteorder)
+                self._table[at + STATE_AT] = 1 if (sender, hearer) == self.deaf else 3
+        return sender, to
+
+    def until(self, wanted: Callable[[bytes], bool]) -> None:
+        """Carry frames until so many in a row as there are servers go to whom that wants."""
+        deadline, row = time.monotonic() + WAIT_S, 0
+        while row < CROWD:
+            assert time.monotonic() < deadline
+            row = row + 1 if wanted(self.carry()[1]) else 0
+
+    def vouched_ns(self, sender: int, hearer: int) -> int:
+        at = self.place(sender, hearer) * LINK_BYTES + VOUCHED_AT
+        return int.from_bytes(self._table[at : at + 8], sys.byteorder)
+
+
+def to_all(to: bytes) -> bool:
+    return to == BROADCAST_MAC
+
+
+def to_one(to: bytes) -> bool:
+    return to != BROADCAST_MAC
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    with pacing() as (_, arrivals), closing(Switch(arrivals)) as made:
+        made.until(to_one)
+        yield made
+
+
+def test_many_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(
+    switch: Switch,
+) -> None:
+    met: set[tuple[int, bytes]] = set()
+    while len(met) < CROWD * (CROWD - 1):
+        sender, to = switch.carry()
+        assert to_one(to) and to != mac(sender)
+        met.add((sender, to))
+
+
+def test_each_counts_as_heard_by_all_when_each_was_heard_by_one(switch: Switch) -> None:
+    began_ns = time.monotonic_ns()
+    while not all(
+        switch.vouched_ns(sender, hearer) > began_ns
+        for sender, hearer in itertools.permutations(range(CROWD), 2)
+    ):
+        assert to_one(switch.carry()[1])
+        assert time.monotonic_ns() - began_ns < WAIT_S * 1e9
+
+
+def test_one_who_was_not_heard_by_one_beats_to_all_with_all_others_and_counts_no_more(
+    switch: Switch,
+) -> None:
+    switch.torn.add((1, 3))
+    switch.until(to_all)
+    vouched_ns = switch.vouched_ns(1, 3)
+    switch.until(to_all)
+    assert switch.vouched_ns(1, 3) == vouched_ns
+    switch.torn.clear()
+    switch.until(to_one)
+
+
+def test_all_beat_to_all_while_one_does_not_hear_another(switch: Switch) -> None:
+    switch.deaf = (1, 3)
+    switch.says(3, b"")  # the same as before: its kernel rang
+    switch.until(to_all)
+    for _ in range(6 * CROWD):
+        assert to_all(switch.carry()[1])
+    switch.deaf = None
+    switch.until(to_one)
+
+
+def test_news_of_one_of_many_go_to_all(switch: Switch) -> None:
+    switch.says(2, b"news")
+    switch.until(to_all)
+    switch.until(to_one)
+
+
+def test_where_one_of_many_has_ended_all_others_beat_to_all(switch: Switch) -> None:
+    switch.servers[4].close()
+    switch.until(to_all)
+    for _ in range(4 * CROWD):
+        assert to_all(switch.carry()[1])
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
