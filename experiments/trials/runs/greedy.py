@@ -86,7 +86,7 @@ def tried(
             tuple(verdict["warnings"]),
             verdict["figures"],
         ),
-        record["goodput_bps"],
+        record["goodput_bps"] or 0.0,  # none where every flow failed
         found.routing,
         found.plane,
         8.0 * sum(link["sent_bytes"] for link in found.readings.links),

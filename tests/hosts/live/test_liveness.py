@@ -38,6 +38,7 @@ class Watched:
     lab: ThreeServers
     programs: Programs
     watch: Liveness
+    links: dict[Step, Link]
     left: socket.socket  # sees what the kernel leaves to Python
 
     def beats(self, heard: tuple[int, ...] = (RELAY,), **changed: int) -> None:
@@ -84,11 +85,11 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         with lab.servers[RELAY].entered():
             index = {step: socket.if_nametoindex(name) for step, (name, _) in LINKS.items()}
             programs = programs or _watching(list(index.values()), len(LINKS))
-        links = [Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()]
+        links = {step: Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()}
         with listening(lab, RELAY, 0, ETH_DCN) as left:
-            watch = Liveness(programs, links, RELAY, time.monotonic())
+            watch = Liveness(programs, [*links.values()], RELAY, time.monotonic())
             begin(programs.lab, timeout_s)
-            yield Watched(lab, programs, watch, left)
+            yield Watched(lab, programs, watch, links, left)
         if not forwards:
             programs.close()
 
@@ -127,9 +128,17 @@ test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-d
 
 
 def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
-    links = watched.programs.maps["links"]
-    heard = HeardTable(links.fd, links.entries)
-    heard.vouch(watched.watch.places(0).values(), time.monotonic_ns() + int(FOR_EVER_S * 1e9))
+    table = watched.programs.maps["links"]
+    heard, place = HeardTable(table.fd, table.entries), watched.watch.places(0)[A]
+    heard.vouch([place], time.monotonic_ns() + int(FOR_EVER_S * 1e9))
+    found: dict[Step, State] = {}
+    while TO_B not in found:
+        found |= watched.news()
+    watched.beats()  # if it was silent before it was vouched for
+    while found.get(TO_A, WELL) != WELL:
+        found |= watched.news()
+    watched.watch.resize([watched.links[TO_A]], time.monotonic())
+    watched.watch.resize([*watched.links.values()], time.monotonic())  # heard later than A
     assert watched.news() == {TO_B: State.SILENT}
 
 
@@ -231,7 +240,7 @@ def test_a_link_is_found_where_another_has_its_place_and_when_that_is_free_again
         watch.resize([other, here], time.monotonic())
         assert watch.places(0)[A] != place
         with listening(lab, RELAY, 0, ETH_DCN) as left:
-            watched = Watched(lab, programs, watch, left)
+            watched = Watched(lab, programs, watch, {TO_A: here}, left)
             watched.beats()
             watched.noted(1)
             watch.resize([here], time.monotonic())
