@@ -24,6 +24,7 @@ from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Bandwidth
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
+from hosts.base.ports import arrival_port
 from hosts.base.timers import Timers, timers_for
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
@@ -245,6 +246,14 @@ class Router:
         return []
 
     # -- for a router to use ---------------------------------------------------------------------
+
+    def cable_cut(self, peer: int, port: int, now: float) -> list[Action]:
+        """Take in a neighbour's word that its own cable, from that port, is cut."""
+        if port >= self.topology.ports or self.server not in self.topology.peers(peer, port):
+            return [Drop("news of no neighbour's cable")]
+        mine = arrival_port(self.topology, peer, Step(port, self.server))
+        changed = self.neighbours.lose(Step(mine, peer), now)
+        return self._links_changed([changed], now) if changed else []
 
     def expired(self, packet: bytes, now: float) -> list[Action]:
         """Drop a packet that has used up its hops here, and tell its sender by ICMP."""

@@ -2,11 +2,12 @@
 
 A packet carries its whole path, so a relay decides with one look-up in its neighbour table
 (`hosts.bcube.neighbours`), advances the next hop index and sends the packet on; it knows nothing
-of flows. Three kinds of message pass it as well, each along a path that its sender names::
+of flows. Four kinds of message pass it as well, each along a path that its sender names::
 
     source --probe--> relay --probe--> destination    min(available in, available out) at each relay
     source <-------- probe response -- destination    over the reversed path
     source <-- path failure -- relay  x               the link that is down, over the way so far
+    neighbour <-- cable cut -- server x               its cable to theirs, over another switch
 
 From those it keeps the failed-link database (section 4.2): every server that a path-failure
 message passes notes the link; a link is forgotten after a while, or when the answer to a probe
@@ -14,7 +15,9 @@ passes that came over it. Links of this server's own are in the neighbour table,
 
 Data passes in the kernel, so a relay would have to wait for the next packet to tell its source of a
 link that has gone down: for TCP's next try but one. It remembers whose probes went where, and tells
-those at once.
+those at once. A switch tells nobody that one of its cables is cut: those who send over it would
+go on until heart-beats are missed, with TCP's acknowledgements, too. So the server at the cable's
+end tells them.
 
 Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
 message about a lost message is never sent. A path of 8 hops ends every packet, so no server counts
@@ -33,6 +36,7 @@ from hosts.base.path import Path, Step
 from hosts.base.router import Router
 from hosts.bcube.broadcast import Broadcasts
 from hosts.bcube.neighbours import NeighbourTable
+from hosts.bcube.paths import path_set
 from hosts.bcube.rules import corrected
 from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
@@ -40,7 +44,7 @@ from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, adv
 from hosts.wire.dcn import Protocol, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.messages import PathFailure, Probe, ProbeResponse
+from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from topos.base.errors import require
 from topos.bcube import BCube
 
@@ -122,7 +126,8 @@ class Forwarding(Router):
         self.table.set_status(step, up)
         link = frozenset((self.server, step.peer))
         if not up:
-            return [*self.lost(link, now), *self._tell_passing(step, now)]
+            told = [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
+            return [*self.lost(link, now), *told]
         self.failed_links.pop(link)
         return []
 
@@ -170,6 +175,8 @@ class Forwarding(Router):
                 return self._take_answer(header, ProbeResponse.parse(body), now)
             case Protocol.PATH_FAILURE:
                 return self._note_failure(PathFailure.parse(body), now)
+            case Protocol.CABLE_CUT:
+                return self._take_cut(header, CableCut.parse(body), now)
         return [Drop("unknown protocol", body)]
 
     def _relay(
@@ -248,6 +255,24 @@ class Forwarding(Router):
         # The link says enough: whatever flow of the source uses it has to leave it.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
+
+    # Departs from the paper: heart-beats that are missed tell it.
+    def _tell_neighbour(self, step: Step, now: float) -> list[Action]:
+        """Tell a neighbour on a switch that this server's cable to that one is cut."""
+        if self.neighbours.carrier(step.port):
+            return []  # it is silent: whatever is broken is not known to be this cable
+        failures = self.failures(now)
+        for path in path_set(self.topology, self.server, step.peer):
+            if failures.first_on(self.topology, path) is None:
+                self.counters["cut cables told"] += 1
+                return self.send_along(path, Protocol.CABLE_CUT, CableCut(step.port).pack())
+        return []
+
+    def _take_cut(self, header: BCubeHeader, message: CableCut, now: float) -> list[Action]:
+        path = self._path_of(header)
+        if path is None:
+            return [Drop("no such path")]
+        return self.cable_cut(path.source, message.port, now)
 
     def _note_failure(self, message: PathFailure, now: float) -> list[Action]:
         """Take in, or overhear, that a link has failed."""

@@ -48,7 +48,6 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send, Unw
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
-from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.dpillar.choices import Link, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_step
@@ -272,7 +271,7 @@ class Tunnelling(Router):
         """Tell those who would only learn later that a link is down: see the module's text."""
         if up:
             return []
-        told = self._cable_cut(step)
+        told = self._tell_neighbour(step)
         for passed, taken in self.passing.items():
             if taken == step:
                 self.passing.pop(passed)
@@ -284,7 +283,7 @@ class Tunnelling(Router):
         ipv4 = self.topology.ipv4
         return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)
 
-    def _cable_cut(self, step: Step) -> list[Action]:
+    def _tell_neighbour(self, step: Step) -> list[Action]:
         """Tell a neighbour on a switch that this server's cable to it is cut, by the other port."""
         if self.neighbours.carrier(step.port):
             return []  # it is silent: whatever is broken is not known to be this cable
@@ -295,14 +294,6 @@ class Tunnelling(Router):
         packet = self._control(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
         self.counters["cut cables told"] += 1
         return [self._enter(packet, proxies)]
-
-    def _lost(self, peer: int, port: int, now: float) -> list[Action]:
-        """Take in that the cable from a neighbour's port is cut."""
-        if port >= self.topology.ports or self.server not in self.topology.peers(peer, port):
-            return [Drop("news of no neighbour's cable")]
-        mine = arrival_port(self.topology, peer, Step(port, self.server))
-        changed = self.neighbours.lose(Step(mine, peer), now)
-        return self._links_changed([changed], now) if changed else []
 
     # -- the ends --------------------------------------------------------------------------------
 
@@ -324,7 +315,7 @@ class Tunnelling(Router):
         if header.protocol == Protocol.PATH_FAILURE:
             return self._told(PathFailure.parse(body), packet, now)
         if header.protocol == Protocol.CABLE_CUT:
-            return self._lost(source, CableCut.parse(body).port, now)
+            return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
     def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:

@@ -18,6 +18,7 @@ from hosts.base.ports import arrival_port
 from hosts.base.probing import State
 from hosts.base.router import Router
 from hosts.base.timers import FAST
+from hosts.bcube.paths import path_set
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -237,6 +238,18 @@ def test_unreachable_in_dcell() -> None:
     trip = net.send_udp(0, 19)
     net.run(0.1)
     assert trip.arrived_s
+
+
+def test_cable_cut_in_bcube() -> None:
+    net = network("bcube,4,1", "bsr")
+    victim, step = net.routers[0], behind(net, 0)
+    around = path_set(net.topology, step.peer, 0)[0]  # type: ignore[arg-type]
+    assert around.steps[-1] != step
+    frame = by_bcube(net, around, Protocol.CABLE_CUT, CableCut(step.port).pack())
+    victim.receive(around.steps[-1].port, around.servers[-2], frame, net.now)
+    assert not victim.neighbours.works(step)
+    net.run(3 * EVERY_S)
+    assert victim.neighbours.works(step)
 
 
 def tunnelled(net: MemoryNetwork, sender: int, to: int, protocol: Protocol, body: bytes) -> Frame:

@@ -10,7 +10,7 @@ import pytest
 import topos
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from hosts.base.path import Path, disjoint
+from hosts.base.path import Path, Step, disjoint
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
@@ -431,6 +431,36 @@ def test_no_first_packet_goes_over_the_switch_that_did_not_reach_its_destination
     trips = [network.send_udp(*ends) for one in others for ends in ((one, silent), (silent, one))]
     network.run(0.01)
     assert all(trip.arrived_s for trip in trips), "the first packet of each flow arrives"
+
+
+@pytest.mark.parametrize("spec", ["bcube,4,1", "bcube,4,2,servers=32"])
+def test_departs_from_the_paper_a_server_tells_those_on_the_switch_that_its_cable_is_cut(
+    spec: str,
+) -> None:
+    bcube = topos.parse(spec)
+    network = network_of(bcube, BSR)
+    network.run(0.1)
+    for level in range(bcube.ports):
+        switch = bcube.server_plug(0, level).node
+        network.cut(0, switch)
+        network.run(0.01)
+        for peer in bcube.peers(0, level):
+            assert not network.routers[peer].neighbours.works(Step(level, 0))
+            trip = network.send_udp(peer, 0)
+            network.run(0.01)
+            assert trip.arrived_s
+        network.heal(0, switch)
+        network.run(1.0)
+        assert all(router.down() == [] for router in network.routers)
+
+
+def test_a_server_that_only_hears_a_neighbour_no_more_does_not_tell_of_its_cable() -> None:
+    bcube = topos.parse("bcube,4,1")
+    network = network_of(bcube, BSR)
+    network.cut(0, bcube.server_plug(0, 1).node, silent=True)
+    network.run(1.0)
+    assert network.routers[0].down() != []
+    assert network.routers[0].counters["cut cables told"] == 0
 
 
 def test_departs_from_the_paper_a_relay_tells_sources_at_once() -> None:

@@ -22,7 +22,7 @@ from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
 from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure, Probe, ProbeResponse
+from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from topos.base.errors import PillarboxError
 from topos.bcube import BCube
 
@@ -107,6 +107,12 @@ ENDS_ELSEWHERE = ends_here(path=(wire.Hop(0, 0),), next_hop=1)
             PathFailure(0, 1, 1, None).pack(),
             "no such link",
         ),
+        (
+            ends_here(protocol=Protocol.CABLE_CUT),
+            CableCut(0).pack(),  # server 5 is nobody's neighbour here
+            "news of no neighbour's cable",
+        ),
+        (ends_here(source=99, protocol=Protocol.CABLE_CUT), CableCut(0).pack(), "no such path"),
     ],
 )
 def test_nonsense_is_dropped_with_a_reason(
