@@ -203,8 +203,9 @@ def test_what_has_not_converged_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         switch = lab.topology.server_plug(0, 0).node
         lab.cut(0, switch)
         wait_until(lambda: not hears(lab, 0, 1), "0.0 goes on hearing 0.1")
+        wait_until(lambda: not hears(lab, 1, 0), "0.0 has told 0.1")
         monkeypatch.setattr(lab, "_has_failed", lambda link: False)  # as if the cable worked
         with pytest.raises(
-            PillarboxError, match=r"run `status` \(0\.0 misses 0\.0 port 0 to 0\.1\)"
+            PillarboxError, match=r"2 servers .* `status` \(0\.1 misses 0\.1 port 0 to 0\.0\)"
         ):
             lab.wait_converged()
