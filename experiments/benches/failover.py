@@ -73,8 +73,8 @@ its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at th
 the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
 the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
 flow was back on the repaired path (a dash: not while the bench looked). The relay that sees its
-cable cut is not the sender; only heart-beats show a silent cut, the death of a server, and behind a
-switch a cut as well.
+cable cut is not the sender; only heart-beats show a silent cut, the death of a server and, where
+the server at the cable's end tells nobody, a cut behind a switch.
 beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}. Each
 flow has {LOAD["ebpf"]:.0%} of its share then ({LOAD["python"]:.0%} on the Python plane), and the
 goals are {MORE_UNDER_LOAD_S:g} s longer. busy_percent: of all processors, before the fault.
