@@ -55,16 +55,17 @@ def equal_cost(
     width, first = 2 * half ** (levels - 1), servers  # of a level
     top = turn(half, levels, source, destination)
     ups, choices = 1, 0  # how many choices there are for what was chosen so far
+    prefix = source
     for _ in range(top):
-        up = choice // ups % half
-        prefix = source // (ups * half)
+        prefix //= half
+        choice, up = choice // half, choice % half
         yield first + prefix * ups + choices, half + up
         first += width
         ups, choices = ups * half, choices * half + up
     for level in range(top, -1, -1):
-        prefix, down = destination // (ups * half), destination // ups % half
-        if level == levels - 1:
-            prefix, down = 0, destination // ups
+        prefix, down = 0, destination // ups
+        if level < levels - 1:
+            prefix, down = down // half, down % half
         yield first + prefix * ups + choices, down
         first -= width
         ups, choices = ups // half, choices // half

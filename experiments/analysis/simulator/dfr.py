@@ -17,7 +17,7 @@ import numpy
 
 from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
-from experiments.analysis.simulator.hops import Fill, Ints
+from experiments.analysis.simulator.hops import Fill, Hops, Ints
 from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested, far_end
 from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
@@ -71,7 +71,7 @@ def fill(
     >>> dcell = topos.parse("dcell,4,1")
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = (numpy.array([dcell.server(server)]) for server in ("0.0", "4.3"))
-    >>> print(*map(dcell.address, walk(fill(dcell, works), TTL, *ends).peers.tolist()))
+    >>> print(*map(dcell.address, walk(fill(dcell, works), TTL, *ends).peers[0, :4].tolist()))
     1.0 1.3 4.1 4.3
     """
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
@@ -107,10 +107,9 @@ def _by_servers(
     by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts, often)
     if rerouted is not None:
         rerouted.append(often)
-    written = peers[: len(counts), : counts.max(initial=0)]
-    servers = dcell.server_of_uid(written)
-    if servers is not written:  # they differ only in some partial DCells
-        written[:] = servers
+    if dcell.servers < dcell.sizes[-1]:
+        written = Hops(counts, ports, peers).written()
+        peers[written] = dcell.server_of_uid(peers[written])
 
 
 @lru_cache(maxsize=1)

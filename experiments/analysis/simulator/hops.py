@@ -6,7 +6,7 @@ wiring: the server's own, and where that leads to a switch, the switch's link to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +14,8 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.fluid.links import Routes, link_at, link_count
-from experiments.analysis.simulator.compiled import native
+from experiments.analysis.simulator.compiled import native_in_place
+from experiments.analysis.simulator.failures import Bools
 from hosts.base.rules import NONE
 from topos.base.topology import Topology
 
@@ -28,49 +29,46 @@ BLOCK = 1 << 14
 
 
 class Hops(NamedTuple):
-    """Hops of flow i: ``starts[i]`` to ``starts[i + 1]``. A flow without a path has none."""
+    """Hops of flow i: the first ``counts[i]`` of row i. A flow without a path has none."""
 
-    starts: Ints
+    counts: Ints
     ports: Ints
     peers: Ints
+
+    def written(self) -> Bools:
+        """Return which places of the rows are hops."""
+        found: Bools = numpy.arange(self.ports.shape[1]) < self.counts[:, None]
+        return found
+
+
+def in_blocks(flows: int) -> Iterator[slice]:
+    """Yield the parts in which so many flows are handled."""
+    return (slice(first, first + BLOCK) for first in range(0, flows, BLOCK))
 
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
     """Return the hops that a compiled routing writes, at most so many a flow."""
-    sources, destinations = _alike(sources), _alike(destinations)
-    counts = numpy.zeros(len(sources), numpy.int32)
-    found: list[tuple[Ints, Ints]] = []
-    ports = numpy.zeros((min(BLOCK, len(sources)), most), numpy.int8)
-    peers = numpy.zeros(ports.shape, numpy.int64)
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
-        fill(sources[part], destinations[part], ports, peers, counts[part])
-        rows, longest = len(counts[part]), counts[part].max()
-        written = numpy.flatnonzero(numpy.arange(longest) < counts[part, None])
-        by, to = (column[:rows, :longest].ravel()[written] for column in (ports, peers))
-        found.append((by, to))
-    starts = numpy.zeros(len(sources) + 1, numpy.int64)
-    starts[1:] = numpy.cumsum(counts)
-    empty = (numpy.empty(0, numpy.int8), numpy.empty(0, numpy.int64))
-    ports, peers = (numpy.concatenate(column) for column in zip(empty, *found, strict=True))
-    return Hops(starts, ports, peers)
+    sources, destinations = alike(sources), alike(destinations)
+    hops = Hops(
+        numpy.empty(len(sources), numpy.int32),
+        numpy.empty((len(sources), most), numpy.int8),
+        numpy.empty((len(sources), most), numpy.int64),
+    )
+    fill(sources, destinations, hops.ports, hops.peers, hops.counts)
+    return hops
 
 
 def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints:
     """Return only how many hops each flow takes."""
-    sources, destinations = _alike(sources), _alike(destinations)
-    counts = numpy.zeros(len(sources), numpy.int32)
-    ports = numpy.zeros((min(BLOCK, len(sources)), most), numpy.int8)
-    peers = numpy.zeros(ports.shape, numpy.int64)
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
-        fill(sources[part], destinations[part], ports, peers, counts[part])
+    counts = numpy.empty(len(sources), numpy.int32)
+    for part in in_blocks(len(sources)):
+        counts[part] = walk(fill, most, sources[part], destinations[part]).counts
     return counts
 
 
-def _alike(servers: Ints) -> Ints:
-    """Return the same servers in the one kind of array for which code is to be compiled."""
-    return numpy.ascontiguousarray(servers, numpy.int64)
+def alike(numbers: Ints) -> Ints:
+    """Return the same in the one kind of array for which code is to be compiled."""
+    return numpy.ascontiguousarray(numbers, numpy.int64)
 
 
 def routes_of_hops(
@@ -92,60 +90,88 @@ def routes_of_hops(
         For each port of a server, by which port of the next server a hop through its switch
         arrives; None where it is a cable between two servers.
     """
-    rows, onto = links_onto(topology, arrivals)
-    return Routes(*_links(topology.servers, topology.ports, rows, onto, sources, *hops))
+    starts = numpy.zeros(len(sources) + 1, numpy.int64)
+    links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
+    net = topology.servers, topology.ports, links_onto(topology, arrivals)
+    _write_links(*net, alike(sources), *hops, starts, links)
+    return Routes(starts, links[: starts[-1]])
 
 
-def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> tuple[Ints, Ints]:
-    """Return the links from switches to servers.
+class Onto(NamedTuple):
+    """The links from switches to servers, by the port of a hop and the server that it leads to."""
 
-    First, by port of a hop, the row of the second, NONE for a cable between two servers; second, by
-    row and the server to which the hop leads, the link by which it arrives.
-    """
+    # By port: what to add to the server's number, where that makes its link's.
+    shifts: Ints
+    rows: Ints  # by port, of the table, where there is no shift; NONE for a cable between servers
+    table: Ints  # by row and server
+
+
+def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
+    """Return the links by which hops arrive (see `routes_of_hops`)."""
     return _onto(topology, tuple(arrivals))
 
 
 @lru_cache(maxsize=4)  # asked again for every block of flows
-def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> tuple[Ints, Ints]:
-    switched = [arrival for arrival in arrivals if arrival is not None]
-    onto: Ints = numpy.empty((len(switched), topology.servers), link_type(topology))
-    for row, arrival in zip(onto, switched, strict=True):
-        for first in range(0, topology.servers, BLOCK):
-            servers = numpy.arange(first, min(first + BLOCK, topology.servers))
-            plug = topology.server_plug(servers, arrival)
-            row[servers] = link_at(topology, plug.node, plug.port)
-    have = numpy.array([arrival is not None for arrival in arrivals])
-    return numpy.where(have, numpy.cumsum(have) - 1, NONE), onto
-
-
-@native
-def _links(
-    servers: int, ports: int, rows: Any, onto: Any, sources: Any, starts: Any, by: Any, peers: Any
-) -> Any:
-    """Return where each flow's links begin, and the links (see `routes_of_hops`)."""
-    begins = numpy.zeros(len(sources) + 1, numpy.int64)
-    for flow in range(len(sources)):
-        count = 0
-        for hop in range(starts[flow], starts[flow + 1]):
-            if peers[hop] >= servers:
-                count = 0
-                break
-            count += 1 if rows[by[hop]] == NONE else 2
-        begins[flow + 1] = begins[flow] + count
-    links = numpy.empty(begins[-1], onto.dtype)
-    for flow in range(len(sources)):
-        here, place = sources[flow], begins[flow]
-        if place == begins[flow + 1]:
+def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
+    shifts, rows = numpy.full((2, len(arrivals)), NONE)
+    table: list[Ints] = []
+    for port, arrival in enumerate(arrivals):
+        if arrival is None:
             continue
-        for hop in range(starts[flow], starts[flow + 1]):
-            port, peer = by[hop], peers[hop]
-            links[place] = here * ports + port
-            place += 1
-            if rows[port] != NONE:
-                links[place] = onto[rows[port], peer]
-                place += 1
+        links: Ints = numpy.empty(topology.servers, link_type(topology))
+        steady = True
+        for part in in_blocks(topology.servers):
+            servers = numpy.arange(part.start, min(part.stop, topology.servers))
+            plug = topology.server_plug(servers, arrival)
+            links[part] = link_at(topology, plug.node, plug.port)
+            steady = steady and bool((links[part] - servers == links[0]).all())
+        if steady:
+            shifts[port] = links[0]
+        else:
+            rows[port] = len(table)
+            table.append(links)
+    whole = numpy.array(table) if table else numpy.empty((0, 0), link_type(topology))
+    return Onto(shifts, rows, whole)
+
+
+def link_onto(onto: Onto, port: int, server: int) -> int:
+    """Return the link by which a hop arrives from its switch; NONE if there is none."""
+    if onto.shifts[port] != NONE:
+        return onto.shifts[port] + server
+    if onto.rows[port] != NONE:
+        return onto.table[onto.rows[port], server]
+    return NONE
+
+
+@native_in_place
+def _write_links(
+    servers: int,
+    ports: int,
+    onto: Onto,
+    sources: Any,
+    counts: Any,
+    by: Any,
+    peers: Any,
+    starts: Any,
+    links: Any,
+) -> None:
+    """Write where each flow's links begin, and the links (see `routes_of_hops`)."""
+    end = 0
+    for flow in range(len(sources)):
+        here = sources[flow]
+        for hop in range(counts[flow]):
+            port, peer = by[flow, hop], peers[flow, hop]
+            if peer >= servers:
+                end = starts[flow]
+                break
+            links[end] = here * ports + port
+            end += 1
+            link = link_onto(onto, port, peer)
+            if link != NONE:
+                links[end] = link
+                end += 1
             here = peer
-    return begins, links
+        starts[flow + 1] = end
 
 
 def link_type(topology: Topology) -> type:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from experiments.analysis.simulator.compiled import native
+from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.hops import Fill
 from hosts.base.recursive import Nested, write_hops
 
@@ -19,17 +19,22 @@ def arrays(net: Nested) -> Nested:
 
 def fill_of(net: Nested) -> Fill:
     """Return what writes the hops of flows; see `experiments.analysis.simulator.hops`."""
+    stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
     # In tuples, for which code is compiled for each k, but which is twice as fast.
-    return partial(_fill, Nested(*map(tuple, net)))
+    return partial(_fill, Nested(*map(tuple, net)), stack)
 
 
-@native
+@native_in_place
 def _fill(
-    net: Nested, sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any
+    net: Nested,
+    stack: Any,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
 ) -> None:
     """Write the hops of each flow."""
-    stack = numpy.empty((3, len(net.sizes)), numpy.int64)
-    room = stack[0], stack[1], stack[2]
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        counts[flow] = write_hops(net, source, destination, room, ports[flow], peers[flow])
+        counts[flow] = write_hops(net, source, destination, stack, ports[flow], peers[flow])

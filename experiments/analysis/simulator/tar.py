@@ -23,7 +23,7 @@ from numba.extending import overload_method
 from experiments.analysis.fluid.links import Routes, link_at, link_count
 from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
-from experiments.analysis.simulator.hops import BLOCK, Hops, Ints, routes_of_hops
+from experiments.analysis.simulator.hops import Hops, Ints, in_blocks, routes_of_hops
 from experiments.analysis.simulator.paths import joined
 from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested
@@ -107,7 +107,7 @@ class Tar:
     ...     ("2.0", "2.1"), ("0.2", "0.1")))
     >>> flows = Tar(ficonn, *ends, numpy.random.default_rng(1))
     >>> flows.probe()
-    >>> print(*map(ficonn.address, flows.hops().peers[1:].tolist()))
+    >>> print(*map(ficonn.address, flows.hops().peers[1, :5].tolist()))
     2.2 1.2 1.0 0.0 0.1
     """
 
@@ -180,22 +180,21 @@ class Tar:
     def hops(self, first: int = 0, last: int | None = None) -> Hops:
         """Return the present paths; flows that were not probed yet, or found none, have no hops."""
         part = slice(first, last)
-        counts = self.counts[part]
-        starts = numpy.zeros(len(counts) + 1, numpy.int64)
-        numpy.cumsum(counts, out=starts[1:])
-        written = numpy.arange(self._ports.shape[1]) < counts[:, None]
-        return Hops(starts, self._ports[part][written], self._peers[part][written])
+        return Hops(self.counts[part], self._ports[part], self._peers[part])
 
     def routes(self) -> Routes:
         """Return the links of the present paths."""
-        parts = ((first, first + BLOCK) for first in range(0, len(self.counts), BLOCK))
-        found = [
-            routes_of_hops(
-                self.ficonn, self.sources[slice(*part)], self.hops(*part), (SWITCH, None)
-            )
-            for part in parts
-        ]
-        return joined(found)
+        return joined(
+            [
+                routes_of_hops(
+                    self.ficonn,
+                    self.sources[part],
+                    self.hops(part.start, part.stop),
+                    (SWITCH, None),
+                )
+                for part in in_blocks(len(self.counts))
+            ]
+        )
 
     def virtual_flows(self) -> Ints:
         """Return how many virtual flows each server has."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy
 
 from experiments.analysis.simulator.failures import Bools, Broken
-from experiments.analysis.simulator.hops import Hops, Ints, walk
-from experiments.analysis.simulator.paths import BLOCK, choose
+from experiments.analysis.simulator.hops import Hops, Ints, in_blocks, walk
+from experiments.analysis.simulator.paths import choose
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -36,8 +36,7 @@ def walks(
     )
     assert walker
     fill, most, _ = walker(topology)
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
+    for part in in_blocks(len(sources)):
         yield part, walk(fill(choice[part]), most, sources[part], destinations[part])
 
 
@@ -61,11 +60,10 @@ def path_sets(
     works = numpy.zeros(len(starts), bool)
     first_hops = numpy.full(len(starts), -1, numpy.int64)
     for part, found in walks(topology, name, starts, ends, choice):
-        own = numpy.diff(found.starts)
-        hops[part] = own
+        hops[part] = found.counts
         works[part] = _intact(topology, starts[part], found, broken)
-        first = found.starts[:-1][own > 0]
-        first_hops[part][own > 0] = found.peers[first] * topology.ports + found.ports[first]
+        there = found.counts > 0
+        first_hops[part][there] = found.peers[there, 0] * topology.ports + found.ports[there, 0]
     again = repeated(first_hops.reshape(-1, count)).ravel()
     hops[again] = 0
     works[again] = False
@@ -85,8 +83,7 @@ def flows_forwarded(
     """
     counts = numpy.zeros(topology.servers, numpy.int64)
     for _, found in walks(topology, name, sources, destinations, choice):
-        relays = numpy.ones(len(found.peers), bool)
-        relays[found.starts[1:][numpy.diff(found.starts) > 0] - 1] = False
+        relays = numpy.arange(found.peers.shape[1]) < found.counts[:, None] - 1
         servers, flows = numpy.unique(found.peers[relays], return_counts=True)
         counts[servers] += flows
     return counts
@@ -109,24 +106,23 @@ def parted(topology: Topology, broken: Broken, sources: Ints, destinations: Ints
 
 def _intact(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None) -> Bools:
     """Return which flows have a path whose servers and switches have not failed."""
-    counts = numpy.diff(hops.starts)
-    intact: Bools = counts > 0
+    intact: Bools = hops.counts > 0
     if broken is None:
         return intact
     require(
         not broken.cables.any(),
         "servers and switches fail here; for failed cables see `failures.surviving`",
     )
-    at = numpy.empty_like(hops.peers)
-    at[1:] = hops.peers[:-1]
-    at[hops.starts[:-1][intact]] = sources[intact]
-    failed = broken.servers[hops.peers]
+    written = hops.written()
+    ports, peers = hops.ports[written], hops.peers[written]
+    at = numpy.column_stack([sources, hops.peers[:, :-1]])[written]
+    failed = broken.servers[peers]
     for port in range(topology.ports):
-        here = numpy.flatnonzero(hops.ports == port)
+        here = numpy.flatnonzero(ports == port)
         node = numpy.broadcast_to(topology.server_plug(at[here], port).node, here.shape)
         switched = node >= topology.servers
         failed[here[switched]] |= broken.switches[node[switched] - topology.servers]
-    flow = numpy.repeat(numpy.arange(len(counts)), counts)
+    flow = numpy.repeat(numpy.arange(len(sources)), hops.counts)
     intact[flow[failed]] = False
     return intact
 

@@ -16,9 +16,9 @@ from numpy.random import Generator
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.flows import working_routes
-from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.hops import Ints, in_blocks
 from experiments.analysis.simulator.own import own
-from experiments.analysis.simulator.paths import BLOCK, compiled, joined
+from experiments.analysis.simulator.paths import compiled, joined
 from experiments.analysis.simulator.uncompiled import finder, routes_by
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
@@ -87,8 +87,7 @@ def blocks(
 ) -> Iterator[Routes]:
     """Yield the same flow by flow, in blocks: for what need not hold the links of all flows."""
     find = _find(topology, name, works, random)
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
+    for part in in_blocks(len(sources)):
         yield find(sources[part], destinations[part])
 
 

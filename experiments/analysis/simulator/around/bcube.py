@@ -86,11 +86,8 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
     def find(sources: Ints, destinations: Ints) -> Routes:
         rows = len(sources) * bcube.ports
         ports, peers = numpy.empty((rows, most), numpy.int8), numpy.empty((rows, most), numpy.int64)
-        counts = numpy.zeros(rows, numpy.int64)
-        _fill_sets(state, sources, destinations, ports, peers, counts)
-        written = numpy.arange(most) < counts[:, None]
-        starts = numpy.concatenate([[0], numpy.cumsum(counts)])
-        hops = Hops(starts, ports[written], peers[written])
+        hops = Hops(numpy.zeros(rows, numpy.int32), ports, peers)
+        _fill_sets(state, sources, destinations, ports, peers, hops.counts)
         return routes_of_hops(bcube, numpy.repeat(sources, bcube.ports), hops, range(bcube.ports))
 
     return find

@@ -21,7 +21,9 @@ from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import (
     Fill,
     Ints,
-    count_hops,
+    alike,
+    in_blocks,
+    link_onto,
     link_type,
     links_onto,
     routes_of_hops,
@@ -35,8 +37,6 @@ from hosts.base.rules import NONE, Fabric, Rule
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-# Flows handled at once: what is needed for them stays in the processor's cache.
-BLOCK = 1 << 14
 MOST_HOPS = 255  # of a path that is not compiled
 
 
@@ -83,11 +83,8 @@ def _compiled(rule: Rule | Fabric) -> Compiled:
 
 def _walk(rule: Rule, topology: Topology) -> Walk:
     fill = partial(native(_write, rule=rule.hops), rule.numbers(topology))
-    # A copy, like all others, of what may be a view: code is compiled for each kind of array.
     return Walk(
-        lambda choice: partial(fill, numpy.array(choice)),
-        rule.most(topology),
-        rule.arrivals(topology),
+        lambda choice: partial(fill, alike(choice)), rule.most(topology), rule.arrivals(topology)
     )
 
 
@@ -116,12 +113,12 @@ def _write(
 
 
 def _links(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
-    links = numpy.empty((len(s), rule.most(topology)), numpy.int64)
-    counts = numpy.empty(len(s), numpy.int64)
-    fill = native(_write_links, rule=rule.links)
-    fill(rule.numbers(topology), ports_of(topology), numpy.array(choice), s, d, links, counts)
-    starts = numpy.concatenate([[0], numpy.cumsum(counts)])
-    return Routes(starts, links[numpy.arange(links.shape[1]) < counts[:, None]])
+    starts = numpy.zeros(len(s) + 1, numpy.int64)
+    links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
+    fill = native_in_place(_write_links, rule=rule.links)
+    flows = alike(choice), alike(s), alike(d)
+    fill(rule.numbers(topology), ports_of(topology), *flows, starts, links)
+    return Routes(starts, links[: starts[-1]])
 
 
 def _write_links(
@@ -130,16 +127,16 @@ def _write_links(
     choice: Any,
     sources: Any,
     destinations: Any,
+    starts: Any,
     links: Any,
-    counts: Any,
 ) -> None:
     """Write the links of each flow, through switches that interconnect."""
+    end = 0
     for flow in range(len(sources)):
-        count = 0
         for node, port in rule(*numbers, sources[flow], destinations[flow], choice[flow]):
-            links[flow, count] = link_of(*ports, node, port)
-            count += 1
-        counts[flow] = count
+            links[end] = link_of(*ports, node, port)
+            end += 1
+        starts[flow + 1] = end
 
 
 def _working(
@@ -152,11 +149,10 @@ def _working(
         most, fill = rule.most(topology), native_in_place(_try_links, rule=rule.links)
     else:
         most, fill = 2 * rule.most(topology), native_in_place(_try_hops, rule=rule.hops)
-        shape = (*shape[:2], *links_onto(topology, rule.arrivals(topology)))
+        shape = (*shape[:2], links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * most, link_type(topology))
-    ends = numpy.array(s), numpy.array(d)
-    fill(rule.numbers(topology), shape, order, works, random, *ends, starts, links)
+    fill(rule.numbers(topology), shape, order, works, random, alike(s), alike(d), starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
@@ -172,7 +168,7 @@ def _try_hops(
     links: Any,
 ) -> None:
     """Write the links of each flow's path (see `_write` and `hops.routes_of_hops`)."""
-    servers, ports, rows, onto = shape
+    servers, ports, onto = shape
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         starts[flow + 1] = begin = starts[flow]
@@ -188,9 +184,10 @@ def _try_hops(
                     links[end] = here * ports + port
                     well = works[links[end]]
                     end += 1
-                if well and rows[port] != NONE:
-                    links[end] = onto[rows[port], peer]
-                    well = works[links[end]]
+                link = link_onto(onto, port, peer)
+                if well and link != NONE:
+                    links[end] = link
+                    well = works[link]
                     end += 1
                 here = peer
                 if peer == destination:
@@ -276,8 +273,7 @@ def routes(
     """
     algorithm, choice = _checked(topology, name, sources, destinations, choice)
     parts = []
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
+    for part in in_blocks(len(sources)):
         if algorithm.routes:
             ends = sources[part], destinations[part]
             parts.append(algorithm.routes(topology, *ends, choice[part]))
@@ -302,9 +298,8 @@ def lengths(
         return numpy.ones(len(sources), numpy.int32)
     fill, most, _ = algorithm.walk(topology)
     counts = numpy.empty(len(sources), numpy.int32)
-    for first in range(0, len(sources), BLOCK):
-        part = slice(first, first + BLOCK)
-        counts[part] = count_hops(fill(choice[part]), most, sources[part], destinations[part])
+    for part in in_blocks(len(sources)):
+        counts[part] = walk(fill(choice[part]), most, sources[part], destinations[part]).counts
     return counts
 
 

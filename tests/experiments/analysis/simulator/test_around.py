@@ -94,7 +94,7 @@ def test_dfr_is_joined_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     works = draw(network, random, cables=0.2).works(network)
     ends = random_flows(network.servers, 50, random)
     whole = around.routes(network, "dfr", *ends, works, random)
-    monkeypatch.setattr("experiments.analysis.simulator.around.BLOCK", 7)
+    monkeypatch.setattr("experiments.analysis.simulator.hops.BLOCK", 7)
     in_blocks = around.routes(network, "dfr", *ends, works, random)
     assert in_blocks.starts.tolist() == whole.starts.tolist()
     assert in_blocks.links.tolist() == whole.links.tolist()

@@ -1,7 +1,6 @@
 """Compiled probes are those of the routers, decision by decision, round by round."""
 
 from collections import Counter, defaultdict
-from itertools import pairwise
 
 import numpy
 import pytest
@@ -205,10 +204,11 @@ def test_flows_arrive_and_load_the_ports_of_their_paths() -> None:
     for _ in range(2):
         flows.probe()
     found, loads = flows.hops(), numpy.zeros((48, 2), int)
-    assert found.peers[found.starts[1:] - 1].tolist() == flows.destinations.tolist()
-    for source, (first, end) in zip(flows.sources, pairwise(found.starts), strict=True):
-        here = [source, *found.peers[first : end - 1]]
-        numpy.add.at(loads, (here, found.ports[first:end]), 1)
+    for source, destination, count, ports, peers in zip(
+        flows.sources, flows.destinations, *found, strict=True
+    ):
+        assert peers[count - 1] == destination
+        numpy.add.at(loads, ([source, *peers[: count - 1]], ports[:count]), 1)
     assert (flows.loads() == loads).all()
 
 

@@ -9,7 +9,8 @@ import pytest
 import topos
 from experiments.analysis.simulator.failures import Broken, draw
 from experiments.analysis.simulator.flows import random_flows
-from experiments.analysis.simulator.paths import BLOCK, compiled, lengths
+from experiments.analysis.simulator.hops import BLOCK
+from experiments.analysis.simulator.paths import compiled, lengths
 from experiments.analysis.simulator.walks import flows_forwarded, parted, path_sets
 from hosts.base.algorithms import route
 from hosts.base.path import Path, switches_between
