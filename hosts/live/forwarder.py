@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 # So many packets of one socket are handled before others, and timers, have their turn.
 BATCH = 64
+# A heart-beat that came while the kernel's table of links was filled says what the next one says,
+# and the kernel would not know what a router learned from it. So long they may be under way.
+FILLED_S = 0.1
 MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
 # How often a router learns its ports' load, and how often where they carry less than this share of
 # their rate, which heart-beats take as well: hundreds of servers at rest are to cost nothing.
@@ -98,6 +101,7 @@ class Forwarder:
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
+        self._watched_from_s = 0.0  # heart-beats that came earlier are not looked at
         self._next_look = 0.0  # at the ports' counters
         self._attentive_until_s = 0.0
         self._said: int  # the revision of what the pacer sends
@@ -186,10 +190,7 @@ class Forwarder:
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         links = self._watched_links()
         watch = Liveness(programs, links, router.uid, from_s)
-        for port in self.ports.values():
-            # Those that came before the tables were filled; the next will say the same. Were the
-            # router to learn from them who does not hear it, the kernel would not know that it did.
-            deque(port.hear(MOST_HEARD), maxlen=0)
+        self._watched_from_s = time.monotonic() + FILLED_S
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._from_kernel, watch))
         for port in self.ports.values():
@@ -237,6 +238,7 @@ class Forwarder:
         self._peers.clear()
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
+            self._watched_from_s = time.monotonic() + FILLED_S
         self.heart_beats.close()
         self.heart_beats = self._paced_heart_beats()
 
@@ -353,7 +355,9 @@ class Forwarder:
 
     def _heart_beats_from(self, port: Port) -> None:
         for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
-            self._came(port.number, source_mac, frame, time.monotonic() - age_s)
+            came_s = time.monotonic() - age_s
+            if came_s > self._watched_from_s:
+                self._came(port.number, source_mac, frame, came_s)
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
@@ -432,16 +436,10 @@ class Forwarder:
             if len(self._peers) > 4096:
                 self._peers.clear()  # somebody makes addresses up
             node = int.from_bytes(mac[2:], "big")
-            known = (
-                node < self.topology.servers
-                and node in self.router.neighbours.peers[port]
-                and self._mac_of(node, port) == mac
-            )
+            known = node < self.topology.servers and node in self.router.neighbours.peers[port]
+            known = known and self._mac(Step(port, node)) == mac
             self._peers[key] = node if known else None
         return self._peers[key]
-
-    def _mac_of(self, node: int, port: int) -> bytes:
-        return self._mac(Step(port, node))
 
     # -- what others want to know ----------------------------------------------------------------
 
