@@ -5,8 +5,12 @@ anew, as those of pytest-xdist do, take that each.
 
 A worker has a share of the tests, in their order, so that tests of one file find what the ones
 before them have set up. When it has run all of its share, it takes the back half of the largest
-share. What is marked `alone` or `long` runs when all workers have ended, in turn. What is
-marked `in_turn` runs beside other tests, but not beside others so marked.
+share. Tests of live networks, marked `root`, wait for much, some of them long. With these all
+workers begin but one, which begins with all other tests: so processors have something to do while
+others wait, and the last tests to end are short ones.
+
+What is marked `alone` or `long` runs when all workers have ended, in turn. What is marked `in_turn`
+runs beside other tests, but not beside others so marked.
 """
 
 from __future__ import annotations
@@ -42,22 +46,27 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     workers = session.config.getoption("--side-by-side")
     if not workers or session.testsfailed or session.config.option.collectonly:
         return None
-    together: list[pytest.Item] = []
-    last: list[pytest.Item] = []
-    for item in session.items:
-        marked = item.get_closest_marker("alone") or item.get_closest_marker("long")
-        (last if marked else together).append(item)
+    last = [item for item in session.items if _is_marked(item, "alone", "long")]
+    together = [item for item in session.items if not _is_marked(item, "alone", "long")]
     _run(session, together, workers)
     for item, following in zip_longest(last, last[1:]):
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
     return True
 
 
-class Shares:
-    """Which tests each worker has still to run: places in the list of all."""
+def _is_marked(item: pytest.Item, *names: str) -> bool:
+    return any(item.get_closest_marker(name) for name in names)
 
-    def __init__(self, tests: int, workers: int) -> None:
-        ends = [tests * worker // workers for worker in range(workers + 1)]
+
+class Shares:
+    """Which tests each worker has still to run: places in the list of all.
+
+    The first of them, so many, are shared by all workers but the last, which has all others.
+    """
+
+    def __init__(self, tests: int, workers: int, first: int) -> None:
+        others = max(1, workers - 1)
+        ends = [*(first * worker // others for worker in range(workers)), tests]
         self._shares: Any = FORKING.Array("i", [*chain(*pairwise(ends))])
 
     def take(self, worker: int) -> int | None:
@@ -93,7 +102,9 @@ class Reporter:
 def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
     config: Any = session.config
     config._tmp_path_factory.getbasetemp()  # one for all
-    shares = Shares(len(items), workers)
+    items = sorted(items, key=lambda item: not _is_marked(item, "root"))
+    live = sum(_is_marked(item, "root") for item in items)
+    shares = Shares(len(items), workers, live)
     pipes = [_started(session, items, shares, worker) for worker in range(workers)]
     left = dict(enumerate(items))
     running: dict[Connection, pytest.Item] = {}
@@ -169,7 +180,7 @@ def _work(
 @contextmanager
 def _turn(item: pytest.Item) -> Iterator[None]:
     """Wait until no other test that is marked `in_turn` runs, where this one is."""
-    if not item.get_closest_marker("in_turn"):
+    if not _is_marked(item, "in_turn"):
         yield
         return
     config: Any = item.config

@@ -87,8 +87,8 @@ def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> Step:
     if args:
         return Step("pytest", [*command, *args])
     many = ["--hypothesis-profile=many", "-m", ""] if everything else []
-    # Two more than processors: tests of live networks wait longer than they compute.
-    workers = ["--side-by-side", str((os.cpu_count() or 1) + 2)]
+    # More than processors: tests of live networks wait longer than they compute.
+    workers = ["--side-by-side", str((os.cpu_count() or 1) + 3)]
     return Step("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
 
 

@@ -49,7 +49,8 @@ def test_in_turn(number):
 
 @given(tests=st.integers(0, 40), workers=st.integers(1, 5), data=st.data())
 def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> None:
-    shares, taken, busy = Shares(tests, workers), [], [*range(workers)]
+    first = data.draw(st.integers(0, tests))
+    shares, taken, busy = Shares(tests, workers, first), [], [*range(workers)]
     while busy:
         worker = data.draw(st.sampled_from(busy))
         place = shares.take(worker)
@@ -58,6 +59,12 @@ def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> No
         else:
             taken.append(place)
     assert sorted(taken) == [*range(tests)]
+
+
+def test_one_worker_begins_with_tests_that_do_not_wait() -> None:
+    shares = Shares(tests=10, workers=3, first=4)
+    assert [shares.take(worker) for worker in range(3)] == [0, 2, 4]
+    assert [shares.take(0) for _ in range(2)] == [1, 7]  # the back half of the largest
 
 
 def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Pytester) -> None:
