@@ -6,8 +6,8 @@ anew, as those of pytest-xdist do, take that each.
 A worker has a share of the tests, in their order, so that tests of one file find what the ones
 before them have set up. When it has run all of its share, it takes the back half of the largest
 share. Tests of live networks, marked `root`, wait for much, some of them long. With these all
-workers begin but one, which begins with all other tests: so processors have something to do while
-others wait, and the last tests to end are short ones.
+workers begin but one, which begins with all other tests; and of these shares are taken first. So
+processors have something to do while others wait, and the last tests to end are short ones.
 
 What is marked `alone` or `long` runs when all workers have ended, in turn. What is marked `in_turn`
 runs beside other tests, but not beside others so marked.
@@ -65,6 +65,7 @@ class Shares:
     """
 
     def __init__(self, tests: int, workers: int, first: int) -> None:
+        self._first = first
         others = max(1, workers - 1)
         ends = [*(first * worker // others for worker in range(workers)), tests]
         self._shares: Any = FORKING.Array("i", [*chain(*pairwise(ends))])
@@ -73,14 +74,16 @@ class Shares:
         """Return the next test for a worker; None where no worker has any left."""
         with self._shares.get_lock():
             shares = self._shares.get_obj()
-            begins, ends = shares[::2], shares[1::2]
-            left = [end - begin for begin, end in zip(begins, ends, strict=True)]
-            if not left[worker]:
+            ranges = [*zip(shares[::2], shares[1::2], strict=True)]
+            # Of each: whether they are some of the first, and how many they are.
+            left = [(begin < min(end, self._first), end - begin) for begin, end in ranges]
+            if ranges[worker][0] == ranges[worker][1]:
                 largest = left.index(max(left))
-                middle = begins[largest] + left[largest] // 2
-                shares[2 * worker : 2 * worker + 2] = [middle, ends[largest]]
+                begin, end = ranges[largest]
+                middle = begin + (end - begin) // 2
+                shares[2 * worker : 2 * worker + 2] = [middle, end]
                 shares[2 * largest + 1] = middle
-                if middle == ends[largest]:
+                if middle == end:
                     return None
             place: int = shares[2 * worker]
             shares[2 * worker] += 1

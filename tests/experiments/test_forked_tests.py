@@ -64,7 +64,8 @@ def test_each_is_taken_once(tests: int, workers: int, data: st.DataObject) -> No
 def test_one_worker_begins_with_tests_that_do_not_wait() -> None:
     shares = Shares(tests=10, workers=3, first=4)
     assert [shares.take(worker) for worker in range(3)] == [0, 2, 4]
-    assert [shares.take(0) for _ in range(2)] == [1, 7]  # the back half of the largest
+    assert [shares.take(0) for _ in range(2)] == [1, 3]  # the back half of what waits
+    assert shares.take(1) == 7  # and only then of the others
 
 
 def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Pytester) -> None:
