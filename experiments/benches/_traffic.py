@@ -304,8 +304,8 @@ def _tcp_state(client: socket.socket) -> str:
 
 
 def _tcp_info(client: socket.socket) -> tuple[int, ...]:
-    told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
-    return TCP_INFO.unpack(told)
+    info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    return TCP_INFO.unpack(info)
 
 
 def _pattern(start: int, length: int) -> bytes:

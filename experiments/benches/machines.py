@@ -282,8 +282,8 @@ def _judged(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
     [card] = (link.ifindex for link in kernel.links() if link.name == CARD)
     clock = lab.clocks.clocks[1]
 
-    def push(told: tuple[Any, ...]) -> None:
-        if case == PUSHED and told == ("phase", "sending"):
+    def push(message: tuple[Any, ...]) -> None:
+        if case == PUSHED and message == ("phase", "sending"):
             clock.now = lambda: time.monotonic() - PUSH_S
 
     if case == SATURATED:

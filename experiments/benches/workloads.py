@@ -53,10 +53,10 @@ def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
 
     with tempfile.TemporaryDirectory() as folder:
         found = _one_trial(case, load, seconds, Path(folder) / "run")
-        told: dict[str, Any] = found.records[0]
-        if told["status"] != "completed":
-            return _row(case, load, {}, f"failed: {told['reason']}")
-        row = _row(case, load, told, "ok")
+        record: dict[str, Any] = found.records[0]
+        if record["status"] != "completed":
+            return _row(case, load, {}, f"failed: {record['reason']}")
+        row = _row(case, load, record, "ok")
         if case == ONE_CABLE:
             flows = overlaid(found)
             row["live"], row["fluid"] = flows["live"].mean(), flows["fluid"].mean()
@@ -129,22 +129,22 @@ def _workload(case: str, load: float, seconds: float, system: Any) -> Workload:
     return replace(found, sizes=f"{each:.0f}")
 
 
-def _row(case: str, load: float, told: dict[str, Any], outcome: str) -> Row:
-    figures = told.get("verdict", {}).get("figures", {})
+def _row(case: str, load: float, record: dict[str, Any], outcome: str) -> Row:
+    figures = record.get("verdict", {}).get("figures", {})
     return {
         "case": case,
         "load": load,
-        "flows": told.get("flows"),
+        "flows": record.get("flows"),
         "late_p99_ms": figures.get("start_p99_ms"),
         "late_most_ms": figures.get("start_most_ms"),
-        "cpu": told.get("tool", {}).get("cpu_share"),
-        "offered_mbit": told["offered_bps"] / 1e6 if told else None,
-        "carried_mbit": told["carried_bps"] / 1e6 if told else None,
+        "cpu": record.get("tool", {}).get("cpu_share"),
+        "offered_mbit": record["offered_bps"] / 1e6 if record else None,
+        "carried_mbit": record["carried_bps"] / 1e6 if record else None,
         "theory": 1 / (1 - load) if case in (ONE_CABLE, "simulated") else None,
-        "live": told.get("slowdown_mean"),
+        "live": record.get("slowdown_mean"),
         "fluid": None,
         "slowdown": None,
-        "median": told.get("slowdown_median"),
-        "valid": told.get("valid"),
+        "median": record.get("slowdown_median"),
+        "valid": record.get("valid"),
         "outcome": outcome,
     }

@@ -95,8 +95,8 @@ def command(
 
 def _tell(out: Path, frames: int, missed: int, as_json: bool) -> None:
     lost = f"; {missed} came too fast and are missing" if missed else ""
-    told = {"file": str(out), "frames": frames, "missed": missed}
-    answer(as_json, told, f"{frames} frames in {out}{lost}")
+    summary = {"file": str(out), "frames": frames, "missed": missed}
+    answer(as_json, summary, f"{frames} frames in {out}{lost}")
 
 
 def _on_computers(

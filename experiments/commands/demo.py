@@ -60,7 +60,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
         done = run(experiment, folder / new_name(experiment), live=live)
-    click.echo(f"{told(done)}\n")
+    click.echo(f"{in_sentences(done)}\n")
     page, missing = write_report(done.folder, record=save_beside)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
@@ -70,7 +70,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     return all(one["valid"] for one in done.records)
 
 
-def told(run: Run) -> str:
+def in_sentences(run: Run) -> str:
     """Return what came of it: two sentences, and a table with what is odd in it."""
     from experiments.reporting import story
     from experiments.trials.catalogue import Demo

@@ -102,7 +102,7 @@ def command(
         deadline = Deadline(moment(due), per_day, free_days, handed_in)
     before = read_json(out / "marks.json") if changed else None
 
-    def told(one: Graded) -> None:
+    def on_graded(one: Graded) -> None:
         click.echo(f"{one.got:6g}  {one.student}{one.remark and f'  {one.remark}'}", err=True)
 
     made = together.grade_all(
@@ -114,7 +114,7 @@ def command(
         unsealed=unsealed,
         deadline=deadline,
         before=before,
-        told=told,
+        on_graded=on_graded,
     )
     together.write(made, out)
     for pair in made.pairs:

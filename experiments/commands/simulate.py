@@ -204,8 +204,8 @@ def command(
             flows = asked.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
         drawn_s = round(time.perf_counter() - began, 3)
         paths = (routing, choice, seed)
-        told = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
-        found += [{"load": load, **done, "drawn_s": drawn_s} for done in told]
+        results = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
+        found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]
     about = {
         "topology": topology.spec,
         "routing": routing or None,
@@ -263,15 +263,15 @@ def _simulated(
     routing, choice, seed = paths
     began = time.perf_counter()
     found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
-    yield _told("fluid", found, began)
+    yield _figures("fluid", found, began)
     if tcp:
         from experiments.analysis.packets.arriving import by_tcp
 
         began = time.perf_counter()
-        yield _told("TCP", by_tcp(topology, found, routing, tcp, seed), began)
+        yield _figures("TCP", by_tcp(topology, found, routing, tcp, seed), began)
 
 
-def _told(kind: str, found: Simulated, began: float) -> dict[str, Any]:
+def _figures(kind: str, found: Simulated, began: float) -> dict[str, Any]:
     from experiments.analysis.arrivals.simulated import by_size
     from experiments.linux.processes import peak_mib
 

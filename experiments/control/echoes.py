@@ -33,8 +33,8 @@ def echoes(
     """Send an echo to each; return the round trips in ms, None where none came back in time."""
     if not lab.whole:
         how = {"destinations": list(destinations), "wait_s": wait_s}
-        told = lab.ask_part(source, ask="echo", **how)
-        return dict(zip(destinations, told, strict=True))
+        answers = lab.ask_part(source, ask="echo", **how)
+        return dict(zip(destinations, answers, strict=True))
     found: dict[int, float | None] = dict.fromkeys(destinations)
     serial = next(_SERIALS) & 0xFFFF
     waiting = {lab.topology.ipv4(server): server for server in destinations}

@@ -124,11 +124,11 @@ class Service:
             )
             since_s = asked.get("traffic_from", 0)
             require(isinstance(since_s, int | float), f"no moment: {since_s!r}")
-            from experiments.control.under_way import told
+            from experiments.control.under_way import last_workload
 
             now_s = time.monotonic()
             sample = self._sampler.sample(log_from)
-            return {**sample, "traffic": told(lab, since_s), "traffic_to": now_s}
+            return {**sample, "traffic": last_workload(lab, since_s), "traffic_to": now_s}
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "about":

@@ -129,8 +129,8 @@ class UnderWay:
         if found is None:
             return {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
         flows = [round(bps) if bps == bps else 0 for bps in found.goodput_bps.tolist()]
-        told = {"at_s": time.monotonic(), "total_bps": round(found.total_bps)}
-        return {**told, "flows_bps": flows if self._tells_flows else []}
+        sums = {"at_s": time.monotonic(), "total_bps": round(found.total_bps)}
+        return {**sums, "flows_bps": flows if self._tells_flows else []}
 
     def _judge(self, now_s: float) -> None:
         assert self._watch is not None
@@ -149,7 +149,7 @@ class UnderWay:
 
     # -- telling ---------------------------------------------------------------------------------
 
-    def told(self, since_s: float) -> dict[str, Any]:
+    def news(self, since_s: float) -> dict[str, Any]:
         """Return how it is, and what is new since a moment of CLOCK_MONOTONIC.
 
         ``flows``, its pairs of addresses, only to who has not heard of it; ``rows``: moments, and
@@ -194,10 +194,10 @@ def ideal_of_paths_in_use(lab: Lab, order: Order, failures: Failures) -> Ideal |
     return ideal(topology, lab.routing, flows, rate_bps, mtu, paths, ack_paths=ack_paths)
 
 
-def told(lab: Lab, since_s: float) -> dict[str, Any] | None:
+def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
     """Return how the lab's last workload is, None where it has had none."""
     last = _LAST.get(lab)
-    return last.told(since_s) if last else None
+    return last.news(since_s) if last else None
 
 
 def finish(lab: Lab) -> str:

@@ -32,13 +32,13 @@ def iperf3() -> Finding:
     try:
         found = version()
     except Exception as error:  # noqa: BLE001 - a sentence for the user, whatever it was
-        lack, told = str(error), ""
+        lack, release = str(error), ""
     else:
-        told = ".".join(map(str, found))
+        release = ".".join(map(str, found))
         oldest = ".".join(map(str, OLDEST))
-        lack = "" if found >= OLDEST else f"{told} is older than {oldest}"
+        lack = "" if found >= OLDEST else f"{release} is older than {oldest}"
     costs = "experiments use the built-in generator only"
-    return finding("iperf3", told, lack, costs, PROVISION)
+    return finding("iperf3", release, lack, costs, PROVISION)
 
 
 def tools() -> Finding:

@@ -376,16 +376,16 @@ class Lab:
             require(not leaving, f"{leaving} cannot leave: it is a gateway")
             require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
             staying = range(min(before.servers, after.servers))
-            told = [server for server in staying if server not in self.dead]
+            alive = [server for server in staying if server not in self.dead]
             if after.servers > before.servers:
-                self._add(after, told)
+                self._add(after, alive)
             else:
-                self._remove(after, told)
+                self._remove(after, alive)
             names.make_known(self.topology)
             self.log("resized", network=after.spec, before=before.spec)
         self.wait_converged()
 
-    def _add(self, after: Topology, told: list[int]) -> None:
+    def _add(self, after: Topology, alive: list[int]) -> None:
         assert self.forwarders
         new = range(self.topology.servers, after.servers)
         resize(self.net, after)
@@ -395,12 +395,12 @@ class Lab:
         self.forwarders.start(list(new))
         self.net.bound_super_packets()
         self.dead.difference_update(new)
-        self.forwarders.resize(after, told)
+        self.forwarders.resize(after, alive)
 
-    def _remove(self, after: Topology, told: list[int]) -> None:
+    def _remove(self, after: Topology, alive: list[int]) -> None:
         assert self.forwarders
         leaving = set(range(after.servers, self.topology.servers))
-        self.forwarders.resize(after, told)
+        self.forwarders.resize(after, alive)
         for server in leaving - self.dead:
             self.kill(server)
         resize(self.net, after)

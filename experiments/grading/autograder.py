@@ -179,7 +179,7 @@ def _cell(
 ) -> dict[str, Any]:
     """Return a cell with nbgrader's marks on it (its schema, version 3)."""
     graded = points is not None
-    told: dict[str, Any] = {
+    marks: dict[str, Any] = {
         "grade": graded,
         "grade_id": identity,
         "locked": locked or graded,
@@ -187,8 +187,8 @@ def _cell(
         "solution": solution,
         "task": False,
     }
-    told |= {"points": points} if graded else {}
-    cell = {"cell_type": kind, "id": identity, "metadata": {"nbgrader": told}, "source": text}
+    marks |= {"points": points} if graded else {}
+    cell = {"cell_type": kind, "id": identity, "metadata": {"nbgrader": marks}, "source": text}
     return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 

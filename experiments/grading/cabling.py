@@ -45,11 +45,11 @@ class Cabling(NamedTuple):
         """Return the level that a port leads to."""
         return self.turn * (port - self.first) % ports
 
-    def told(self, network: Topology, path: Path) -> list[list[int]]:
+    def as_written(self, network: Topology, path: Path) -> list[list[int]]:
         """Return a path as the student writes it."""
         return [[self.port(step.port, network.ports), step.peer] for step in path.steps]
 
-    def told_links(self, network: Topology, links: Iterable[Link]) -> list[Link]:
+    def links_as_written(self, network: Topology, links: Iterable[Link]) -> list[Link]:
         """Return links as the student's servers list them."""
         return [(at, self.port(level, network.ports), peer) for at, level, peer in links]
 

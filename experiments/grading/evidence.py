@@ -94,8 +94,8 @@ def prints(beside: Path | None, names: Sequence[str]) -> set[str]:
     for name in names if beside else ():
         try:
             for number in range(2 * MOST_REPEATS):
-                told = json.loads(text_of(Path(str(beside)), _trial_file(name, number)))
-                seen = json.dumps([told["readings"], told["completion_s"]], sort_keys=True)
+                record = json.loads(text_of(Path(str(beside)), _trial_file(name, number)))
+                seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
         except (Mistake, KeyError, TypeError, ValueError, RecursionError, OSError):
             continue  # after the last
@@ -146,14 +146,14 @@ class _Reader:
         volume_bytes = int(number_of(experiment.workload.volume_bytes))
         shown = []
         for trial in (trial for block in blocks(experiment) for trial in block):
-            told = json.loads(text_of(self.folder, _trial_file(self.name, trial.number)))
-            if told["status"] != COMPLETED:
+            record = json.loads(text_of(self.folder, _trial_file(self.name, trial.number)))
+            if record["status"] != COMPLETED:
                 continue
             number = str(trial.number)
             shown.append(
                 self._trial(
                     trial,
-                    told,
+                    record,
                     [row for row in flows if row["trial"] == number],
                     [row for row in links if row["trial"] == number],
                     (rate_mbit, volume_bytes),
@@ -191,34 +191,38 @@ class _Reader:
     def _trial(
         self,
         trial: Trial,
-        told: Row,
+        record: Row,
         flows: list[dict[str, str]],
         links: list[dict[str, str]],
         asked: tuple[float, int],
     ) -> Shown:
         """Return what a trial shows: its totals are those of its flows, its verdict that of us."""
         (rate_mbit, volume_bytes), system = asked, trial.system.name
-        if (told["system"], told["repeat"], told["seed"]) != (system, trial.repeat, trial.seed):
+        if (record["system"], record["repeat"], record["seed"]) != (
+            system,
+            trial.repeat,
+            trial.seed,
+        ):
             raise Mistake(f"trial {trial.number} is not the one that its plan draws")
-        took_s = number_of(told["completion_s"])
+        took_s = number_of(record["completion_s"])
         ideal_s = self.wanted.ideals[system] * volume_bytes / (rate_mbit * 1e6)
-        if not math.isclose(number_of(told["ideal_s"]), ideal_s, rel_tol=0.02):
+        if not math.isclose(number_of(record["ideal_s"]), ideal_s, rel_tol=0.02):
             raise Mistake(f"ideal_s of trial {trial.number} is not that of these cables")
         if took_s < ideal_s * 0.97:
             raise Mistake(f"{took_s:g} s is sooner than these cables can carry it")
-        self._add_up(trial, told, flows, links, volume_bytes)
-        seen = _readings(told["readings"], links)
+        self._add_up(trial, record, flows, links, volume_bytes)
+        seen = _readings(record["readings"], links)
         if seen.rate_bps != rate_mbit * 1e6:
             raise Mistake(f"trial {trial.number} ran at another rate")
-        valid = judge(seen, number_of(told["ideal_bps"]), told["goodput_bps"]).valid
-        if not valid is told["valid"] is told["verdict"]["valid"]:
+        valid = judge(seen, number_of(record["ideal_bps"]), record["goodput_bps"]).valid
+        if not valid is record["valid"] is record["verdict"]["valid"]:
             raise Mistake(f"the verdict on trial {trial.number} is not that of its readings")
         return Shown(system, valid, took_s, ideal_s)
 
     def _add_up(
         self,
         trial: Trial,
-        told: Row,
+        record: Row,
         flows: list[dict[str, str]],
         links: list[dict[str, str]],
         volume_bytes: int,
@@ -232,7 +236,7 @@ class _Reader:
             raise Mistake(f"the flows of trial {trial.number} are not one for each pair")
         if any(int(row["delivered_bytes"]) != volume_bytes for row in whole):
             raise Mistake(f"a flow of trial {trial.number} delivered something else")
-        took_s, goodput_bps = told["completion_s"], number_of(told["goodput_bps"])
+        took_s, goodput_bps = record["completion_s"], number_of(record["goodput_bps"])
         end_s = max(float(row["end_s"]) for row in whole)
         total_bps = len(whole) * volume_bytes * 8 / took_s
         same = (end_s, took_s), (goodput_bps, total_bps)

@@ -125,9 +125,9 @@ def grade_all(
     unsealed: bool = False,
     deadline: Deadline | None = None,
     before: Mapping[str, Any] | None = None,
-    told: Callable[[Graded], object] = lambda _: None,
+    on_graded: Callable[[Graded], object] = lambda _: None,
 ) -> Class:
-    """Grade all submissions of a folder, so many at a time; `told` hears of each.
+    """Grade all submissions of a folder, so many at a time; `on_graded` hears of each.
 
     What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
     """
@@ -158,14 +158,14 @@ def grade_all(
     for place, one in zip(places, (one for one in graded if not one.refused), strict=True):
         if one.print in known:
             one.marks, one.notes = known[one.print]
-            told(one)
+            on_graded(one)
         else:
             to_grade.append((one, sources[one.student], place))
     with ProcessPoolExecutor(jobs) as pool:
         answers = [pool.submit(work, one.student, source, place) for one, source, place in to_grade]
         for (one, *_), answer in zip(to_grade, answers, strict=True):
             one.marks, one.notes, one.refused = answer.result()
-            told(one)
+            on_graded(one)
     pairs = same_runs(runs) + alike(sources, engine.skeleton_of(sheet.lab), threshold)
     like = partners(pairs)
     for one in graded:

@@ -89,8 +89,8 @@ def length_bytes(length: str, bytes_s: float, frame_bytes: int) -> int:
 def options(limit_bytes: int, frame_bytes: int) -> bytes:
     """Return what the kernel is told of its own kinds of queues; they mark rather than drop."""
     packets = max(1, limit_bytes // frame_bytes)
-    told = attribute(TCA_CODEL_LIMIT, struct.pack("=I", packets))
-    return told + attribute(TCA_CODEL_ECN, struct.pack("=I", 1))
+    parameters = attribute(TCA_CODEL_LIMIT, struct.pack("=I", packets))
+    return parameters + attribute(TCA_CODEL_ECN, struct.pack("=I", 1))
 
 
 @functools.cache

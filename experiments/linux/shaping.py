@@ -214,10 +214,10 @@ def queue_bytes(rate_mbit: float, packets: int, frame_bytes: int, queue: Queue =
 
 def _waiting(index: int, queue: Queue, limit: int, frame_bytes: int, deed: str) -> Message:
     """Return the request for the queue itself."""
-    kind, told = "bfifo", struct.pack("=I", limit)
+    kind, parameters = "bfifo", struct.pack("=I", limit)
     if queue.kind in queueing.BY_KERNEL:
-        kind, told = queue.kind, queueing.options(limit, frame_bytes)
-    return _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, told, deed)
+        kind, parameters = queue.kind, queueing.options(limit, frame_bytes)
+    return _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
 
 
 def _marked(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:

@@ -61,11 +61,11 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
         named = f"{topology.address(server)} port {port}", topology.interface(server, port)
         ports.setdefault(machines.machine_of(server), []).append((*named, server))
     how["frames"] = most
-    told = machines.ask_machines(
+    answers = machines.ask_machines(
         {one: {"ask": "capture", "ports": some, "how": how} for one, some in ports.items()}
     )
     titles = [title for some in ports.values() for title, *_ in some]
-    rows = (_frames(machines, machine, one) for machine, one in told.items())
+    rows = (_frames(machines, machine, one) for machine, one in answers.items())
     frames = list(islice(heapq.merge(*rows, key=lambda one: one.at_ns), most))
     file = lab.folder / FILE
     with file.open("wb") as out:
@@ -77,13 +77,13 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
     return {
         "file": str(file),
         "frames": len(frames),
-        "missed": sum(one["missed"] for one in told.values()),
+        "missed": sum(one["missed"] for one in answers.values()),
     }
 
 
-def _frames(machines: Machines, machine: int, told: dict[str, Any]) -> Iterator[Captured]:
+def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[Captured]:
     """Yield a machine's frames in order, at moments of the lab's time of day."""
-    moved_s = _ahead_s() - told["ahead_s"] + machines.clocks.here(machine, 0.0)
-    frames = Reader(BytesIO(base64.b64decode(told["data"])))
+    moved_s = _ahead_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
+    frames = Reader(BytesIO(base64.b64decode(answer["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):
         yield one._replace(at_ns=one.at_ns + round(moved_s * 1e9))

@@ -244,8 +244,8 @@ class FarTracer(Tracer):
         except PillarboxError as error:
             dropped = f"{path[0]} cannot send: {error}"
         arrived: bool = self._ask(destination, ask="trace arrived", serial=serial)
-        told = self._ask_all(ask="follow", serial=serial, keep=False)
-        path += self._in_order(source, [one for heard in told.values() for one in heard])
+        answers = self._ask_all(ask="follow", serial=serial, keep=False)
+        path += self._in_order(source, [one for heard in answers.values() for one in heard])
         if arrived:
             path.append(self.topology.name(destination))
         return {

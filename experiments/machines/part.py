@@ -121,8 +121,8 @@ class Part(Lab):
             if details.get("was_ready"):
                 self.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
-            told = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
-            self._tell({**told, **details})
+            report = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
+            self._tell({**report, **details})
 
     # -- what is asked of it ---------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class PartTrial:
         return {
             "prepare": lambda _: self._prepare(),
             "send": self._send,
-            "send step": lambda asked: self._sending().step(asked["told"]),
+            "send step": lambda asked: self._sending().step(asked["step"]),
             "send start": lambda asked: self._sending().start(asked["at_s"]),
             "send finish": lambda _: self._sending().finish(),
             "send look": lambda asked: self._sending().look(asked["over"]),

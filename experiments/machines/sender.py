@@ -81,9 +81,9 @@ class Sender:
         """Open all listeners; return their ports."""
         return self._asked(self._order)
 
-    def step(self, told: dict[str, Any]) -> dict[str, Any]:
+    def step(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take the next step."""
-        return self._asked(told)
+        return self._asked(request)
 
     def start(self, at_s: float) -> None:
         """Begin at that instant of this machine's CLOCK_MONOTONIC."""

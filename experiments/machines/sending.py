@@ -87,8 +87,8 @@ class Generators:
         clients = {flow: at for one in connected.values() for flow, at in one["clients"].items()}
         self._step({"clients": clients})
 
-    def _step(self, told: dict[str, Any]) -> dict[int, Any]:
-        return self._lab.ask_machines(self._all({"ask": "send step", "told": told}))
+    def _step(self, request: dict[str, Any]) -> dict[int, Any]:
+        return self._lab.ask_machines(self._all({"ask": "send step", "step": request}))
 
     def _all(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
         return dict.fromkeys(self._of, request)

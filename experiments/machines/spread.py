@@ -62,8 +62,8 @@ class Bench:
         """Begin a trial, in a thread that does not hold the actor."""
         self._process.clear()
         self._ended.clear()
-        told = order, self._process, self._ended
-        threading.Thread(target=_carry_out, args=told, daemon=True).start()
+        arguments = order, self._process, self._ended
+        threading.Thread(target=_carry_out, args=arguments, daemon=True).start()
 
     async def look(self) -> Ended | None:
         """Return what came of the trial, None as long as it runs."""
@@ -139,8 +139,8 @@ class Spread:
             raise
         self._living = set(range(len(benches)))
         for machine, bench in enumerate(benches):
-            told = machine, "{host} ({address})".format(**facts[machine]), bench
-            self._threads.append(threading.Thread(target=self._work, args=told, daemon=True))
+            arguments = machine, "{host} ({address})".format(**facts[machine]), bench
+            self._threads.append(threading.Thread(target=self._work, args=arguments, daemon=True))
             self._threads[-1].start()
         return self
 

@@ -48,12 +48,12 @@ def order_for(
     Its folder is removed at its end where that is said.
     """
     # Without a dashboard there is its server still, which has no keys and else listens everywhere.
-    told = {"host": host, "dashboard_address": "127.0.0.1:0", **options}
+    given = {"host": host, "dashboard_address": "127.0.0.1:0", **options}
     if role == "worker":
-        told |= {**WORKER, "local_directory": str(folder)}
+        given |= {**WORKER, "local_directory": str(folder)}
     keys = keys_for(security, role)
     known = {"role": role, "code": code(), "folder": str(folder), "remove": remove}
-    return {**known, "keys": keys, "options": told}
+    return {**known, "keys": keys, "options": given}
 
 
 class Started:
@@ -106,11 +106,11 @@ class Started:
                 break
             said += more
         try:
-            told = json.loads(said)
+            message = json.loads(said)
         except ValueError:
-            told = {}
-        require(told.get("event") == "ready", str(told.get("why") or self.last_words()))
-        return str(told["address"])
+            message = {}
+        require(message.get("event") == "ready", str(message.get("why") or self.last_words()))
+        return str(message["address"])
 
     def last_words(self) -> str:
         """Return the last line that it wrote on standard error."""

@@ -124,13 +124,13 @@ class WatchOverMachines:
         return self._lab.ask_machines(self._lab.to_living(request), least=1)
 
 
-def _readings(told: Mapping[str, Any]) -> Readings:
+def _readings(answer: Mapping[str, Any]) -> Readings:
     """Return a part's readings, from what it told in JSON."""
-    fields = dict(told["readings"])
+    fields = dict(answer["readings"])
     for name in ("round_trip", "lateness", "pacing"):
         fields[name] = Spread(**fields[name])
     fields["machines"] = ()
-    return Readings(**fields, links=told["links"])
+    return Readings(**fields, links=answer["links"])
 
 
 def _of_machine(

@@ -72,11 +72,15 @@ def _header(
     for form in header.forms:
         layouts[form.name] = _layout(form.layout, header.name, meanings)
     forms = {form.size // WORD_BYTES: form.name for form in header.forms}
-    told = {"name": header.name, "forms": forms, "usual": header.forms[0].name}
+    described = {"name": header.name, "forms": forms, "usual": header.forms[0].name}
     if header.route:
         hops = [field.name for field in header.forms[0].hops]
-        told["path"] = {"hops": hops, "length": header.route.length, "taken": header.route.taken}
-    return told
+        described["path"] = {
+            "hops": hops,
+            "length": header.route.length,
+            "taken": header.route.taken,
+        }
+    return described
 
 
 def _layout(layout: Layout, prefix: str, meanings: dict[str, dict[int, str]]) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def _layout(layout: Layout, prefix: str, meanings: dict[str, dict[int, str]]) ->
 def _field(
     field: Field, at: int, prefix: str, meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "name": field.name,
         "title": field.title,
         "bits": field.bits,
@@ -95,18 +99,18 @@ def _field(
         "reason": field.reason,
     }
     if field.constant is not None:
-        told["constant"] = field.constant
+        described["constant"] = field.constant
     elif field.most < 2**field.bits - 1:
-        told["most"] = field.most
+        described["most"] = field.most
     meaning = dict(field.meaning or {})
     if field.name == "flags":
         meaning[0] = "none"
     elif field.name == "destination" and prefix == "dcn":
         meaning |= {dcn.broadcast(scope): f"broadcast, scope {scope}" for scope in range(8)}
     if meaning:
-        told["meaning"] = f"{prefix}.{field.name}"
-        meanings[told["meaning"]] = meaning
-    return told
+        described["meaning"] = f"{prefix}.{field.name}"
+        meanings[described["meaning"]] = meaning
+    return described
 
 
 def _name_servers(

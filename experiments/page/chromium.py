@@ -39,16 +39,19 @@ class Browser:
         number = next(self._numbers)
         await self._channel.send_json({"id": number, "method": method, "params": parameters})
         while True:
-            told = json.loads((await self._channel.receive(WAIT_S)).data)
-            if told.get("id") == number:
-                assert "error" not in told, told["error"]
-                return told["result"]
-            if told["method"] == "Runtime.exceptionThrown":
+            message = json.loads((await self._channel.receive(WAIT_S)).data)
+            if message.get("id") == number:
+                assert "error" not in message, message["error"]
+                return message["result"]
+            if message["method"] == "Runtime.exceptionThrown":
                 self.complaints.append(
-                    told["params"]["exceptionDetails"]["exception"]["description"]
+                    message["params"]["exceptionDetails"]["exception"]["description"]
                 )
-            elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
-                self.complaints.append(told["params"]["entry"]["text"])
+            elif (
+                message["method"] == "Log.entryAdded"
+                and message["params"]["entry"]["level"] == "error"
+            ):
+                self.complaints.append(message["params"]["entry"]["text"])
 
     async def open(self, url: str) -> None:
         """Go to an address, and wait for the network's picture."""
@@ -140,12 +143,12 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     where = os.environ | {"TMPDIR": beside.name}
     process = await asyncio.create_subprocess_exec(*words, stdout=null, stderr=null, env=where)
     try:
-        told = profile / "DevToolsActivePort"
+        port_file = profile / "DevToolsActivePort"
         deadline = time.monotonic() + WAIT_S
-        while not (told.exists() and told.read_text().count("\n")):
+        while not (port_file.exists() and port_file.read_text().count("\n")):
             assert time.monotonic() < deadline, "Chromium does not start"
             await asyncio.sleep(0.05)
-        port = told.read_text().split()[0]
+        port = port_file.read_text().split()[0]
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
                 [tab] = [one for one in await answer.json() if one["type"] == "page"]

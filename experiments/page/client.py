@@ -81,8 +81,8 @@ class Client:
         message = await self._channel.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise PillarboxError("the page has ended")
-        told: dict[str, Any] = json.loads(message.data)
-        return told
+        content: dict[str, Any] = json.loads(message.data)
+        return content
 
 
 @asynccontextmanager

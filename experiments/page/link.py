@@ -45,17 +45,17 @@ class LabLink:
     async def _read(self) -> None:
         try:
             while line := await self._reader.readline():
-                told = json.loads(line)
-                if "shell" in told:
-                    self.heard(told)
+                message = json.loads(line)
+                if "shell" in message:
+                    self.heard(message)
                     continue
-                answer = self._waiting.get(told["id"])
+                answer = self._waiting.get(message["id"])
                 if answer is None or answer.done():
                     continue
-                if "error" in told:
-                    answer.set_exception(PillarboxError(told["error"]))
+                if "error" in message:
+                    answer.set_exception(PillarboxError(message["error"]))
                 else:
-                    answer.set_result(told["answer"])
+                    answer.set_result(message["answer"])
         except ConnectionError:
             pass
         finally:

@@ -87,8 +87,8 @@ class Page:
         self._gate = Gate(near, ask, partial(entrance_anywhere, folder))
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            told = {"name": door.name, "tokens": door.tokens, "period_s": period_s}
-            stdin.write(json.dumps(told))
+            settings = {"name": door.name, "tokens": door.tokens, "period_s": period_s}
+            stdin.write(json.dumps(settings))
         with self._process.stdout as stdout:
             ready = stdout.readline()
         if not ready:
@@ -136,10 +136,10 @@ def main() -> None:
     from experiments.page.serving import serve
 
     listening, lab = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    told = json.load(sys.stdin)
+    settings = json.load(sys.stdin)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(PillarboxError, asyncio.CancelledError):
-        asyncio.run(serve(listening, lab, give_up_rights, **told))
+        asyncio.run(serve(listening, lab, give_up_rights, **settings))
 
 
 if __name__ == "__main__":

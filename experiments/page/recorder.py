@@ -105,16 +105,16 @@ class Recorder:
             self.tell("sample", self.recording.add_sample(new))
         self._last = sample
 
-    def _take_traffic(self, told: dict[str, Any] | None) -> dict[str, Any]:
+    def _take_traffic(self, update: dict[str, Any] | None) -> dict[str, Any]:
         """Return what the workload that is under way adds to a sample."""
-        if told and "count" in told and self._is_new(told):
-            self._traffic = Traffic(self.topology, told)
-            at_s = max(0.0, self._since(told["began_s"]))
+        if update and "count" in update and self._is_new(update):
+            self._traffic = Traffic(self.topology, update)
+            at_s = max(0.0, self._since(update["began_s"]))
             begun = self.recording.add_traffic({"at_s": at_s, **self._traffic.about})
             self.tell("traffic", begun)
-        if not told or not self._traffic:
+        if not update or not self._traffic:
             return {}
-        found, events = self._traffic.take(told)
+        found, events = self._traffic.take(update)
         if self._traffic.ideals:
             changed = {"at_s": self._since(time.monotonic()), "ideals": self._traffic.ideals}
             self.tell("traffic", self.recording.add_traffic(changed))
@@ -123,10 +123,10 @@ class Recorder:
             self.add_event(event.pop("kind"), at_s, event.pop("what"), **event)
         return found
 
-    def _is_new(self, told: dict[str, Any]) -> bool:
+    def _is_new(self, update: dict[str, Any]) -> bool:
         """Tell whether a workload is not known yet, and not over since long ago."""
-        known = self._traffic is not None and self._traffic.began_s == told["began_s"]
-        return not known and (told["phase"] != "ended" or told["began_s"] >= self._begun_s)
+        known = self._traffic is not None and self._traffic.began_s == update["began_s"]
+        return not known and (update["phase"] != "ended" or update["began_s"] >= self._begun_s)
 
     def rates(self, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         """Return what was carried between two samples, in kbit/s; what carried nothing is left out.
@@ -181,8 +181,8 @@ class Recorder:
         if state == self._state:
             return
         self._state = state
-        told = {"at_s": self._since(sample["at_s"]), **state}
-        self.tell("state", self.recording.add_state(told))
+        shown = {"at_s": self._since(sample["at_s"]), **state}
+        self.tell("state", self.recording.add_state(shown))
         before, self._failures = self._failures, self._failures_of(state)
         task = asyncio.create_task(self._notice(before, self._failures, sample["at_s"]))
         self._noticing.add(task)

@@ -45,13 +45,13 @@ def save_beside(report: Path, run: Path) -> str:
 def recording_of(folder: Path, number: int | None = None) -> Recording:
     """Return the recording of a trial; of the first valid one if no number is given."""
     run = records.load(folder)
-    told = _chosen(run, number)
+    record = _chosen(run, number)
     plan = experiment_of(run.manifest["plan"])
-    topology = parse(next(one.network for one in plan.systems if one.name == told["system"]))
+    topology = parse(next(one.network for one in plan.systems if one.name == record["system"]))
     few = topology.servers <= MOST_SERVERS
     require(few, f"a page shows up to {MOST_SERVERS} servers, not {topology.spec}")
     tables = {
-        name: table[table["trial"] == told["trial"]]
+        name: table[table["trial"] == record["trial"]]
         for name, table in (
             ("intervals", run.intervals),
             ("links", run.links),
@@ -65,9 +65,9 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             "about": [
                 ["run", folder.resolve().name],
                 ["experiment", plan.name],
-                ["trial", str(told["trial"])],
-                ["system", told["system"]],
-                ["verdict", "valid" if told["valid"] else "not valid"],
+                ["trial", str(record["trial"])],
+                ["system", record["system"]],
+                ["verdict", "valid" if record["valid"] else "not valid"],
                 ["cables", "mean load of the trial"],
             ],
             "rate_mbit": _rate_mbit(tables["links"]),
@@ -75,7 +75,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             "picture": picture_of(topology),
         }
     )
-    _add_samples(recording, topology, tables, told)
+    _add_samples(recording, topology, tables, record)
     _add_events(recording, topology, tables["events"].to_dict("records"))
     return recording
 
@@ -97,7 +97,7 @@ def _rate_mbit(links: Any) -> float | None:
 
 
 def _add_samples(
-    recording: Recording, topology: Topology, tables: dict[str, Any], told: dict[str, Any]
+    recording: Recording, topology: Topology, tables: dict[str, Any], record: dict[str, Any]
 ) -> None:
     intervals = tables["intervals"]
     if intervals.empty:
@@ -105,7 +105,7 @@ def _add_samples(
     bin_s = series.bin_width_s(intervals)
     goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
     sent = _mean_loads(topology, tables["links"], float(intervals["end_s"].max()))
-    ideal = round(told["ideal_bps"] / 1e3) if told.get("ideal_bps") else 0
+    ideal = round(record["ideal_bps"] / 1e3) if record.get("ideal_bps") else 0
     for row in goodput.itertuples():
         received = round(row.goodput_bps / 1e3)
         at_s = round(float(row.at_s), 4)

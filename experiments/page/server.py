@@ -269,13 +269,13 @@ class PageServer:
                 task.cancel()
 
     async def _answer(self, mailbox: Mailbox, text: str) -> None:
-        number, told = None, {}
+        number, answer = None, {}
         try:
             number, verb, words = checked(text)
-            told = {"answer": await self._done(mailbox, verb, words)}
+            answer = {"answer": await self._done(mailbox, verb, words)}
         except PillarboxError as error:
-            told = {"error": str(error)}
-        mailbox.put(json.dumps({"is": "answer", "id": number, **told}))
+            answer = {"error": str(error)}
+        mailbox.put(json.dumps({"is": "answer", "id": number, **answer}))
 
     async def _done(self, mailbox: Mailbox, verb: str, words: list[str]) -> Any:
         require(
@@ -333,12 +333,12 @@ class PageServer:
             raise
         return {"shell": number}
 
-    def _hear_shell(self, told: dict[str, Any]) -> None:
-        mailbox = self._shells.get(told["shell"])
+    def _hear_shell(self, message: dict[str, Any]) -> None:
+        mailbox = self._shells.get(message["shell"])
         if mailbox:
-            mailbox.put(json.dumps({"is": "shell", **told}))
-        if "ended" in told:
-            self._shells.pop(told["shell"], None)
+            mailbox.put(json.dumps({"is": "shell", **message}))
+        if "ended" in message:
+            self._shells.pop(message["shell"], None)
 
     def _leave_shells(self, mailbox: Mailbox) -> None:
         """End the shells of a page that has gone."""

@@ -90,7 +90,7 @@ async def _output(*words: str, given: bytes) -> str:
     finally:
         os.close(inside)
     try:
-        told, complaint = await asyncio.wait_for(process.communicate(), LONGEST_S)
+        output, complaint = await asyncio.wait_for(process.communicate(), LONGEST_S)
     except (TimeoutError, asyncio.TimeoutError):
         raise PillarboxError(f"no marks after {LONGEST_S:.0f} s: grade it by itself") from None
     finally:
@@ -100,7 +100,7 @@ async def _output(*words: str, given: bytes) -> str:
         *_, why = complaint.decode(errors="replace").strip().rpartition("\n")
         why = why.removeprefix("pillarbox: ")
         raise PillarboxError(why or f"grade ended with code {process.returncode}")
-    return told.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def _humble() -> None:

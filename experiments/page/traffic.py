@@ -18,7 +18,7 @@ CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
 LOOK_FOR_S = 10.0  # after a fault, for flows that it stopped to go on
 KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S
 
-Told = dict[str, Any]
+Row = dict[str, Any]
 
 
 class Traffic:
@@ -28,52 +28,52 @@ class Traffic:
     ----------
     topology : Topology
         The network.
-    told : dict
+    update : dict
         What the first sample says that knows of it (see `experiments.control.under_way`).
     """
 
-    def __init__(self, topology: Topology, told: Told) -> None:
+    def __init__(self, topology: Topology, update: Row) -> None:
         self._topology = topology
-        self.began_s = told["began_s"]
-        self.about = {name: told[name] for name in ("what", "count", "flows")}
+        self.began_s = update["began_s"]
+        self.about = {name: update[name] for name in ("what", "count", "flows")}
         self._rows: deque[tuple[float, list[int]]] = deque()
         self._last: tuple[float, list[int]] | None = None
-        self._causes: list[Told] = []
+        self._causes: list[Row] = []
         self._known: set[str] = set()  # of verdicts
-        self._ideal: Told = {}
+        self._ideal: Row = {}
         self.ideals: list[int] = []  # of each flow in kbit/s, where they are new
         self.ended = False
 
-    def take(self, told: Told) -> tuple[Told, list[Told]]:
+    def take(self, update: Row) -> tuple[Row, list[Row]]:
         """Return what a sample adds to the recording's sample, and the events it tells of.
 
         ``goodput`` in kbit/s; ``flows``: number and kbit/s in turns, of those that got something;
         ``ideal`` of the paths in use.
         """
         known_s = self._rows[-1][0] if self._rows else 0.0
-        self._rows += [(at_s, delivered) for at_s, delivered in told["rows"] if at_s > known_s]
-        self._ideal = told.get("ideal") or self._ideal
-        self.ideals = [bps // 1000 for bps in told.get("ideal", {}).get("flows_bps", [])]
-        events = self._verdicts(told) + self._recovered()
-        if told["phase"] == "ended" and not self.ended:
+        self._rows += [(at_s, delivered) for at_s, delivered in update["rows"] if at_s > known_s]
+        self._ideal = update.get("ideal") or self._ideal
+        self.ideals = [bps // 1000 for bps in update.get("ideal", {}).get("flows_bps", [])]
+        events = self._verdicts(update) + self._recovered()
+        if update["phase"] == "ended" and not self.ended:
             self.ended = True
-            events.append({"kind": "result", "what": [self.about["what"]], "said": told["said"]})
+            events.append({"kind": "result", "what": [self.about["what"]], "said": update["said"]})
         found = {} if self.ended else self._rates()
         return found, events
 
-    def cause(self, event: Told) -> None:
+    def cause(self, event: Row) -> None:
         """Take in a fault or a repair: the lab's own line of it."""
         if event["kind"] in CAUSES and not self.ended:
             self._causes.append(event)
 
-    def _rates(self) -> Told:
+    def _rates(self) -> Row:
         if not self._rows:
             return {}
         if self._last is None:
             self._last = self._rows[0]
         (begin_s, before), (end_s, after) = self._last, self._rows[-1]
         self._last = self._rows[-1]
-        found: Told = {"ideal": self._ideal.get("total_bps", 0) // 1000} if self._ideal else {}
+        found: Row = {"ideal": self._ideal.get("total_bps", 0) // 1000} if self._ideal else {}
         if end_s <= begin_s:
             return found
         ms = (end_s - begin_s) * 1e3
@@ -85,9 +85,9 @@ class Traffic:
             self._rows.popleft()
         return found
 
-    def _verdicts(self, told: Told) -> list[Told]:
+    def _verdicts(self, update: Row) -> list[Row]:
         """Return the verdict so far as an event, where it says anything new but figures."""
-        verdict = told.get("verdict")
+        verdict = update.get("verdict")
         if not verdict:
             return []
         text = re.sub(r"[\d.]+", "", f"{verdict['valid']} {verdict['reasons']}")
@@ -96,7 +96,7 @@ class Traffic:
         self._known = {text}
         return [{"kind": "verdict", "what": [], **verdict}]
 
-    def _recovered(self) -> list[Told]:
+    def _recovered(self) -> list[Row]:
         """Return when flows that a fault had stopped went on, and were as fast again."""
         if not self._causes or not self.about["flows"] or not self._rows:
             return []
@@ -113,8 +113,8 @@ class Traffic:
                 after_s = row[f"{kind}_s"]
                 if after_s is not None and kind not in cause:
                     cause[kind] = after_s
-                    told = {"kind": kind, "what": cause["what"], "flows": row["stopped_flows"]}
-                    events.append({"at_s": cause["at_s"] + after_s, **told})
+                    fact = {"kind": kind, "what": cause["what"], "flows": row["stopped_flows"]}
+                    events.append({"at_s": cause["at_s"] + after_s, **fact})
             if "recovered" not in cause and now_s < cause["at_s"] + LOOK_FOR_S:
                 left.append(cause)
         self._causes = left

@@ -25,10 +25,10 @@ def operations(found: Found) -> Table:
     for system in found.systems if len(transfers) else ():
         own = trials[(trials.system == system) & trials.completion_s.notna()]
         valid = own[own.valid.fillna(False).astype(bool)]
-        told = own if valid.empty else valid
-        moved = transfers[(transfers.system == system) & transfers.trial.isin(told.trial)]
+        shown = own if valid.empty else valid
+        moved = transfers[(transfers.system == system) & transfers.trial.isin(shown.trial)]
         if not moved.empty:
-            rows.append(Row([system, *_cells(told, moved)], doubtful=valid.empty))
+            rows.append(Row([system, *_cells(shown, moved)], doubtful=valid.empty))
     return Table(COLUMNS, rows, frozenset(range(1, len(COLUMNS))), NOTE)
 
 

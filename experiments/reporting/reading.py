@@ -113,10 +113,10 @@ def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]])
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
     with _noting(found, file):
-        told = records.told_by(found.folder, number)
-        run = Run(found.folder, found.manifest, (told,))
+        record = records.told_by(found.folder, number)
+        run = Run(found.folder, found.manifest, (record,))
         parts["trials"].append(run.trials)
-        found.records.append(told)
+        found.records.append(record)
         for table in schema.TABLES:
             with _noting(found, folder / f"{table}.parquet"):
                 parts[table].append(getattr(run, table))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LATE = 1.1  # the last flow is a straggler if it takes so many times as long as 95 % of all
 LEAST_STILL_S = 0.2  # Linux's shortest retransmission time-out
+STILL_WITHIN_S = 0.5  # after a fault: who stops later has other reasons
 
 
 def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
@@ -48,15 +49,16 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     parts = [f"{fault.event} of {fault.what.replace(' ', '-')} at {units.time(fault.at_s)}"]
     if units.known(fault.detected_s):
         parts.append(f"noticed after {units.time(fault.detected_s)}")
-    stopped = int(fault.stopped_flows) if units.known(fault.stopped_flows) else 0
+    still_s = _stood_still_s(own, fault.at_s)
     cut_off = _cut_off(own, fault.at_s, float(healed.at_s.min())) if len(healed) else 0
     if cut_off:
         parts.append(f"{_count(cut_off, 'flow')} got nothing through until it was mended")
-    elif stopped and units.known(fault.rerouted_s):
-        longest = units.time(fault.rerouted_s)
-        parts.append(f"{_count(stopped, 'flow')} stopped, the longest for {longest}")
+    elif still_s:
+        least, longest = units.time(LEAST_STILL_S), units.time(max(still_s))
+        count = _count(len(still_s), "flow")
+        parts.append(f"{count} stood still for {least} or longer, the longest for {longest}")
     else:
-        parts.append(f"{_count(stopped, 'flow')} stopped" if stopped else "no flow stopped")
+        parts.append(f"no flow stood still for {units.time(LEAST_STILL_S)}")
     done_s, whole_s = _done_s(run, system), _done_s(run, whole)
     end = f"all was done after {units.time(done_s)}" if done_s else "not all flows came to an end"
     beside = f" instead of {units.time(whole_s)}" if done_s and whole_s else ""
@@ -68,6 +70,22 @@ def _cut_off(run: Run, from_s: float, until_s: float) -> int:
     rows = run.intervals
     within = rows[(rows.begin_s >= from_s + LEAST_STILL_S) & (rows.end_s <= until_s)]
     return int((within.groupby(["trial", "flow"]).delivered_bytes.sum() == 0).sum())
+
+
+def _stood_still_s(run: Run, from_s: float) -> list[float]:
+    """Return how long each flow stood still that did, from soon after that moment on.
+
+    Shorter pauses than a retransmission time-out have no fault as their reason: each of many flows
+    on a cable has some.
+    """
+    flows = run.intervals.groupby(["trial", "flow"])
+    pauses = (pause for _, own in flows for pause in _pauses(own))
+    until_s = from_s + STILL_WITHIN_S
+    return [
+        took_s
+        for begin_s, took_s in pauses
+        if from_s <= begin_s <= until_s and took_s >= LEAST_STILL_S
+    ]
 
 
 def times(run: Run) -> str:
@@ -104,7 +122,7 @@ def _held_up(run: Run, trial: int, flow: Any, others_s: float) -> str:
     if units.known(flow.retransmits):
         parts.append(f"it sent {_count(int(flow.retransmits), 'packet')} again")
     own = run.intervals[(run.intervals.trial == trial) & (run.intervals.flow == flow.flow)]
-    pauses = [pause for pause in _pauses_s(own) if pause >= LEAST_STILL_S]
+    pauses = [took_s for _, took_s in _pauses(own) if took_s >= LEAST_STILL_S]
     if pauses:
         parts.append(
             f"it stood still {_count(len(pauses), 'time')}, {units.time(sum(pauses))} in all, "
@@ -121,14 +139,13 @@ def _held_up(run: Run, trial: int, flow: Any, others_s: float) -> str:
     return "; ".join(parts)
 
 
-def _pauses_s(intervals: pandas.DataFrame) -> list[float]:
-    """Return how long each stretch of intervals was in which nothing arrived."""
+def _pauses(intervals: pandas.DataFrame) -> Iterator[tuple[float, float]]:
+    """Yield each stretch of intervals in which nothing arrived: when it began, and how long."""
     rows = intervals.sort_values("begin_s").itertuples()
-    return [
-        sum(row.end_s - row.begin_s for row in stretch)
-        for still, stretch in groupby(rows, key=lambda row: row.delivered_bytes == 0)
-        if still
-    ]
+    for still, stretch in groupby(rows, key=lambda row: row.delivered_bytes == 0):
+        if still:
+            first, *_ = own = [*stretch]
+            yield first.begin_s, sum(row.end_s - row.begin_s for row in own)
 
 
 def _crossed(links: pandas.DataFrame, servers: list[str]) -> list[dict[str, Any]]:
@@ -162,8 +179,8 @@ def _longer(
 
 def _done_s(run: Run, system: str) -> float | None:
     """Return when the last flow of a system was done, on average over its trials."""
-    told = run.of(system).trials.completion_s
-    return float(told.mean()) if len(told) and told.notna().all() else None
+    ends_s = run.of(system).trials.completion_s
+    return float(ends_s.mean()) if len(ends_s) and ends_s.notna().all() else None
 
 
 def _ends_s(run: Run) -> list[float]:

@@ -80,8 +80,8 @@ def systems(found: Found) -> Table:
     rows = []
     for system in planned:
         lab = labs.get(system.name) or {}  # knows what "auto" has become
-        told = [_word(lab.get(name) or getattr(system, name)) for name in used]
-        cells = [word or units.MISSING for word in told]
+        words = [_word(lab.get(name) or getattr(system, name)) for name in used]
+        cells = [word or units.MISSING for word in words]
         rows.append(Row([system.name, *cells]))
     titles = [TITLES.get(name, name.replace("_", " ")) for name in used]
     return Table(["system", *titles], rows)
@@ -103,10 +103,10 @@ def _word(value: Any) -> str:
 
 def reasons(found: Found) -> list[str]:
     """Return why trials failed or are not valid, each reason once."""
-    told = []
+    lines = []
     for reason, trials in doubts(found.records).items():
-        told.append(f"trial{'s' * (len(trials) > 1)} {_first([*map(str, trials)])}: {reason}")
-    return told
+        lines.append(f"trial{'s' * (len(trials) > 1)} {_first([*map(str, trials)])}: {reason}")
+    return lines
 
 
 def comparisons(found: Found) -> list[str]:
@@ -146,7 +146,7 @@ def workload(plan: Experiment) -> str:
 
 def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
     """Return each planned fault in words; nodes are called as in the systems' networks."""
-    told = []
+    lines = []
     for fault in plan.faults:
         if isinstance(fault, FaultAt):
             own = [
@@ -157,12 +157,12 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
             one = read(fault.fault)
             what = " or ".join(dict.fromkeys(named(one.what, network) for network in own))
             until = f" until {units.time(one.until_s)}" if one.until_s is not None else ""
-            told.append(f"{one.kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
+            lines.append(f"{one.kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
             often = f"{fault.per_minute:g} a minute at random"
-            told.append(f"{kind_of(fault.fault)}: {often}, each for {lasting}")
-    return told
+            lines.append(f"{kind_of(fault.fault)}: {often}, each for {lasting}")
+    return lines
 
 
 def named(what: Iterable[str], network: Topology | None = None) -> str:
@@ -257,8 +257,8 @@ def events(marks: pd.DataFrame) -> Table:
             after = [units.time(mark[name] - mark["at_s"]) for name in series.AFTERWARDS]
             reason = _text(mark["reason"])
             what = named(_text(mark["what"]).split()) + (f" (not done: {reason})" if reason else "")
-            told = [str(mark["system"]), units.time(mark["at_s"]), _text(mark["event"]), what]
-            rows.append(Row([str(number), *told, *after], doubtful=bool(reason)))
+            cells = [str(mark["system"]), units.time(mark["at_s"]), _text(mark["event"]), what]
+            rows.append(Row([str(number), *cells, *after], doubtful=bool(reason)))
     return Table(columns, rows, frozenset({2, 5, 6, 7}))
 
 
@@ -333,7 +333,7 @@ class Judged:
     system: str
     repeat: int
     state: str  # valid, invalid, failed
-    told: str  # its figures in a line
+    line: str  # its figures in a line
     sentences: list[str]  # why not, and what makes one careful
     figures: Table
     machines: Table  # empty where there was one
@@ -341,7 +341,7 @@ class Judged:
 
 def trials(found: Found) -> list[Judged]:
     """Return every trial with its verdict."""
-    return [_judged(row, told) for row, told in zip(_rows(found), found.records, strict=True)]
+    return [_judged(row, record) for row, record in zip(_rows(found), found.records, strict=True)]
 
 
 def _rows(found: Found) -> Iterable[dict[str, Any]]:
@@ -349,8 +349,8 @@ def _rows(found: Found) -> Iterable[dict[str, Any]]:
     return rows
 
 
-def _judged(row: dict[str, Any], told: dict[str, Any]) -> Judged:
-    verdict = told.get("verdict") or {}
+def _judged(row: dict[str, Any], record: dict[str, Any]) -> Judged:
+    verdict = record.get("verdict") or {}
     ran = row["status"] != "failed"
     state = "failed" if not ran else "valid" if _true(row["valid"]) else "invalid"
     sentences = [*verdict.get("reasons", ()), *verdict.get("warnings", ())]
@@ -366,7 +366,7 @@ def _judged(row: dict[str, Any], told: dict[str, Any]) -> Judged:
     rows = [Row([str(name).replace("_", " "), units.plain(one)]) for name, one in figures.items()]
     table = Table(["figure", "value"], rows, frozenset({1}))
     number, repeat = int(row["trial"]) + 1, int(row["repeat"]) + 1
-    own = machines(told.get("readings") or {})
+    own = machines(record.get("readings") or {})
     return Judged(number, str(row["system"]), repeat, state, line, sentences, table, own)
 
 

@@ -25,7 +25,7 @@ class OpenLoop(Generator):
 
     name = "generator"
     worker = "experiments.traffic.open_loop_worker"
-    _told: Any = None
+    _counted: Any = None
 
     def _task(self) -> Task:
         return {**super()._task(), "together": min(TOGETHER, len(self._flows))}
@@ -33,9 +33,9 @@ class OpenLoop(Generator):
     def progress(self) -> Sequence[Progress]:
         """Return how far those flows are that did something since this was last asked."""
         now = numpy.array(self._delivered), numpy.array(self._ended)
-        before = self._told or tuple(map(numpy.zeros_like, now))
+        before = self._counted or tuple(map(numpy.zeros_like, now))
         moved = numpy.flatnonzero((now[0] != before[0]) | (now[1] != before[1])).tolist()
-        self._told = now
+        self._counted = now
         return [Progress(at, int(now[0][at]), bool(now[1][at])) for at in moved]
 
 

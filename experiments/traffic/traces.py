@@ -108,8 +108,8 @@ def _check(file: Path, good: Any, values: Any, sentence: str) -> None:
     """Refuse a trace whose column is not good everywhere."""
     bad = numpy.flatnonzero(~good)
     if len(bad):
-        told = sentence.format(values[bad[0]])
-        raise PillarboxError(f"flow {bad[0] + 1} of {file}: {told}")
+        wrong = sentence.format(values[bad[0]])
+        raise PillarboxError(f"flow {bad[0] + 1} of {file}: {wrong}")
 
 
 def _servers(topology: Topology, file: Path, column: Any) -> Any:

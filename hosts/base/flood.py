@@ -72,7 +72,7 @@ class Flooding:
             on_change=router.link_states_change,
         )
         self._sequence = 0
-        self._told = router.neighbours.up
+        self._said = router.neighbours.up
         self._silent_until_s = now
         first = now + router.random.random() * router.timers.link_state_refresh_s
         router.agenda.set("link state", first, self._flood)
@@ -85,15 +85,15 @@ class Flooding:
         this server says once more how its links are.
         """
         self.states.resize(self.router.topology, members, now)
-        self._told = self.router.neighbours.up
-        self.states.say(self._sequence, self._told, now)
+        self._said = self.router.neighbours.up
+        self.states.say(self._sequence, self._said, now)
         self.router.agenda.set("link state", now + RESIZED_S, self._flood)
 
     def changed(self, now: float) -> list[Action]:
         """Tell of a change of this server's own links."""
         links = self.router.neighbours.up
         self.states.say(self._sequence, links, now)
-        return [] if links == self._told else self._flood_soon(now)
+        return [] if links == self._said else self._flood_soon(now)
 
     def heard(
         self, port: int, peer: int, header: DcnHeader, body: bytes, now: float
@@ -140,8 +140,8 @@ class Flooding:
         """Say how this server's links are, and again after the refresh interval."""
         router = self.router
         self._sequence = (self._sequence + 1) % SEQUENCES
-        self._told = router.neighbours.up
-        self.states.say(self._sequence, self._told, now)
+        self._said = router.neighbours.up
+        self.states.say(self._sequence, self._said, now)
         self._silent_until_s = now + router.timers.heart_beat_s
         early = JITTER * router.random.random()
         again = now + router.timers.link_state_refresh_s * (1 - early)

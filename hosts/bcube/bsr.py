@@ -331,9 +331,12 @@ class BSR(Forwarding):
 
     def state(self) -> dict[str, Any]:
         """Return the flows as well, with their paths and candidates."""
-        return {**super().state(), "flows": [self._told(*item) for item in self.flows.items()]}
+        return {
+            **super().state(),
+            "flows": [self._flow_state(*item) for item in self.flows.items()],
+        }
 
-    def _told(self, key: FlowKey, flow: Flow) -> dict[str, Any]:
+    def _flow_state(self, key: FlowKey, flow: Flow) -> dict[str, Any]:
         def addresses(path: Path | None) -> list[str]:
             return [self.topology.address(server) for server in path.servers] if path else []
 

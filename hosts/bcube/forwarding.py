@@ -126,8 +126,8 @@ class Forwarding(Router):
         self.table.set_status(step, up)
         link = frozenset((self.server, step.peer))
         if not up:
-            told = [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
-            return [*self.lost(link, now), *told]
+            actions = [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
+            return [*self.lost(link, now), *actions]
         self.failed_links.pop(link)
         return []
 
@@ -240,13 +240,13 @@ class Forwarding(Router):
     def _tell_passing(self, step: Step, now: float) -> list[Action]:
         """Tell those whose probes were sent that way lately."""
         self.passing.expire(now)
-        told: list[Action] = []
+        actions: list[Action] = []
         for (uid, taken), hops in self.passing.items():
             if taken == step:
                 self.passing.pop((uid, taken))
                 source = self.topology.server_of_uid(uid)
-                told += self._tell_source(path_of(self.topology, source, hops), step)
-        return told
+                actions += self._tell_source(path_of(self.topology, source, hops), step)
+        return actions
 
     def _tell_source(self, path: Path | None, step: Step) -> list[Action]:
         """Tell the source of a path that led here which link is down."""

@@ -241,7 +241,7 @@ class FaultTolerant(Tunnelling):
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Leave the paths over a first hop that is down; probe those over one that is up again."""
-        told = super().link_changed(step, up, now)
+        actions = super().link_changed(step, up, now)
         for destination, known in self.destinations.items():
             first = [path for path in known.tunnels if path.steps[0] == step]
             if first and up:
@@ -250,7 +250,7 @@ class FaultTolerant(Tunnelling):
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
                 self._fail(known, first.__contains__)
-        return told
+        return actions
 
     def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         self.paths_failed()

@@ -271,12 +271,14 @@ class Tunnelling(Router):
         """Tell those who would only learn later that a link is down: see the module's text."""
         if up:
             return []
-        told = self._tell_neighbour(step)
+        actions = self._tell_neighbour(step)
         for passed, taken in self.passing.items():
             if taken == step:
                 self.passing.pop(passed)
-                told += self._path_failure(passed.source, passed.proxies, self._all(passed), step)
-        return told
+                actions += self._path_failure(
+                    passed.source, passed.proxies, self._all(passed), step
+                )
+        return actions
 
     def _all(self, passed: Passed) -> FlowKey:
         """Return all flows of a pair of servers as one: without protocol and ports."""
@@ -313,7 +315,7 @@ class Tunnelling(Router):
         if header.protocol == Protocol.PROBE_RESPONSE:
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
-            return self._told(PathFailure.parse(body), packet, now)
+            return self._take_failure(PathFailure.parse(body), packet, now)
         if header.protocol == Protocol.CABLE_CUT:
             return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
@@ -331,12 +333,12 @@ class Tunnelling(Router):
         response = self._control(Protocol.PROBE_RESPONSE, source, answer.pack())
         return [self._send(back, self._wrap(response, proxies))]
 
-    def _told(self, told: PathFailure, packet: bytes, now: float) -> list[Action]:
-        destination = None if told.flow is None else self.server_of(told.flow.destination)
-        if told.flow is None or destination is None:
+    def _take_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
+        destination = None if failure.flow is None else self.server_of(failure.flow.destination)
+        if failure.flow is None or destination is None:
             return [Drop("failure of no path in use", packet)]
-        server, peer = map(self.topology.server_of_uid, (told.server, told.peer))
-        return self.failed(destination, told.flow, (server, Step(told.port, peer)), now)
+        server, peer = map(self.topology.server_of_uid, (failure.server, failure.peer))
+        return self.failed(destination, failure.flow, (server, Step(failure.port, peer)), now)
 
     # -- bytes -----------------------------------------------------------------------------------
 

@@ -77,8 +77,8 @@ class ControlSocket:
             answer = self._answer(asked) if isinstance(asked, dict) else None
         except (ValueError, RecursionError):  # no JSON, or brackets without end
             answer = None
-        told = {"error": "ask with one line of JSON"} if answer is None else answer
-        return json.dumps(told).encode() + b"\n"
+        line = {"error": "ask with one line of JSON"} if answer is None else answer
+        return json.dumps(line).encode() + b"\n"
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:

@@ -277,7 +277,7 @@ class _Table:
     def __init__(self, entries: Map) -> None:
         self._entries = entries
         self.generation = 0  # a decision of another one does not count any more
-        self._told: dict[bytes, tuple[int, int]] = {}
+        self._counts_then: dict[bytes, tuple[int, int]] = {}
         self._touched = False  # the kernel need not be asked about what was never filled
 
     def install(self, key: bytes, action: bytes) -> None:
@@ -292,7 +292,7 @@ class _Table:
 
     def forget(self, key: bytes) -> None:
         """Take an entry out, if it is there; what it was used for since the last time is lost."""
-        self._told.pop(key, None)
+        self._counts_then.pop(key, None)
         self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
@@ -300,16 +300,16 @@ class _Table:
         if not self._touched:
             return {}
         found = {}
-        told = {}
+        counts = {}
         for key, value in self._entries.items():
             packets, size = _COUNTS.unpack_from(value, _COUNTS_AT)
-            told[key] = packets, size
-            packets_then, size_then = self._told.get(key, (0, 0))
+            counts[key] = packets, size
+            packets_then, size_then = self._counts_then.get(key, (0, 0))
             if packets < packets_then:  # it was forgotten in between, and installed anew
                 packets_then = size_then = 0
             if packets > packets_then:
                 found[name(key)] = Used(packets - packets_then, size - size_then)
-        self._told = told
+        self._counts_then = counts
         return found
 
 

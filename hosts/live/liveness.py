@@ -176,8 +176,8 @@ class Liveness:
         """Yield the links whose state is another than this process knew."""
         self.quiet()
         for step, number in self._numbers.items():
-            state, told = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
-            if state != told:
+            state, known = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
+            if state != known:
                 _INDEX.pack_into(self._table, number * _LINK.size + _TOLD_AT, state)
                 yield step, State(state)
 

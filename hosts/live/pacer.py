@@ -200,8 +200,8 @@ class _Segment:
     def is_missed(self, table: HeardTable) -> bool:
         """Tell whether its last heart-beats are to be sent again; write down what they showed."""
         if self.turn:
-            told = [hearer.hears[port.server] for port, hearer in self._pairs()]
-            if table.are_heard(told, self.sent_ns):
+            places = [hearer.hears[port.server] for port, hearer in self._pairs()]
+            if table.are_heard(places, self.sent_ns):
                 table.vouch(self._places, self.sent_ns)
                 return False
             self.turn = 0

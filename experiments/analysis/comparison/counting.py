@@ -65,8 +65,8 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
         cut = bisection(topology, BISECTION_S).upper
         assert cut is not None
         across = topology.servers // 2 * -(-topology.servers // 2)
-        told = f"{_many(cut, 'cable')} between halves, and {_many(across, 'flow')} each way"
-        yield Limit("bisection", every * cut / across, told)
+        reason = f"{_many(cut, 'cable')} between halves, and {_many(across, 'flow')} each way"
+        yield Limit("bisection", every * cut / across, reason)
 
 
 def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: Ints) -> float:
@@ -89,8 +89,8 @@ def _ports(topology: Topology, ends: Ints, near: Ints) -> Limit:
     crowd = flows.max(axis=0) / numpy.maximum(ports, 1)
     server = int(crowd.argmax())
     count, most = int(ports[server]), int(flows[:, server].max())
-    told = f"{_many(most, 'flow')} over {_many(count, 'port')} of {topology.address(server)}"
-    return Limit("ports", len(ends) / float(crowd[server]), told)
+    reason = f"{_many(most, 'flow')} over {_many(count, 'port')} of {topology.address(server)}"
+    return Limit("ports", len(ends) / float(crowd[server]), reason)
 
 
 def _many(count: int, what: str) -> str:

@@ -113,16 +113,16 @@ def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Wo
     """Return what has reached each switch, when switches have told one another everything."""
     switches = numpy.arange(topology.switches)
     while True:
-        told = words.copy()
+        heard = words.copy()
         for port in range(topology.switch_ports):
             far = numpy.broadcast_to(topology.switch_plug(switches, port).node, switches.shape)
             cabled = far >= topology.servers
             if works is not None:
                 cabled &= works[link_at(topology, switches + topology.servers, port)]
-            told[cabled] |= words[far[cabled] - topology.servers]
-        if (told == words).all():
+            heard[cabled] |= words[far[cabled] - topology.servers]
+        if (heard == words).all():
             return words
-        words = told
+        words = heard
 
 
 @numba.njit(cache=True)

@@ -110,7 +110,7 @@ def sweep(
         say(f"{len(left)} tasks took {time.monotonic() - began:.1f} s {where}")
     if done:
         most = max(done, key=lambda i: done[i].peak_mib)
-        say(f"peak memory of a task: {done[most].peak_mib:.0f} MiB, of {_told(tasks[most])}")
+        say(f"peak memory of a task: {done[most].peak_mib:.0f} MiB, of {_named(tasks[most])}")
     for i in range(len(tasks)):
         took(done[i].seconds)
     return [done[i].found for i in range(len(tasks))]
@@ -305,7 +305,7 @@ def _read(file: Path) -> Done | None:
         return None
 
 
-def _told(task: Any) -> str:
+def _named(task: Any) -> str:
     return " ".join(map(str, task)) if isinstance(task, tuple | list) else str(task)
 
 

@@ -147,7 +147,7 @@ class Source(Forwarding):
 
     def _choose(self, flow: Flow, now: float) -> None:
         ports = cabling.of(self.student.values)
-        paths = [ports.told(self.topology, path) for path in flow.paths]
+        paths = [ports.as_written(self.topology, path) for path in flow.paths]
         own_bps = int(flow.sent_bytes * 8 / (now - flow.since_s)) if now > flow.since_s else 0
         try:
             chosen = self.student.call("choose", paths, flow.free_bps, flow.using, own_bps)

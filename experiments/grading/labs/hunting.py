@@ -194,7 +194,7 @@ class MemoryScene:
         if trip.steps and not trip.arrived_s and trip.lost == "lost by a device":
             path.pop()
         links = self.network.routers[path[-1]].state()["links"]
-        return told(self.bcube, path, bool(trip.arrived_s), links)
+        return why_says(self.bcube, path, bool(trip.arrived_s), links)
 
     def capture(self, server: int, port: int) -> Any:
         """Return what passes a port in the next few heart-beats."""
@@ -220,7 +220,7 @@ class MemoryScene:
         return self.fault == (SERVER, (server,))
 
 
-def told(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
+def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
     """Return what `why` says: the way, whether that is all of it, and whom its end misses."""
     silent = [[link["port"], bcube.server(link["peer"])] for link in links if not link["up"]]
     return {"path": path, "arrived": arrived, "silent": silent}
@@ -252,7 +252,7 @@ class LiveScene:
         found = self.lab.trace(source, destination)
         path = [self.bcube.server(name) for name in found["path"]]
         links = self.lab.state(path[-1]).get("links", [])
-        return told(self.bcube, path, found["delivered"], links)
+        return why_says(self.bcube, path, found["delivered"], links)
 
     def capture(self, server: int, port: int) -> Any:
         """Return what passes a port in the next few heart-beats."""

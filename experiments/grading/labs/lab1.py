@@ -131,7 +131,7 @@ def peers_by(work: Work, network: Topology, draw: random.Random) -> Case:
             share = len(got & right) / len(got | right)
         except TypeError:
             return Judgement(0.0, f"{answer!r:.80} is no list of addresses")
-        return Judgement(share, f"{_told(got)}, right is {_told(right)}")
+        return Judgement(share, f"{_listed(got)}, right is {_listed(right)}")
 
     return Case(_question(network, "peers", arguments), judge)
 
@@ -154,7 +154,7 @@ def _question(network: Topology, function: str, arguments: list[Any]) -> str:
     return f"{network.spec}, {function}({', '.join(map(repr, given))})"
 
 
-def _told(addresses: set[Any]) -> str:
+def _listed(addresses: set[Any]) -> str:
     return f"{sorted(addresses, key=repr)!r:.100}"
 
 

@@ -220,10 +220,10 @@ def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) 
     """Play the source's network: each failed try tells it one more failed link."""
     known: list[Link] = []
     ports = cabling.of(work.values)
-    plain = [ports.told(network, path) for path in paths]
+    plain = [ports.as_written(network, path) for path in paths]
     works = [not failed.intersection(_links(path)) for path in paths]
     for _ in range(len(paths) + 1):
-        heard = ports.told_links(network, known)
+        heard = ports.links_as_written(network, known)
         choice = work.call("choose", paths[0].source, plain, heard)
         if choice is None:
             return judged(not any(works), "it gave up, though a path works")

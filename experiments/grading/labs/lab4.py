@@ -125,7 +125,7 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
         return [(ports.port(step.port, dcell.ports), step.peer) for step in steps]
 
     def judge() -> Judgement:
-        answer = work.call("next_steps", server, ports.told_links(dcell, known))
+        answer = work.call("next_steps", server, ports.links_as_written(dcell, known))
         try:
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
@@ -281,16 +281,18 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
     bound = LONGEST_WAY if failures != NONE else int(dcell.diameter_bound().value or 0)
     while at != destination:
         if len(way) > bound:
-            return Judgement(0.0, f"over {bound} hops: {_told(dcell, way[:12])} ...")
+            return Judgement(0.0, f"over {bound} hops: {_addresses(dcell, way[:12])} ...")
         proxy = None if at == proxy else proxy
-        links = ports.told_links(dcell, listed(dcell, at, failures))
+        links = ports.links_as_written(dcell, listed(dcell, at, failures))
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
         step, onward, wrong = _checked(dcell, at, answer, failures, ports)
         if step is None:
-            return Judgement(0.0, f"at {dcell.address(at)} {wrong}; so far {_told(dcell, way)}")
+            return Judgement(
+                0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, way)}"
+            )
         retry -= onward not in (None, proxy)  # another proxy is a reroute
         if retry < 1:
-            return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_told(dcell, way)}")
+            return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_addresses(dcell, way)}")
         # A cable joins two ports of one level.
         came_by = ports.port(step.port, dcell.ports)
         at, proxy = step.peer, onward
@@ -318,7 +320,7 @@ def _checked(
     return step, proxy, ""
 
 
-def _told(dcell: DCell, way: list[int]) -> str:
+def _addresses(dcell: DCell, way: list[int]) -> str:
     return " ".join(map(dcell.address, way))
 
 

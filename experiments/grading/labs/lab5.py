@@ -109,7 +109,7 @@ def _leaves_by(steps: Any, port: int) -> bool:
 def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
     """Return what a path is worth, half for the hops before it goes astray, and what is wrong."""
     same = 0
-    for mine, step in zip(steps, ports.told(bcube, right), strict=False):
+    for mine, step in zip(steps, ports.as_written(bcube, right), strict=False):
         if not isinstance(mine, list) or mine[:2] != step:
             break
         same += 1
@@ -211,7 +211,7 @@ def _probed(draw: random.Random, free: Sequence[int | None]) -> Probed:
 
 def _choice(work: Work, probed: Probed) -> Case:
     ports, bcube = cabling.of(work.values), bcube_of(CHOICE)
-    paths = [ports.told(bcube, path) for path in probed.paths]
+    paths = [ports.as_written(bcube, path) for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
 
     def judge() -> Judgement:

@@ -28,8 +28,8 @@ def page(found: Iterable[Reproduction], every: Iterable[str] = ()) -> str:
     names = {made.name for made in found}
     left = [name for name in every if name not in names]
     counts = Counter(made.verdict for made in found)
-    told = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
-    parts = [f"{HEAD} Of {len(found)} figures and tables, {told}.", _machines(found)]
+    tally = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
+    parts = [f"{HEAD} Of {len(found)} figures and tables, {tally}.", _machines(found)]
     parts.append(f"Not made yet: {', '.join(left)}." if left else "")
     parts.append("\n".join(_overview(found)))
     parts += ["\n\n".join(_section(made)) for made in found]

@@ -177,8 +177,8 @@ def _reasons(python: float, kernel: list[list[float]], mtus: Sequence[int]) -> l
     if kernel:
         packet_us = mean(turn[mtus.index(FAIR)] for turn in kernel)
         costs["eBPF in the kernel"] = packet_us * 1e-6 * 1e9 / (FAIR * 8)
-    told = ", ".join(f"{name} {ours:.3g}" for name, ours in costs.items())
+    shown = ", ".join(f"{name} {ours:.3g}" for name, ours in costs.items())
     return [
-        f"Processors for each Gbit/s at an MTU of {FAIR}: {told}; the paper's driver in the kernel "
-        f"{papers:.2g}, or {2 * papers:.2g} if its 36 % are of both cores."
+        f"Processors for each Gbit/s at an MTU of {FAIR}: {shown}; the paper's driver in the "
+        f"kernel {papers:.2g}, or {2 * papers:.2g} if its 36 % are of both cores."
     ]

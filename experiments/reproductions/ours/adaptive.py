@@ -72,12 +72,12 @@ def measure(
     flows = adapting(network, routing, *ends, random, works)
     for _ in range(ROUNDS):
         flows.probe()
-    found = _told(network, flows.routes())
-    by_plain = _told(network, around.routes(network, plain, *ends, works, random))
+    found = _spread(network, flows.routes())
+    by_plain = _spread(network, around.routes(network, plain, *ends, works, random))
     return {**found, **{f"plain_{name}": value for name, value in by_plain.items()}}
 
 
-def _told(network: Topology, routes: Routes) -> Found:
+def _spread(network: Topology, routes: Routes) -> Found:
     sent = int(numpy.count_nonzero(numpy.diff(routes.starts)))
     most = float(link_loads(routes, None, link_count(network)).max())
     return {"abt": sent / most if sent else 0.0, "lost": 1 - sent / routes.flows}

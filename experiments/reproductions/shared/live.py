@@ -84,8 +84,8 @@ def _folder(settings: Settings, experiment: Experiment) -> Path:
     from experiments.trials.runs.store import read_json
 
     same = settings.folder / f"{experiment.name}-{settings.inputs[:12]}"
-    told = same / MANIFEST
-    other = told.exists() and any(differences(read_json(told)["plan"], plain(experiment)))
+    written = same / MANIFEST
+    other = written.exists() and any(differences(read_json(written)["plan"], plain(experiment)))
     return same if settings.inputs and not other else settings.folder / new_name(experiment)
 
 
@@ -210,7 +210,7 @@ def notes(done: Run, scale: Scale) -> list[str]:
     rate = plan["systems"][0]["rate_mbit"]
     scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
     scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
-    told = [
+    lines = [
         f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} trials{scaled}. "
         f"Records: {done.folder.name}"
     ]
@@ -218,8 +218,8 @@ def notes(done: Run, scale: Scale) -> list[str]:
     if invalid:
         first = invalid[0]
         why = first["reason"] or first["verdict"]["reasons"][0]
-        told.append(
+        lines.append(
             f"Not valid: {len(invalid)} of them, which count only where a system has no others; "
             f"trial {first['trial']} of {first['system']}, since {why}"
         )
-    return told
+    return lines

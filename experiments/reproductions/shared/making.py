@@ -40,8 +40,8 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
         code = hash_of(*CODE, package, without=LIVE)
     rate_mbit = settings.rate_mbit if figure.live else None
     chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
-    told = json.dumps([figure.name, chosen, code])
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps([figure.name, chosen, code])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:

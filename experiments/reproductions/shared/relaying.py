@@ -70,7 +70,7 @@ class Busy:
     def __init__(self, lab: Lab, server: int) -> None:
         assert lab.forwarders is not None
         self._lab, self._server = lab, server
-        self._told = Path(f"/proc/{lab.forwarders.pids[server]}/schedstat")
+        self._schedstat = Path(f"/proc/{lab.forwarders.pids[server]}/schedstat")
         self._began = self._now()
 
     def end(self) -> Used:
@@ -83,7 +83,7 @@ class Busy:
         """Return the moment, the processor time and the frames sent so far."""
         # The kernel's count: the router's own lacks what the plane repeats without asking it.
         sent = _frames_sent(self._lab, self._server)
-        return time.monotonic(), int(self._told.read_text().split()[0]) * 1e-9, sent
+        return time.monotonic(), int(self._schedstat.read_text().split()[0]) * 1e-9, sent
 
 
 def _frames_sent(lab: Lab, server: int) -> int:

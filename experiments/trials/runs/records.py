@@ -75,7 +75,7 @@ def _present(value: Any, kind: str) -> Any:
 
 def write_trial(
     folder: Path,
-    told: Mapping[str, Any],
+    record: Mapping[str, Any],
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
     texts: Mapping[str, str],
 ) -> None:
@@ -85,21 +85,21 @@ def write_trial(
     ----------
     folder : Path
         ``RUN/trials/0007``.
-    told : mapping
+    record : mapping
         What trial.json says.
     tables : mapping
-        Rows by table, without the columns of schema.TRIAL: those come from `told`.
+        Rows by table, without the columns of schema.TRIAL: those come from `record`.
     texts : mapping
         Further files by name; an empty one is left out.
     """
-    common = {name: told[name] for name in schema.TRIAL}
+    common = {name: record[name] for name in schema.TRIAL}
     frames = {
         table: frame(table, ({**common, **row} for row in tables.get(table, ())))
         for table in schema.TABLES
         if table not in schema.SOME_RUNS or tables.get(table)
     }
     unfinished = store.new_folder(folder)
-    store.write_json(unfinished / TRIAL_FILE, told)
+    store.write_json(unfinished / TRIAL_FILE, record)
     for name, text in texts.items():
         if text:
             (unfinished / name).write_text(text + "\n", encoding="utf-8")
@@ -261,12 +261,12 @@ def load(path: Path | str) -> Run:
 def told_by(run: Path, trial: int) -> dict[str, Any]:
     """Return what a trial says of itself."""
     file = trial_folder(run, trial) / TRIAL_FILE
-    told = store.read_json(file)
+    record = store.read_json(file)
     require(
-        isinstance(told, dict) and told.keys() >= schema.TRIAL.keys(),
+        isinstance(record, dict) and record.keys() >= schema.TRIAL.keys(),
         f"{file} does not say {', '.join(schema.TRIAL)}",
     )
-    return dict(told)
+    return dict(record)
 
 
 def bring_up_to_date(manifest: dict[str, Any]) -> None:

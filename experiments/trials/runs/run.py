@@ -69,7 +69,7 @@ def run(
     store.settle(folder)
     shown = live or Shown()
     with only_writer(folder):
-        told = _begin(experiment, folder)
+        about = _begin(experiment, folder)
         for block in blocks(experiment):
             done = records.load(folder)
             if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
@@ -77,8 +77,8 @@ def run(
             finished = {one["trial"] for one in done.records}
             for trial in block:
                 if trial.number not in finished:
-                    _run_trial(order_of(experiment, trial), folder, told, shown, measure)
-        store.write_json(folder / MANIFEST, told | {"ended": moment()})
+                    _run_trial(order_of(experiment, trial), folder, about, shown, measure)
+        store.write_json(folder / MANIFEST, about | {"ended": moment()})
         done = records.load(folder)
         records.write_combined(done, plain_csv=plain_csv)
     return done
@@ -157,22 +157,22 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         found = [one.name for one in folder.iterdir() if one.name != "trials"]
         require(not found, f"{folder} is not empty, and no run: name another folder with --out")
-        told = manifest(experiment, ["pillarbox", *sys.argv[1:]])
-        store.write_json(folder / MANIFEST, told)
-        return told
-    told = records.load(folder).manifest
+        about = manifest(experiment, ["pillarbox", *sys.argv[1:]])
+        store.write_json(folder / MANIFEST, about)
+        return about
+    about = records.load(folder).manifest
     changed = [
         f"{name} was {before} and is {after}"
-        for name, before, after in differences(told["plan"], plain(experiment))
+        for name, before, after in differences(about["plan"], plain(experiment))
     ]
     require(
         not changed,
         f"{folder} is a run of another plan ({'; '.join(changed)}): "
         "run it as it was, or name another folder with --out",
     )
-    told.setdefault("resumed", []).append(moment())
-    store.write_json(folder / MANIFEST, told)
-    return told
+    about.setdefault("resumed", []).append(moment())
+    store.write_json(folder / MANIFEST, about)
+    return about
 
 
 def _is_precise(experiment: Experiment, done: Run) -> bool:
@@ -188,7 +188,7 @@ def _is_precise(experiment: Experiment, done: Run) -> bool:
 
 
 def _run_trial(
-    order: Order, folder: Path, told: dict[str, Any], live: Shown, measure: Measure
+    order: Order, folder: Path, about: dict[str, Any], live: Shown, measure: Measure
 ) -> None:
     """Run one trial, and write its records."""
     trial = order.trial
@@ -201,14 +201,14 @@ def _run_trial(
         try:
             found = measure(order, live, log)
             ended = outcome(order, found)
-            told["systems"].setdefault(trial.system.name, found.lab)
+            about["systems"].setdefault(trial.system.name, found.lab)
             if clocks := [one.clock_s for one in found.readings.machines]:
-                told.setdefault("clocks", {})[str(trial.number)] = clocks
+                about.setdefault("clocks", {})[str(trial.number)] = clocks
         except TrialError as error:
             ended = failed(trial, str(error))
         printed = log.read_text(errors="replace")
     _write(ended, records.trial_folder(folder, trial.number), printed)
-    store.write_json(folder / MANIFEST, told)
+    store.write_json(folder / MANIFEST, about)
     live.end_trial(verdict_text(ended.record), totals_text(ended.record))
 
 

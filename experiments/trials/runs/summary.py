@@ -133,31 +133,31 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     )
 
 
-def verdict_text(told: Mapping[str, Any]) -> str:
+def verdict_text(record: Mapping[str, Any]) -> str:
     """Return what trial.json says of whether the trial can be believed, in a few words."""
-    if told["status"] == FAILED:
-        return f"failed: {told['reason']}"
-    if told["valid"]:
+    if record["status"] == FAILED:
+        return f"failed: {record['reason']}"
+    if record["valid"]:
         return "valid"
-    first, *others = told["verdict"]["reasons"]
+    first, *others = record["verdict"]["reasons"]
     return f"not valid: {first}" + (f" (and {len(others)} more)" if others else "")
 
 
-def totals_text(told: Mapping[str, Any]) -> str:
+def totals_text(record: Mapping[str, Any]) -> str:
     """Return what trial.json says of the totals, in a few words; nothing where there are none."""
-    if told["status"] == FAILED:
+    if record["status"] == FAILED:
         return ""
-    if told["goodput_bps"] is None:
-        return f"all {told['flows']} flows failed"
-    words = [f"{three_figures(told['goodput_bps'] / 1e6)} Mbit/s"]
-    if told["ideal_bps"]:
+    if record["goodput_bps"] is None:
+        return f"all {record['flows']} flows failed"
+    words = [f"{three_figures(record['goodput_bps'] / 1e6)} Mbit/s"]
+    if record["ideal_bps"]:
         words.append(
-            f"{told['goodput_bps'] / told['ideal_bps']:.0%} of the ideal".replace("%", " %")
+            f"{record['goodput_bps'] / record['ideal_bps']:.0%} of the ideal".replace("%", " %")
         )
-    if told["failed_flows"]:
-        words.append(f"{told['failed_flows']} of {told['flows']} flows failed")
-    elif told["ideal_s"]:
-        words.append(f"all done after {three_figures(told['completion_s'])} s")
+    if record["failed_flows"]:
+        words.append(f"{record['failed_flows']} of {record['flows']} flows failed")
+    elif record["ideal_s"]:
+        words.append(f"all done after {three_figures(record['completion_s'])} s")
     return ", ".join(words)
 
 
@@ -182,13 +182,13 @@ def doubtful(run: Run) -> list[str]:
     return lines
 
 
-def doubts(told: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
+def doubts(records: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
     """Return why trials failed or are not valid, and which (from 1): each reason once.
 
     Reasons that differ in figures alone are one; the first stands for all.
     """
     found: dict[str, tuple[str, list[int]]] = {}
-    for one in told:
+    for one in records:
         if not one["valid"]:
             verdict = verdict_text(one)
             alike = re.sub(r"\d+(\.\d+)?", "#", verdict)
@@ -231,7 +231,9 @@ def selves(run: Run) -> Iterator[str]:
     plan, main = run.manifest["plan"], main_of(run)
     for places in twice.twins(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
-        yield twice.told(first, second, [values(run, one, main.column) for one in (first, second)])
+        yield twice.in_words(
+            first, second, [values(run, one, main.column) for one in (first, second)]
+        )
 
 
 def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:

@@ -70,7 +70,7 @@ def twins(
             yield first, place
 
 
-def told(
+def in_words(
     first: str,  # its two labels
     second: str,
     values: Sequence[Mapping[int, float]],  # what its trials gave under either, as for `same_twice`

@@ -57,19 +57,19 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
         os.nice(NICENESS)
         with ExitStack() as stack:
             stack.callback(registry.leave, place)
-            told: tuple[str, Any] = (
+            outcome: tuple[str, Any] = (
                 "measured",
                 (run or run_trial)(order, connection, place.folder),
             )
     except PillarboxError as error:
-        told = ("failed", str(error))
+        outcome = ("failed", str(error))
     except KeyboardInterrupt:
-        told = ("stopped", None)
+        outcome = ("stopped", None)
     except Exception as error:  # noqa: BLE001 - a trial that fails is a result, not a crash
         # A sentence for the record here, the rest for the trial's log.
         sys.excepthook(*sys.exc_info())
-        told = ("failed", f"{type(error).__name__}: {error}")
-    connection.send(told)
+        outcome = ("failed", f"{type(error).__name__}: {error}")
+    connection.send(outcome)
 
 
 def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
@@ -107,8 +107,8 @@ def measured_in(
         tool.prepare()
         come_and_go = order.workload.arrivals is not None
         watch = stack.enter_context(means.watch(come_and_go=come_and_go))
-        told: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
-        faulting = Faulting(lab, order.faults, told.put)
+        news: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
+        faulting = Faulting(lab, order.faults, news.put)
         began = moment()
         at_s = began["monotonic_s"] = began["monotonic_s"] + means.lead_s
         watch.begin(at_s)
@@ -117,7 +117,7 @@ def measured_in(
         tell(("phase", "sending"))
         begun(tool, watch, at_s)
         try:
-            _follow(tool, told, at_s, order.workload.timeout_s, tell)
+            _follow(tool, news, at_s, order.workload.timeout_s, tell)
         finally:
             readings = watch.end()
             events = faulting.end()

@@ -73,22 +73,22 @@ class Canary:
                 return
         raise OSError("the canary's own cable carries nothing")
 
-    def sing(self, begin_s: float, told: Connection) -> Heard:
-        """Send from a moment on until None comes by `told`; return what was heard.
+    def sing(self, begin_s: float, orders: Connection) -> Heard:
+        """Send from a moment on until None comes by `orders`; return what was heard.
 
         Whatever else comes there is answered with what has been heard so far.
         """
         due, number = begin_s, 1
         while True:
             wait = max(0.0, due - time.monotonic())
-            ready = select.select([self._socket.fileno(), told.fileno()], [], [], wait)[0]
+            ready = select.select([self._socket.fileno(), orders.fileno()], [], [], wait)[0]
             now = time.monotonic()
             if self._socket.fileno() in ready:
                 self._hear(now)
-            if told.fileno() in ready:
-                if told.recv() is None:
+            if orders.fileno() in ready:
+                if orders.recv() is None:
                     break
-                told.send(self._heard(begin_s, now, 0))
+                orders.send(self._heard(begin_s, now, 0))
             turns = []
             while due <= now:
                 turns.append(due)

@@ -152,7 +152,13 @@ def there_before(folder: Path, computer: Computer) -> Iterator[subprocess.Comple
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("way", [there_before, pytest.param(reached_by_ssh, marks=BY_SSH)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(there_before, marks=pytest.mark.long),
+        pytest.param(reached_by_ssh, marks=BY_SSH),
+    ],
+)
 def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
     from experiments.machines.computer import Computer
     from experiments.machines.lab import LabOverMachines

@@ -102,10 +102,14 @@ def test_a_fault_is_told_by_what_it_did(run):
         "cube, cut: cut of 0.0-s0 at 1.00 s; noticed after 7 ms; 1 flow got nothing through "
         "until it was mended; all was done after 4.00 s instead of 3.00 s."
     )
-    run.intervals["delivered_bytes"] = 9
-    assert "; no flow stopped; " in story.after_fault(run, CUT, CUBE)
-    run.events.loc[0, "stopped_flows"], run.events.loc[0, "rerouted_s"] = 3, 0.2
-    assert "; 3 flows stopped, the longest for 200 ms; " in story.after_fault(run, CUT, CUBE)
+
+
+def test_flows_that_stood_still_are_counted_where_none_was_cut_off(run):
+    run.events = run.events[run.events.event == "cut"]
+    told = "; 1 flow stood still for 200 ms or longer, the longest for 400 ms; "
+    assert told in story.after_fault(run, CUT, CUBE)
+    run.events.loc[0, "at_s"] = 0.65  # its pause at 1.2 s is another's, and so are short ones
+    assert "; no flow stood still for 200 ms; " in story.after_fault(run, CUT, CUBE)
 
 
 def test_a_system_without_its_fault_says_so(run):

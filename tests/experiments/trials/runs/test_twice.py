@@ -13,7 +13,7 @@ from experiments.trials.plans.values import plain
 from experiments.trials.runs.run import run
 from experiments.trials.runs.statistics import compare
 from experiments.trials.runs.summary import selves
-from experiments.trials.runs.twice import told, twins
+from experiments.trials.runs.twice import in_words, twins
 
 SAME = (System("bcube,2,1", label="A"), System("bcube,2,1", label="B"))
 STEADY = dict(enumerate([10.0, 10.2, 9.9, 10.1, 10.0]))
@@ -40,9 +40,11 @@ def test_what_a_fault_strikes_is_not_what_it_spares() -> None:
 
 def test_what_came_of_it_is_told_in_words():
     faster = {repeat: value * 1.1 for repeat, value in STEADY.items()}
-    assert "no difference is found" in told("A", "B", (STEADY, {**STEADY, 0: 10.1}))
-    assert "and yet a difference is found" in told("A", "B", (STEADY, faster))
-    assert "5 pairs of valid trials, and there are 2" in told("A", "B", (STEADY, {0: 1.0, 4: 1.0}))
+    assert "no difference is found" in in_words("A", "B", (STEADY, {**STEADY, 0: 10.1}))
+    assert "and yet a difference is found" in in_words("A", "B", (STEADY, faster))
+    assert "5 pairs of valid trials, and there are 2" in in_words(
+        "A", "B", (STEADY, {0: 1.0, 4: 1.0})
+    )
 
 
 def test_the_catalogue_has_one():
