@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +19,8 @@ from experiments.arguments import answer, complete, json_option
 def command(name: str | None, as_json: bool, quick: bool) -> int:
     """Run a benchmark, or list those there are.
 
-    Exit code 1 says that a case failed or missed its goal. Ctrl-C ends it with the rows so far.
+    Exit code 1 says that a case failed or missed its goal. Ctrl-C, or `timeout`, ends it with the
+    rows so far.
 
     \b
     pillarbox bench
@@ -34,6 +36,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
         return 0
     bench = frame.find(name)
     machine = frame.machine()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit is as Ctrl-C
     rows = _AsTheyCome(bench.run(quick))
     if as_json:
         every = list(rows)

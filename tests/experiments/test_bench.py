@@ -168,13 +168,15 @@ def test_missed_and_failed_rows_are_told_by_the_exit_code(outcome, bad):
     assert _frame.failed([{"a": 1}, {"outcome": outcome}]) is bad
 
 
-def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch, how):
     done = {"network": "dcell,4,1", "outcome": "ok"}
 
     def rows(_quick):
         yield done
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), how)
 
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(_frame, "find", lambda name: _frame.Bench(name, rows, "What it measures."))
     table = CliRunner().invoke(command, ["long"])
     assert "dcell,4,1" in table.stdout
@@ -182,6 +184,7 @@ def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch):
     as_json = CliRunner().invoke(command, ["long", "--json"])
     assert json.loads(as_json.stdout)["rows"] == [done]
     assert table.exit_code == as_json.exit_code == 1
+    signal.signal(signal.SIGTERM, before)
 
 
 # -- measuring -----------------------------------------------------------------------------------
