@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import networkx
@@ -168,13 +169,17 @@ def test_missed_and_failed_rows_are_told_by_the_exit_code(outcome, bad):
     assert _frame.failed([{"a": 1}, {"outcome": outcome}]) is bad
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch, how):
+def press_ctrl_c():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stop", [press_ctrl_c, partial(signal.raise_signal, signal.SIGTERM)])
+def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch, stop):
     done = {"network": "dcell,4,1", "outcome": "ok"}
 
     def rows(_quick):
         yield done
-        os.kill(os.getpid(), how)
+        stop()
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(_frame, "find", lambda name: _frame.Bench(name, rows, "What it measures."))
