@@ -11,6 +11,7 @@ import numpy
 from experiments import units
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED
+from experiments.trials.runs.recovery import STILL_WITHIN_S
 from experiments.trials.runs.summary import GOODPUT, SHARES
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 LATE = 1.1  # the last flow is a straggler if it takes so many times as long as 95 % of all
 LEAST_STILL_S = 0.2  # Linux's shortest retransmission time-out
-STILL_WITHIN_S = 0.5  # after a fault: who stops later has other reasons
 
 
 def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
