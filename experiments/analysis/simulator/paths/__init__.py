@@ -184,8 +184,8 @@ def _try_hops(
                     links[end] = here * ports + port
                     well = works[links[end]]
                     end += 1
-                link = link_onto(onto, port, peer)
-                if well and link != NONE:
+                link = link_onto(onto, port, peer) if well else NONE
+                if link != NONE:
                     links[end] = link
                     well = works[link]
                     end += 1
