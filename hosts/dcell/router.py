@@ -96,7 +96,7 @@ class Dfr(Router):
         self._is_outdated = False  # the cache
         hold_s = self.timers.unreachable_hold_s
         self.unreachable: Bounded[int, None] = Bounded(REMEMBERED, hold_s)
-        self.lately_told: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
+        self.notified: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
 
     # -- what a router says ----------------------------------------------------------------------
 
@@ -255,16 +255,12 @@ class Dfr(Router):
 
     def _lost(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
         """Drop a packet, and tell its source (section 4.3.3)."""
-        self.lately_told.expire(now)
+        self.notified.expire(now)
         whom = header.source, header.destination
         dropped: list[Action] = [Drop(reason, body)]
-        if (
-            header.protocol != Protocol.IPV4
-            or header.source == self.uid
-            or whom in self.lately_told
-        ):
+        if header.protocol != Protocol.IPV4 or header.source == self.uid or whom in self.notified:
             return dropped
-        self.lately_told.put(whom, None, now)
+        self.notified.put(whom, None, now)
         message = Unreachable(header.destination, TOLD.get(reason, Unreached.NO_PATH)).pack()
         return dropped + self._sent_to(header.source, Protocol.UNREACHABLE, message, now)
 

@@ -10,7 +10,7 @@ State, all of it bounded, and forgotten when idle:
 - ``ways``: an `Entry` for every flow that passes, this server's own included;
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
-- ``lately_told``: of which flows a failure was told a moment ago;
+- ``notified``: of which flows a failure was told a moment ago;
 - ``searches``: which flows look for a path after a failure, or wait for their turn to.
 
 Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
@@ -95,9 +95,7 @@ class Tar(Router):
         every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
-        self.lately_told: Bounded[FlowKey, None] = Bounded(
-            MOST_ENTRIES, self.timers.search_timeout_s
-        )
+        self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
         self.searches = Searches(self.agenda, self._look)
         self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
@@ -424,11 +422,11 @@ class Tar(Router):
 
         The previous hop is told first: it has an entry that leads here.
         """
-        self.lately_told.expire(now)
+        self.notified.expire(now)
         source = self.server_of(flow.source)
-        if source is None or source == self.server or flow in self.lately_told:
+        if source is None or source == self.server or flow in self.notified:
             return []
-        self.lately_told.put(flow, None, now)
+        self.notified.put(flow, None, now)
         uid = self.topology.uid
         port, peer = (broken.port, broken.peer) if broken else (UNKNOWN_PORT, self.server)
         body = PathFailure(port, self.uid, uid(peer), flow).pack()
@@ -491,7 +489,7 @@ class Tar(Router):
         dropped = [self._end(flow, own, "flow was idle") for flow, own in idle]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
-        for table in (self.virtual, self.lately_told):
+        for table in (self.virtual, self.notified):
             table.expire(now)
         return list(chain.from_iterable(dropped))
 

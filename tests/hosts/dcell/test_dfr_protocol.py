@@ -199,7 +199,7 @@ def test_tables_are_bounded() -> None:
         spread = DcnHeader(1, broadcast(1), Protocol.IPV4, identification=i)
         one.receive(0, 1, Frame(ETH_DCN, spread.pack(b"")), i * 1e-6)
     assert len(one.cache) == one.cache.limit
-    assert len(one.lately_told) == one.lately_told.limit
+    assert len(one.notified) == one.notified.limit
     assert len(one.broadcasts.seen) == one.broadcasts.seen.limit
 
 

@@ -304,7 +304,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
             if one.next_poll > 2 * FAST.flow_idle_s:
                 break
             one.poll(one.next_poll)
-        assert len(one.ways) == len(one.flows) == len(one.virtual) == len(one.lately_told) == 0
+        assert len(one.ways) == len(one.flows) == len(one.virtual) == len(one.notified) == 0
     assert ours.queues.packets == 0
     assert len(ours.agenda) <= 3
 
