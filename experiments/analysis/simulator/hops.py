@@ -41,9 +41,10 @@ class Hops(NamedTuple):
         return found
 
 
-def in_blocks(flows: int) -> Iterator[slice]:
-    """Yield the parts in which so many flows are handled."""
-    return (slice(first, first + BLOCK) for first in range(0, flows, BLOCK))
+def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
+    """Yield the parts in which so many flows are handled, at most so many at once."""
+    most = most or BLOCK
+    return (slice(first, first + most) for first in range(0, count, most))
 
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
@@ -119,13 +120,13 @@ def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
         if arrival is None:
             continue
         links: Ints = numpy.empty(topology.servers, link_type(topology))
-        steady = True
+        in_order = True
         for part in in_blocks(topology.servers):
-            servers = numpy.arange(part.start, min(part.stop, topology.servers))
+            servers = numpy.arange(*part.indices(topology.servers))
             plug = topology.server_plug(servers, arrival)
             links[part] = link_at(topology, plug.node, plug.port)
-            steady = steady and bool((links[part] - servers == links[0]).all())
-        if steady:
+            in_order = in_order and bool((links[part] - servers == links[0]).all())
+        if in_order:
             shifts[port] = links[0]
         else:
             rows[port] = len(table)

@@ -18,7 +18,7 @@ path of each flow. Bandwidths are shares of a link's rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.hops import Ints, in_blocks
 from hosts.base.bandwidth import mean
 from hosts.base.rules import NONE
 from hosts.base.timers import timers_for
@@ -166,7 +166,7 @@ class Probed:
         """Return what is free on each path of these pairs: on its fullest link."""
         free = numpy.maximum(0.0, 1.0 - self._used)
         found = numpy.zeros((len(pairs), self.sets.size))
-        for part in _parts(len(pairs)):
+        for part in in_blocks(len(pairs), BLOCK):
             routes = self._paths(pairs[part])
             there = numpy.diff(routes.starts) > 0
             if there.any():
@@ -180,7 +180,7 @@ class Probed:
         flows, paths = flows[other], paths[other]
         self.moves += int(numpy.count_nonzero(self.path[flows] != NONE))
         self.path[flows] = paths
-        for part in _parts(len(flows)):
+        for part in in_blocks(len(flows), BLOCK):
             self._write(flows[part], paths[part])
 
     # -- paths -----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Probed:
     def _default(self) -> Ints:
         """Note how long all paths are; return the first of the shortest of each pair."""
         ports = self.topology.servers * self.topology.ports  # links by which servers send
-        for part in _parts(len(self.hops)):
+        for part in in_blocks(len(self.hops), BLOCK):
             routes = self._paths(numpy.arange(len(self.hops))[part])
             before = numpy.concatenate([[0], numpy.cumsum(routes.links < ports)])
             hops = numpy.diff(before[routes.starts])
@@ -220,7 +220,3 @@ class Probed:
         links = numpy.full(written.shape, NONE, numpy.int32)
         links[written] = found.links[(first[:, None] + place)[written]]
         self._links[flows] = links
-
-
-def _parts(count: int) -> Iterator[slice]:
-    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
