@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from experiments.linux.graces import ShortGraces
 from hosts.linux.calls import inside, nowhere
 from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.devices import (
@@ -89,6 +90,7 @@ class ThreeServers:
     def __init__(self) -> None:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
+        self._stack.enter_context(ShortGraces())  # as a lab has them
         self.servers = [Namespace() for _ in range(3)]
         self.fabric = Namespace()
         for namespace in [*self.servers, self.fabric]:

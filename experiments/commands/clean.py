@@ -12,24 +12,27 @@ import click
 def command(dry_run: bool) -> int:
     """Remove what dead labs left behind; show that nothing of them is left.
 
-    Labs in a sandbox leave nothing. One that was run with --no-sandbox is swept by a process of its
-    own when it dies; this command is for when that was killed as well. Running labs, and whatever
-    is not Pillarbox's, are left alone. Exit code 1 says that something is left.
+    Labs in a sandbox leave no more than a setting of the kernel's, until the next lab ends. One
+    that was run with --no-sandbox is swept by a process of its own when it dies; this command is
+    for when that was killed as well. Running labs, and whatever is not Pillarbox's, are left alone.
+    Exit code 1 says that something is left.
 
     \b
     sudo ./pillarbox clean
     sudo ./pillarbox clean --dry-run
     """
     from experiments.emulation import registry
-    from experiments.linux import sweep
+    from experiments.linux import graces, sweep
     from topos.base.errors import require
 
     require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")
-    found = sweep.sweep(remove=not dry_run)
-    for leftover in found:
-        click.echo(f"{'found' if dry_run else 'removed'} {leftover}")
+    done = "found" if dry_run else "removed"
+    for leftover in sweep.sweep(remove=not dry_run):
+        click.echo(f"{done} {leftover}")
     for number in registry.remove_dead(remove=not dry_run):
-        click.echo(f"{'found' if dry_run else 'removed'} the folder of lab {number}, which is dead")
+        click.echo(f"{done} the folder of lab {number}, which is dead")
+    if graces.left(remove=not dry_run):
+        click.echo(f"{done} a setting of the kernel's (/sys/kernel/rcu_expedited)")
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in registry.remove_dead(remove=False)]
     for what in left if not dry_run else sweep.unexplained():

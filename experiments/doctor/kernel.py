@@ -18,7 +18,8 @@ MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(una
 
 def probes() -> list[Probe]:
     """Return the probes of this file, in the order in which they are told."""
-    return [root, namespaces, cables, bridges, rates, delays, programs_at_ports, tun, ebpf]
+    at_ports = [programs_at_ports, programs_by_themselves]
+    return [root, namespaces, cables, bridges, rates, delays, *at_ports, tun, ebpf]
 
 
 def root() -> Finding:
@@ -113,6 +114,20 @@ def programs_at_ports() -> Finding:
     costs = "no silent cuts, no loss, and no cables from server to server"
     mend = "use a kernel with CONFIG_BPF_SYSCALL, sch_ingress and cls_bpf; " + MODULES
     return _tried("clsact", "programs can stand at ports", attempt, costs, mend)
+
+
+def programs_by_themselves() -> Finding:
+    """Whether they can stand there without filters, and come and go without a long wait."""
+    if os.geteuid() != 0:
+        return Finding("TCX", UNKNOWN, NEEDS_ROOT)
+    from hosts.linux import tcx
+
+    may_hurry = os.access(tcx.HURRY, os.W_OK)
+    lack = "" if may_hurry else f"{tcx.HURRY} cannot be written"
+    lack = lack if tcx.is_known() else "this kernel knows filters only"
+    costs = "filters call them: relays carry some 3 % less, and labs take more of the machine"
+    mend = "use Linux 6.6 or later, and no container whose /sys is read-only"
+    return finding("TCX", "programs stand at ports without filters", lack, costs, mend)
 
 
 def tun() -> Finding:

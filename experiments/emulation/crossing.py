@@ -91,11 +91,11 @@ class CrossLink(LabLink):
         packing = self._packing
         if packing:
             packing.add(Half(side.ifindex, device.ifindex, of_host, self.vni, self.machine))
-            self._attach(come, bpf.PATCH, packing.programs["mend"], PATCH)
+            home.places.put(come, bpf.PATCH, packing.programs["mend"], PATCH)
         else:
             self._run_at(come, bpf.PATCH, arrive, f"let {port.name} hear {device.name}")
         if packing and not self._underlay.cuts_tunnels:
-            self._attach(go, bpf.PATCH, packing.programs["pack"], PATCH)
+            home.places.put(go, bpf.PATCH, packing.programs["pack"], PATCH)
         else:
             self._run_at(go, bpf.PATCH, bpf.send_by(device.ifindex), f"use {device.name}")
         for one in (device, side):

@@ -22,6 +22,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from experiments.linux import bpf
@@ -174,14 +175,12 @@ def switch(interfaces: Iterable[int], *, up: bool) -> None:
 def drop(taps: Iterable[bpf.Tap]) -> None:
     """Let everything be lost at these places."""
     program = bpf.load(bpf.drop())
-    try:
-        for tap in taps:
-            cut = bpf.attach(tap, bpf.CUT, program, "cut a cable silently")
-            fabric().send(bpf.hook(tap), cut)
-    finally:
-        os.close(program)
+    for tap in taps:
+        fabric().places.put(tap, bpf.CUT, program, "cut a cable silently")
+    fabric().afterwards(partial(os.close, program))
 
 
 def let_pass(taps: Iterable[bpf.Tap]) -> None:
     """Let everything pass again at these places."""
-    fabric().send(*(bpf.detach(tap, bpf.CUT, "mend a cable") for tap in sorted(taps)))
+    for tap in sorted(taps):
+        fabric().places.take(tap, bpf.CUT, "mend a cable")

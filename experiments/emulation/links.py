@@ -93,7 +93,6 @@ class LabLink(Link):
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[bpf.Tap] = set()
-        self._hooked: set[int] = set()  # interfaces of the fabric that take programs
         # The fabric's end at which arrives what a host's port sends, and whether it owns it.
         self._arrivals: dict[int, int] = {}
         self._owning: set[int] = set()
@@ -131,8 +130,9 @@ class LabLink(Link):
             self._indexes[node, name] = ports[-1].ifindex
         self._make(ports, nodes)
         for node, port in zip(nodes, ports, strict=True):
-            if isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf:
-                # For its forwarder: of a port that is up the kernel would first stop all queues,
+            awaited = isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf
+            if awaited and home.places.by_filters:
+                # For its forwarder's: of a port that is up the kernel would first stop all queues,
                 # and keep all other interfaces from being changed meanwhile.
                 incoming = bpf.Tap(port.ifindex, bpf.INGRESS, alone=True)
                 _namespace(node).send(bpf.hook(incoming))
@@ -248,15 +248,9 @@ class LabLink(Link):
         """Load a program and attach it, now or with the batch."""
         descriptor = bpf.load(program)
         try:
-            self._attach(tap, priority, descriptor, deed)
+            fabric().places.put(tap, priority, descriptor, deed)
         finally:
             fabric().afterwards(partial(os.close, descriptor))
-
-    def _attach(self, tap: bpf.Tap, priority: int, descriptor: int, deed: str) -> None:
-        if tap.ifindex not in self._hooked:
-            fabric().send(bpf.hook(tap))
-            self._hooked.add(tap.ifindex)
-        fabric().send(bpf.attach(tap, priority, descriptor, deed))
 
     def _own(self, intf: LabIntf, wanted: bool) -> None:
         """See to it that what a host sends waits in the switches' queues, not in its sockets."""
@@ -264,9 +258,9 @@ class LabLink(Link):
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = bpf.Tap(arrival, bpf.INGRESS), f"queue what {intf.name} sends"
             if wanted:
-                self._attach(tap, bpf.OWN, _owning_program(), deed)
+                fabric().places.put(tap, bpf.OWN, _owning_program(), deed)
             else:
-                fabric().send(bpf.detach(tap, bpf.OWN, deed))
+                fabric().places.take(tap, bpf.OWN, deed)
             self._owning ^= {arrival}
 
     def _side(self, intf: LabIntf) -> int:
@@ -281,7 +275,7 @@ class LabLink(Link):
             self._run_at(tap, bpf.LOSS, bpf.drop_some(percent / 100), deed)
             self._lossy.add(tap)
         elif tap in self._lossy:
-            fabric().send(bpf.detach(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends"))
+            fabric().places.take(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends")
             self._lossy.remove(tap)
 
     def _hold(self, intf: LabIntf, delay: shaping.Delay) -> None:
@@ -298,7 +292,7 @@ def panel_name(port: str) -> str:
 @functools.cache
 def _owning_program() -> int:
     """Load the program of `bpf.own`, which is the same everywhere, for as long as the lab runs."""
-    return bpf.load(bpf.own())
+    return bpf.load(bpf.own(by_filter=fabric().places.by_filters))
 
 
 def _is_application_side(intf: LabIntf) -> bool:

@@ -28,6 +28,7 @@ from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
 from experiments.emulation.shapes import Shape, Shapes
 from experiments.linux import netlink, shaping
+from experiments.linux.graces import ShortGraces
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
 from topos.base.emulated import emulated
@@ -101,6 +102,7 @@ class LabNet(Mininet):
         if topo is None and topology is not None:
             topo = emulated(topology)
         allow_open_files()
+        self._graces = ShortGraces()
         Mininet.inited = True  # its own preparations change settings of the whole machine
         super().__init__(topo=topo, **options)
 
@@ -199,12 +201,14 @@ class LabNet(Mininet):
         delay_line.stop()
         home = fabric()
         home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+        home.places.close()
         for node in self.hosts + self.switches:
             if node in nodes:
                 node.bridge = 0
             elif node in self.switches and not isinstance(node, LabNode):
                 node.stop()
             node.terminate()
+        self._graces.end()
         info("*** Done\n")
 
 

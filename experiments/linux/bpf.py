@@ -76,15 +76,16 @@ def drop_some(probability: float) -> bytes:
     )
 
 
-def own() -> bytes:
+def own(*, by_filter: bool) -> bytes:
     """Return the program that takes what comes in from the socket that sent it.
 
     Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
     until they arrive: over veth and bridge that reaches from the sender through every switch, whose
     queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
     account ends at its own network card. Here it ends where a packet comes in: the program lets a
-    clone, which no socket counts, come in once more, and drops the packet. (An XDP program would do
-    the same, but then Linux cuts super-packets apart, and drops those of headers it does not know.)
+    clone, which no socket counts, come in once more, and drops the packet, as a filter without any
+    trace. (An XDP program would do the same, but then Linux cuts super-packets apart, and drops
+    those of headers it does not know.)
 
     What no socket sent passes at once: the clone, and what a server has relayed, whose sender's
     account ended at the first switch. So do heart-beats, which no queue delays, and by the shapers
@@ -93,7 +94,7 @@ def own() -> bytes:
     again = (
         instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
     )
-    owned = again + set_register(0, ACT_STOLEN) + EXIT
+    owned = again + set_register(0, ACT_STOLEN if by_filter else ACT_SHOT) + EXIT
     has_no_socket = instruction(0x79, 0x12, SOCKET) + instruction(0x15, 2, len(owned) // 8, 0)
     return _heart_beats_past_shapers() + has_no_socket + owned + set_register(0, ACT_UNSPEC) + EXIT
 

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from experiments.linux.netlink import Message, Netlink
+from experiments.linux.places import Places
 from hosts.linux.calls import CLONE_NEWNET, current_namespace, enter, unshare
 from topos.base.errors import PillarboxError
 
@@ -111,6 +112,7 @@ class Fabric(Namespace):
         self.open_batch: dict[Namespace, None] | None = None  # an ordered set
         self._deeds: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
+        self.places = Places(self.send, self.afterwards)
         # In a namespace of the lab's own nothing speaks IPv6; where it is the machine's, each
         # interface of the lab has a setting of its own.
         disabled = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")

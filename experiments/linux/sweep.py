@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from experiments.linux import netlink
+from experiments.linux import graces, netlink
 from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
 
@@ -289,6 +289,7 @@ def _remove(slot: int) -> None:
         group.rmdir()
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
+    graces.left(remove=True)
 
 
 def _empty(group: Path, slot: int) -> None:

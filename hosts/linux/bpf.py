@@ -3,11 +3,6 @@
 libbpf reads an object file and loads it; it comes with Debian's iproute2. Tables are then read and
 written by the system call itself, in a microsecond or two. Interfaces are those of the network
 namespace that the caller is in.
-
-A program is attached as a filter of traffic control, in 0.2 ms; a TCX link takes 10 to 20, in which
-no other process can change any interface, and a lab has thousands of ports. But a filter
-outlives the process that attached it: programs are attached by way of a table that is empty from
-then on (see `Entrance`).
 """
 
 from __future__ import annotations
@@ -19,33 +14,26 @@ import platform
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hosts.linux.calls import current_namespace, inside
-from hosts.linux.instructions import entrance
-from hosts.linux.interfaces import Changes
 from topos.base.errors import PillarboxError
 
 # Of linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
-PROG_ARRAY = 3  # a kind of map
+NAME = b"pillarbox"  # of programs that are put together here
 TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
 SCHED_CLS = 3  # programs of traffic control
+NO_LOG = (0, 0, 0, 0, 0)  # nor a version of the kernel, nor flags
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 WARNING = 0  # of libbpf.h
 # Asked once: the answer is read from /sys, where a lab's many servers would wait for one another.
 CPUS = os.cpu_count() or 1
 KIND_ENUM = 6  # of linux/btf.h
 
-CLOSED_FIRST = (
-    255  # a descriptor above all others: the kernel closes those of a dead process downwards
-)
-MOST_ENTRANCES = 4  # programs that one server has attached
 SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
 
@@ -78,7 +66,8 @@ def load(instructions: bytes) -> int:
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
-    return call(PROG_LOAD, struct.pack("=IIQQ", SCHED_CLS, len(instructions) // 8, *addresses))
+    asked = SCHED_CLS, len(instructions) // 8, *addresses, *NO_LOG, NAME
+    return call(PROG_LOAD, struct.pack("=IIQQIIQII16s", *asked))
 
 
 class Map:
@@ -244,66 +233,6 @@ class Object:
         self.programs, self.maps = {}, {}
 
 
-class Entrance:
-    """One server's way into programs that it shares with others: open while its process lives.
-
-    A filter outlives the process that attached it, and a server that is dead must not forward. The
-    kernel empties a table of programs as soon as no process holds it. So what is attached are a few
-    instructions of this server's: they note these for the program, and go by such a table.
-
-    Parameters
-    ----------
-    *numbers : int
-        What the programs find beside each packet: which server it is, and whatever they need.
-    """
-
-    def __init__(self, *numbers: int) -> None:
-        low = call(MAP_CREATE, struct.pack("=5I", PROG_ARRAY, 4, 4, MOST_ENTRANCES, 0))
-        made = fcntl(low, F_DUPFD_CLOEXEC, CLOSED_FIRST)
-        os.close(low)
-        self._numbers, self._table = numbers, Map(made, 4, 4, MOST_ENTRANCES)
-        self._entrances: dict[int, int] = {}  # by the program that they lead to
-        self._files = [made]
-        self._attached: list[tuple[int, bool]] = []  # interface, and whether to what it sends
-        self._namespace = -1  # the interfaces'
-
-    def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
-        """Let a program see what an interface sends, or else receives; all are in one namespace."""
-        fd = self._entrances.get(program) or self._open(program)
-        changes = Changes()
-        changes.attach(ifindex, fd, egress=egress)
-        try:
-            changes.make()
-        except OSError as error:
-            _complaints.clear()
-            sentence = f"a program cannot be attached to interface {ifindex}"
-            raise _failure(sentence, error.errno or 0) from None
-        if self._namespace < 0:
-            self._namespace = current_namespace()
-        self._attached.append((ifindex, egress))
-
-    def _open(self, program: int) -> int:
-        place = len(self._entrances)
-        self._table[_NUMBER.pack(place)] = _NUMBER.pack(program)
-        made = self._entrances[program] = load(entrance(self._numbers, self._table.fd, place))
-        self._files.append(made)
-        return made
-
-    def close(self) -> None:
-        """Detach everything. Without this, the end of the process leaves filters that drop."""
-        if self._attached:
-            changes = Changes()
-            for ifindex, egress in self._attached:
-                changes.detach(ifindex, egress=egress)
-            # Fails where an interface is gone, and the filter with it.
-            with inside(self._namespace), suppress(OSError):
-                changes.make()
-            os.close(self._namespace)
-        for fd in self._files:
-            os.close(fd)
-        self._attached, self._files, self._entrances, self._namespace = [], [], {}, -1
-
-
 class _Enums:
     """The enumerations of the C source, which the object file describes: names in their order."""
 
@@ -390,6 +319,11 @@ def _failure(sentence: str, number: int) -> BpfError:
     # The verifier's log ends with the complaint, and a line of statistics behind it.
     log = [i for i, line in enumerate(said) if line.startswith("processed ")]
     cause = said[log[0] - 1] if log else next(iter(said), "")
+    return refused(sentence, number, cause)
+
+
+def refused(sentence: str, number: int, cause: str = "") -> BpfError:
+    """Return the error for what the kernel refused, by its number."""
     why = ": ".join(filter(None, [os.strerror(number), cause]))
     hint = "; run it as root" if number in (errno.EPERM, errno.EACCES) and os.geteuid() else ""
     return BpfError(f"{sentence}: {why}{hint}")

@@ -18,8 +18,10 @@ from math import ceil
 from pathlib import Path
 
 from hosts.base.network import headers
-from hosts.linux.bpf import BpfError, Entrance, Map, Object
+from hosts.linux import tcx
+from hosts.linux.bpf import BpfError, Map, Object
 from hosts.linux.calls import nowhere
+from hosts.linux.entrance import Entrance
 from hosts.live import generated
 from topos.base.errors import PillarboxError, require
 
@@ -57,6 +59,7 @@ class LabPrograms:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
         self.servers, self.room = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
         self.loaded = Object(build(source), entries | {"links": servers * self.room})
+        self.by_filters = not tcx.is_quick()
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""
@@ -87,7 +90,7 @@ class Programs:
         self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
         self.programs, self.enums = lab.loaded.programs, lab.loaded.enums
         self.maps = dict(lab.loaded.maps)
-        self._entrance = Entrance(server, lab.room)
+        self._entrance = Entrance(server, lab.room, by_filters=lab.by_filters)
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:

@@ -1,0 +1,150 @@
+"""Programs at interfaces, with the kernel's hurry and without, and who gives that back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.linux import bpf, graces
+from hosts.linux import tcx
+from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
+
+LOOPBACK = 1
+PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.PATCH)
+
+
+def without_hurry(folder: Path) -> None:
+    """Let nobody in this sandbox set the kernel's hurry, as in a container."""
+    setting = folder / "rcu_expedited"
+    setting.write_text("0\n")
+    subprocess.run(["mount", "--bind", str(setting), str(tcx.HURRY)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(tcx.HURRY)], check=True)
+
+
+@pytest.mark.root
+@EBPF
+def test_programs_stand_in_the_order_of_their_priorities() -> None:
+    from experiments.linux.namespaces import fabric
+
+    def standing() -> list[int]:
+        return tcx.standing(LOOPBACK, egress=False)
+
+    tap, places = bpf.Tap(LOOPBACK, bpf.INGRESS), fabric().places
+    with graces.ShortGraces():
+        assert not places.by_filters
+        for order in permutations(PRIORITIES):
+            numbers: dict[int, int] = {}
+            for priority in (*order, order[0]):  # the last in place of the first
+                places.put(tap, priority, bpf.load(bpf.drop()), "try")
+                numbers.pop(priority, None)
+                (numbers[priority],) = set(standing()) - set(numbers.values())
+            assert standing() == [numbers[one] for one in PRIORITIES]
+            for priority in order:
+                places.take(tap, priority, "take it away")
+            assert standing() == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("hurry", [True, False])
+def test_a_lab_works_with_the_kernels_hurry_and_without(
+    hurry: bool, plane: str, tmp_path: Path
+) -> None:
+    if not hurry:
+        without_hurry(tmp_path)
+    with lab_of("dcell,3,1", tmp_path, plane=plane, rate_mbit=10.0) as lab:
+        from experiments.linux.namespaces import fabric
+
+        assert fabric().places.by_filters == (not hurry)
+        pinged = partial(lab.net["h0"].cmd, f"ping -c 1 -W 5 {lab.net['h11'].IP()}")
+        assert " 0% packet loss" in pinged()
+        direct = next(iter(lab.topology.neighbours(0)))  # over a switch, then the cable to h3
+        for node in (direct[1].node, 3):
+            fault = lab.cut(0, node, silent=True)
+            wait_until(lambda: lab.state(0)["down"], "the cut is not noticed")
+            assert " 0% packet loss" in pinged()
+            lab.heal(fault)
+            lab.wait_converged()
+        lab.kill(3)
+        wait_until(lambda: lab.state(0)["down"], "the death is not noticed")
+        lab.revive(3)
+        lab.wait_converged()
+        assert " 0% packet loss" in pinged()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Give the setting, and where it is held, of a machine that does not hurry."""
+    setting, held = tmp_path / "rcu_expedited", tmp_path / "run" / "graces"
+    setting.write_text("0\n")
+    monkeypatch.setattr(tcx, "HURRY", setting)
+    monkeypatch.setattr(tcx, "is_known", lambda: True)
+    monkeypatch.setattr(tcx, "some_are_there", lambda: False)
+    monkeypatch.setattr(graces, "HELD", held)
+    return setting, held
+
+
+def test_the_first_lab_sets_it_and_the_last_gives_it_back(machine: tuple[Path, Path]) -> None:
+    setting, held = machine
+    first, second = graces.ShortGraces(), graces.ShortGraces()
+    assert setting.read_text() == "1"
+    first.end()
+    assert setting.read_text() == "1" and not graces.left(remove=True)
+    second.end()
+    assert setting.read_text() == "0" and not held.exists()
+    second.end()
+    with graces.ShortGraces():
+        assert setting.read_text() == "1"
+    assert setting.read_text() == "0"
+
+
+def test_what_others_have_set_is_left_alone(machine: tuple[Path, Path]) -> None:
+    setting, held = machine
+    setting.write_text("1\n")
+    graces.ShortGraces().end()
+    assert setting.read_text() == "1\n" and not held.exists()
+
+
+@pytest.mark.parametrize("by_next_lab", [False, True])
+def test_what_a_killed_lab_left_is_given_back(
+    machine: tuple[Path, Path], by_next_lab: bool
+) -> None:
+    setting, held = machine
+    child = os.fork()
+    if not child:
+        graces.ShortGraces()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert setting.read_text() == "1" and graces.left(remove=False)
+    if by_next_lab:
+        graces.ShortGraces().end()
+    else:
+        assert graces.left(remove=True)
+    assert setting.read_text() == "0" and not held.exists()
+    assert not graces.left(remove=True)
+
+
+def test_who_waits_for_the_last_to_go_begins_anew(
+    machine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, held = machine
+    first = graces.ShortGraces()
+    lock: Any = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        first.end()  # between the opening of the file and its lock
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = graces.ShortGraces()
+    assert setting.read_text() == "1" and held.exists()
+    second.end()
+    assert setting.read_text() == "0" and not held.exists()
