@@ -14,13 +14,18 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
+from experiments.linux.netlink import End, Netlink, cable
 from hosts.linux import tcx
+from hosts.linux.calls import current_namespace, nowhere
 
-HELD = Path("/run/pillarbox/graces")  # locked by each lab, and not empty where one has set it
+HELD = Path("/run/pillarbox/graces")  # locked by each lab
+# Any number but 0 has the kernel hurry: by this one whoever finds it knows that a lab has set it.
+OURS = str(int.from_bytes(b"PB", "big"))
+ENDED_S = 1.0
 REMOVED_S = 60.0  # so long at most to wait until the kernel has removed what a dead lab had
 
 
@@ -33,9 +38,7 @@ class ShortGraces:
             return  # a container, perhaps: filters serve
         self._held = _locked()
         if tcx.HURRY.read_text().strip() == "0":
-            self._held.write("set by a lab\n")
-            self._held.flush()
-            tcx.HURRY.write_text("1")
+            tcx.HURRY.write_text(OURS)
 
     def __enter__(self) -> ShortGraces:
         return self
@@ -54,36 +57,68 @@ class ShortGraces:
 
 def left(*, remove: bool) -> bool:
     """Tell whether a lab that was killed has left the setting, and give it back."""
-    with suppress(FileNotFoundError, BlockingIOError), HELD.open("r+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        was_set = os.fstat(held.fileno()).st_size > 0
+    if not _is_ours():
+        return False
+    with _opened() as held:
+        if not _is_nobodys(held):
+            return False
         if remove:
             _wait_for_the_kernel()
             _give_back(held)
-        return was_set
+    return True
+
+
+def _is_ours() -> bool:
+    with suppress(OSError):
+        return tcx.HURRY.read_text().strip() == OURS
+    return False
+
+
+def _is_nobodys(held: IO[str]) -> bool:
+    """Take the lock, if no lab holds it; one that was just killed takes a moment to end."""
+    deadline = time.monotonic() + ENDED_S
+    while time.monotonic() < deadline:
+        with suppress(BlockingIOError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.02)
     return False
 
 
 def _wait_for_the_kernel() -> None:
-    """Wait until no program of a dead lab is anywhere: the kernel would be slow to remove them."""
+    """Wait until all is gone that ended so far: without its hurry the kernel would be slow at it.
+
+    It removes namespaces in the order in which they end. So one that ends now goes last, and with
+    it the far end of a cable that can be looked at from here.
+    """
     deadline = time.monotonic() + REMOVED_S
-    while time.monotonic() < deadline and tcx.some_are_there():
-        time.sleep(0.02)
+    with nowhere(), closing(Netlink()) as kernel:
+        near = End("here", 1001, current_namespace())
+        with nowhere():
+            far = End("there", 1002, current_namespace())
+        kernel.send([cable(near, far, mtu=1500)])
+        for end in (near, far):
+            os.close(end.namespace)
+        while time.monotonic() < deadline and any(one.name == near.name for one in kernel.links()):
+            time.sleep(0.02)
 
 
 def _give_back(held: IO[str]) -> None:
-    status = os.fstat(held.fileno())
-    if status.st_nlink:
-        if status.st_size:
+    if os.fstat(held.fileno()).st_nlink:
+        if _is_ours():
             tcx.HURRY.write_text("0")
         HELD.unlink()
 
 
 def _locked() -> IO[str]:
-    HELD.parent.mkdir(mode=0o700, exist_ok=True)
     while True:
-        held = HELD.open("a+")
+        held = _opened()
         fcntl.flock(held, fcntl.LOCK_SH)
         if os.fstat(held.fileno()).st_nlink:
             return held
         held.close()  # the last lab removed it between the two
+
+
+def _opened() -> IO[str]:
+    HELD.parent.mkdir(mode=0o700, exist_ok=True)
+    return HELD.open("a+")

@@ -14,15 +14,14 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call
 
 HURRY = Path("/sys/kernel/rcu_expedited")
-PROGRAM_ATTACH, PROGRAM_DETACH, NEXT_PROGRAM, FILE_OF_PROGRAM, INFO = 8, 9, 11, 13, 15
-PROGRAM_QUERY = 16
+PROGRAM_ATTACH, PROGRAM_DETACH, FILE_OF_PROGRAM, INFO, PROGRAM_QUERY = 8, 9, 13, 15, 16
 INCOMING, OUTGOING = 46, 47  # kinds of places, in linux/bpf.h
 BEFORE = 1 << 3
 UNTOUCHED = 1  # the revision of a place where no program has been
@@ -67,7 +66,7 @@ def attach_anew(program: int, ifindex: int, *, egress: bool) -> None:
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        for left in _ours(standing(ifindex, egress=egress)):
+        for left in _ours(ifindex, egress=egress):
             detach(left, ifindex, egress=egress)
         attach(program, ifindex, egress=egress)
 
@@ -81,22 +80,9 @@ def _kind(egress: bool) -> int:
     return OUTGOING if egress else INCOMING
 
 
-def some_are_there() -> bool:
-    """Tell whether any program that was put together here is loaded, by whatever process."""
-    asked, number = ctypes.create_string_buffer(ATTRIBUTES), 0
-    with suppress(FileNotFoundError):  # there is no further one
-        while True:
-            struct.pack_into("=I", asked, 0, number)
-            call(NEXT_PROGRAM, asked)
-            (number,) = struct.unpack_from("=I", asked, 4)
-            if any(_ours([number])):
-                return True
-    return False
-
-
-def _ours(numbers: Iterable[int]) -> Iterator[int]:
-    """Yield each of these programs that was put together here, as a file that is open meanwhile."""
-    for number in numbers:
+def _ours(ifindex: int, *, egress: bool) -> Iterator[int]:
+    """Yield each program there that was put together here, as a file that is open meanwhile."""
+    for number in standing(ifindex, egress=egress):
         with suppress(FileNotFoundError):  # gone since
             program = call(FILE_OF_PROGRAM, struct.pack("=I", number))
             try:

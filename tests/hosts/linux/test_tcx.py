@@ -44,12 +44,6 @@ def test_what_a_dead_process_left_is_replaced_and_nobody_elses(
         assert tcx.standing(LOOPBACK, egress=False) == [theirs]
 
 
-def test_programs_that_are_there_are_found() -> None:
-    made = bpf.load(GO_ON)
-    assert tcx.some_are_there()
-    os.close(made)
-
-
 def test_an_interface_that_is_not_there_is_refused() -> None:
     made = bpf.load(GO_ON)
     with nowhere(), pytest.raises(OSError, match="No such device"):
