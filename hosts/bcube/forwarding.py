@@ -244,8 +244,7 @@ class Forwarding(Router):
         for (uid, taken), hops in self.passing.items():
             if taken == step:
                 self.passing.pop((uid, taken))
-                source = self.topology.server_of_uid(uid)
-                actions += self._tell_source(path_of(self.topology, source, hops), step)
+                actions += self._tell_source(self._way(uid, hops), step)
         return actions
 
     def _tell_source(self, path: Path | None, step: Step) -> list[Action]:
@@ -293,8 +292,10 @@ class Forwarding(Router):
 
     def _path_of(self, header: BCubeHeader) -> Path | None:
         """Return the way that a packet has come so far, None if it is none, or there is no such."""
-        source: int = self.topology.server_of_uid(header.source)
-        path = path_of(self.topology, source, header.path[: header.next_hop])
+        return self._way(header.source, header.path[: header.next_hop])
+
+    def _way(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:
+        path = path_of(self.topology, self.topology.server_of_uid(uid), hops)
         return path if path and path.steps else None
 
     def _link_of(self, message: PathFailure) -> Pair | None:

@@ -125,6 +125,17 @@ def test_nonsense_is_dropped_with_a_reason(
     assert not router.failed_links
 
 
+def test_a_probe_that_came_no_way_is_answered_to_nobody_when_its_link_fails() -> None:
+    bcube = topos.parse("bcube,4,1")
+    router = BSR(bcube, 0)
+    hop = wire.Hop(0, 1)
+    header = BCubeHeader(0, bcube.uid(1), Protocol.PROBE, (hop,), next_hop=0)  # from itself, forged
+    [sent] = sent_to(router, header, Probe(7, 0, 1).pack())
+    assert isinstance(sent, Send) and router.passing
+    actions = router.link_changed(Step(sent.port, sent.peer), up=False, now=0.0)
+    assert not [one for one in actions if isinstance(one, Send)]
+
+
 def test_answer_to_a_flow_that_was_forgotten_is_not_taken_for_its_successor() -> None:
     bcube = topos.parse("bcube,4,1")
     router = BSR(bcube, 0)
