@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
@@ -25,12 +26,14 @@ OURS, STOCK = "pillarbox", "mininet"
 BUILDERS = {OURS: ("generator", ""), STOCK: ("iperf3", "experiments.benches._stock")}
 # By cable, in Mbit/s: what is asked of a machine of two processors.
 GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
-# What a flow carries, as so many seconds of a cable: the 1.5 MB of `run all-to-all` at 100 Mbit/s.
-# Of 2,256 flows each has a packet in 10 ms then, and they need this long to share what there is.
-SECONDS, QUICK_SECONDS, QUICK_MBIT = 0.12, 0.02, 10.0
-TIMEOUT_S = 180.0
+# Flows send until each has had its share for so long that it carried that many seconds of a cable:
+# the 1.5 MB of `run all-to-all` at 100 Mbit/s. Of 2,256 flows each has a packet in 10 ms, and they
+# need that long to share what there is; how flows of a size begin and end is another matter.
+SECONDS, LEAST_S = 0.12, 2.0
+QUICK_S, QUICK_MBIT = 0.6, 10.0
 NOTES = f"""
-All-to-all, each flow {SECONDS:.2f} s of a cable's rate, fast timers, and what `run` chooses else.
+All-to-all, greedy flows: until each could carry {SECONDS:.2f} s of a cable's rate, and for
+{LEAST_S:.0f} s at least. Fast timers, and what `run` chooses else.
 rate_mbit: the largest rate of the cables at which three trials are valid (docs/trust.md) and carry
 {LEAST_OF_IDEAL:.0%} of their ideal or more, with at most one in between that does not; rates are 1,
 2, 3, 5, 7, 10 ... {START_MBIT:.0f} Mbit/s, tried from above. The other columns are means of those
@@ -55,8 +58,8 @@ def run(quick: bool) -> Iterator[Row]:
 
 def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
     tries: dict[float, list[Tried]] = {}
-    seconds = QUICK_SECONDS if quick else SECONDS
-    try_at = partial(_tried, tries, network, mtu, builder, seconds)
+    length_s = QUICK_S if quick else _length_s(network, mtu)
+    try_at = partial(_tried, tries, network, mtu, builder, length_s)
     if quick:  # only that it runs and counts
         try_at(QUICK_MBIT)
         return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
@@ -89,22 +92,32 @@ def _largest(try_at: Callable[[float], Tried]) -> float:
     raise PillarboxError(f"at no rate; the last reason: {reasons[-1]}")
 
 
+def _length_s(network: str, mtu: int) -> float:
+    """Return how long flows send; at whatever rate, since their shares are in proportion to it."""
+    from experiments.analysis.fluid.ideal import ideal
+    from experiments.traffic.flows import Flow
+
+    topology, rate_bps = parse(network), 1e9
+    pairs = enumerate(permutations(range(topology.servers), 2))
+    flows = [Flow(number, *pair) for number, pair in pairs]
+    mean_bps = float(ideal(topology, "", flows, rate_bps, mtu).goodput_bps.mean())
+    return max(LEAST_S, SECONDS * rate_bps / mean_bps)
+
+
 def _tried(
     tries: dict[float, list[Tried]],
     network: str,
     mtu: int,
     builder: str,
-    seconds: float,
+    length_s: float,
     rate_mbit: float,
 ) -> Tried:
     """Run a trial and keep what it gave."""
-    from experiments.traffic.workload import Workload
     from experiments.trials.plans.experiment import System
-    from experiments.trials.runs.greedy import tried
+    from experiments.trials.runs.greedy import all_to_all, tried
 
     tool, worker = BUILDERS[builder]
-    volume = int(rate_mbit * 1e6 * seconds / 8)
-    workload = Workload("all-to-all", volume_bytes=volume, tool=tool, timeout_s=TIMEOUT_S)
+    workload = replace(all_to_all(length_s), tool=tool)
     found = tried(System(network, rate_mbit=rate_mbit, mtu=mtu), workload, worker=worker)
     tries.setdefault(rate_mbit, []).append(found)
     return found
