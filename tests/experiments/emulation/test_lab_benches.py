@@ -19,15 +19,18 @@ NO_EBPF = bpf.available()
 @pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 def test_failover_measures_the_gap_of_a_cut() -> None:
     rows = list(failover.run(quick=True))
-    assert [(row["network"], row["plane"], row["fault"]) for row in rows] == [
-        ("dcell,4,1", "ebpf", failover.FAR_CUT),
-        ("dcell,4,1", "python", failover.FAR_CUT),
+    assert [(row["plane"], row["beside"]) for row in rows] == [
+        ("ebpf", "nothing"),
+        ("python", "nothing"),
+        ("ebpf", "all-to-all"),
     ]
     for row in rows:
+        assert (row["network"], row["fault"]) == ("dcell,4,1", failover.FAR_CUT)
         assert row["outcome"].startswith(("ok", "missed")), row
         assert row["routing"] == "dfr"
-        # There is a gap. How long it is depends on who else uses the machine: the bench judges.
-        assert 0.001 < row["gap_s"] == row["worst_s"]
+        # One turn. How long a gap it has, if any, depends on who else uses the machine: the bench
+        # judges.
+        assert 0.0 <= row["gap_s"] == row["worst_s"]
 
 
 @pytest.mark.long
