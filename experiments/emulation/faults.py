@@ -175,9 +175,11 @@ def switch(interfaces: Iterable[int], *, up: bool) -> None:
 def drop(taps: Iterable[bpf.Tap]) -> None:
     """Let everything be lost at these places."""
     program = bpf.load(bpf.drop())
-    for tap in taps:
-        fabric().places.put(tap, bpf.CUT, program, "cut a cable silently")
-    fabric().afterwards(partial(os.close, program))
+    try:
+        for tap in taps:
+            fabric().places.put(tap, bpf.CUT, program, "cut a cable silently")
+    finally:
+        fabric().afterwards(partial(os.close, program))
 
 
 def let_pass(taps: Iterable[bpf.Tap]) -> None:

@@ -83,9 +83,9 @@ def own(*, by_filter: bool) -> bytes:
     until they arrive: over veth and bridge that reaches from the sender through every switch, whose
     queues then neither fill nor drop nor share their rate fairly. On a real cable the sender's
     account ends at its own network card. Here it ends where a packet comes in: the program lets a
-    clone, which no socket counts, come in once more, and drops the packet, as a filter without any
-    trace. (An XDP program would do the same, but then Linux cuts super-packets apart, and drops
-    those of headers it does not know.)
+    clone, which no socket counts, come in once more, and drops the packet; a filter can take it
+    away instead, which who traces drops does not see. (An XDP program would do the same, but then
+    Linux cuts super-packets apart, and drops those of headers it does not know.)
 
     What no socket sent passes at once: the clone, and what a server has relayed, whose sender's
     account ended at the first switch. So do heart-beats, which no queue delays, and by the shapers

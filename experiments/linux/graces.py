@@ -25,7 +25,7 @@ from hosts.linux.calls import current_namespace, nowhere
 HELD = Path("/run/pillarbox/graces")  # locked by each lab
 # Any number but 0 has the kernel hurry: by this one whoever finds it knows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
-ENDED_S = 1.0
+ENDED_S = 1.0  # so long at most a process that was killed takes to let go of its files
 REMOVED_S = 60.0  # so long at most to wait until the kernel has removed what a dead lab had
 
 

@@ -45,9 +45,7 @@ class Entrance:
         self._by_filters = by_filters
         self._entrances: dict[int, int] = {}  # by the program that they lead to
         self._files = [made]
-        self._attached: list[
-            tuple[int, int, bool]
-        ] = []  # what, where, and whether to what it sends
+        self._attached: list[tuple[int, int, bool]] = []  # an entrance, where, and at which side
         self._namespace = -1  # the interfaces'
 
     def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
