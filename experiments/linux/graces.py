@@ -57,7 +57,7 @@ class ShortGraces:
 
 def left(*, remove: bool) -> bool:
     """Tell whether a lab that was killed has left the setting, and give it back."""
-    if not _is_ours():
+    if not (HELD.exists() and _is_ours()):  # else labs of a container, say, have set it
         return False
     with _opened() as held:
         if not _is_nobodys(held):
