@@ -214,10 +214,10 @@ def leave(place: Place, progress: Room) -> Verdict:
         # The far end would send the probe straight back: on it goes to a third FiConn.
         if not bypass(place, progress, own.far, NOT_BACK):
             return stuck()
-    elif may_bypass(progress, own.level):
+    elif may_bypass(progress, own.level) or bypasses(place, progress, own.level):
         # Departs from the paper: this is the one bypass of the FiConn_l, with the far end as
-        # its proxy. With another one behind it the path would lead through four FiConn_{l-1}s
-        # and, of those, perhaps through the source's again (Theorem 6 allows three).
+        # its proxy. With another one behind it, or one chosen before, the path would lead through
+        # four FiConn_{l-1}s, of which one may be the source's again (Theorem 6 allows three).
         put(progress, own.level, own.far)
     return onward(place, progress, BACKUP, own.far)
 
@@ -320,6 +320,13 @@ def starts_over(level: int, came_by: int, progress: Room) -> bool:
 def may_bypass(progress: Room, level: int) -> bool:
     """Tell whether PR_level is BYZERO; where the probe has no such entry, nothing is bypassed."""
     return 0 < level <= len(progress) and progress[level - 1] == BYZERO
+
+
+def bypasses(place: Place, progress: Room, level: int) -> bool:
+    """Tell whether PR_level is a proxy in a third FiConn, beside TOR's way."""
+    proxy, below = progress[level - 1], place.net.sizes[level - 1]
+    goal = leg(place.net, place.own.here, level, target(progress, level, place.destination))
+    return proxy >= 0 and goal != NOWHERE and proxy // below != goal // below
 
 
 def put(progress: Room, level: int, entry: int) -> None:
