@@ -172,7 +172,7 @@ def over_backup(place: Place, progress: Room) -> Verdict:
             # Where the link is down there is nothing to balance.
             return reroute(place, progress, own.by_backup)
         if not own.by_backup:
-            if fall_back(place, progress, own.here):
+            if fall_back(place, progress, own.here) or replace_proxy(place, progress):
                 return reroute(place, progress, False)
             return stuck()
     return onward(place, progress, BACKUP, own.far)
@@ -195,7 +195,11 @@ def around(place: Place, progress: Room, dead: int) -> Verdict:
                 # enter its FiConn_l elsewhere.
                 return route_elsewhere(place, progress)
             return reroute(place, progress, False)
-    elif bypass(place, progress, dead, WORKING) or fall_back(place, progress, dead):
+    elif (
+        bypass(place, progress, dead, WORKING)
+        or fall_back(place, progress, dead)
+        or replace_proxy(place, progress)
+    ):
         return reroute(place, progress, False)
     if place.came == NOWHERE:
         return leave(place, progress)
@@ -356,20 +360,28 @@ def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
     """
     net = place.net
     for level in range(max(1, level_of(net, at)), len(progress) + 1):
-        goal = leg(net, at, level, target(progress, level, place.destination))
-        if progress[level - 1] != BYZERO or goal == NOWHERE:
+        if progress[level - 1] == BYZERO and draw(place, progress, at, level, wanted):
+            return True
+    return False
+
+
+def draw(place: Place, progress: Room, at: int, level: int, wanted: int) -> bool:
+    """Choose a proxy of that level, and tell whether there is one."""
+    net = place.net
+    goal = leg(net, at, level, target(progress, level, place.destination))
+    if goal == NOWHERE:
+        return False
+    below, size = net.sizes[level - 1], net.sizes[level]
+    for member in range(size // below):
+        place.order[member] = member
+    for left in range(size // below, 0, -1):
+        third = at // size * size + take(place.order, left, place.random) * below
+        if third // below == at // below or third // below == goal // below:
             continue
-        below, size = net.sizes[level - 1], net.sizes[level]
-        for member in range(size // below):
-            place.order[member] = member
-        for left in range(size // below, 0, -1):
-            third = at // size * size + take(place.order, left, place.random) * below
-            if third // below == at // below or third // below == goal // below:
-                continue
-            proxy = link_between(net, at, third, level)[1]
-            if usable(place, at, proxy, wanted):
-                put(progress, level, proxy)
-                return True
+        proxy = link_between(net, at, third, level)[1]
+        if usable(place, at, proxy, wanted):
+            put(progress, level, proxy)
+            return True
     return False
 
 
@@ -405,6 +417,28 @@ def fall_back(place: Place, progress: Room, at: int) -> bool:
         return False
     put(progress, level, goal)
     return True
+
+
+def replace_proxy(place: Place, progress: Room) -> bool:
+    """Give up the lowest proxy, to which there is no way, and tell whether there is another aim.
+
+    Who chose it does not know that. At the source another one takes its place; elsewhere, lest two
+    of them take turns for ever, it is the cable that was to be bypassed. That one may work, and
+    only have had less bandwidth available.
+    """
+    here, at_source = place.own.here, place.came == NOWHERE
+    for level in range(1, len(progress) + 1):
+        if progress[level - 1] >= 0:
+            if not bypasses(place, progress, level):
+                return False
+            if at_source and draw(place, progress, here, level, WORKING):
+                return True
+            goal = leg(place.net, here, level, target(progress, level, place.destination))
+            if at_source and not usable(place, here, goal, WORKING):
+                return False
+            put(progress, level, goal)
+            return True
+    return False
 
 
 def leg(net: Nested, at: int, level: int, goal: int) -> int:

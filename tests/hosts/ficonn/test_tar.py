@@ -479,3 +479,12 @@ def test_departs_nearly_equal_bandwidths_count_as_equal() -> None:
     assert isinstance(decision, Onward)
     assert decision.way.next.port == BACKUP
     assert isinstance(ask("0.2.0", "0.0.1", "0.2.1", seen=noisy._replace(equal_share=1.0)), Back)
+
+
+def test_departs_a_proxy_that_the_source_cannot_reach_is_given_up() -> None:
+    """[0,2] bypasses its link by the third FiConn; the link to that one is the dead one."""
+    ficonn = FiConn(4, 1)
+    source, busy = ficonn.server("0.0"), ficonn.server("0.2")
+    seen = {source: sight(dead=[Step(BACKUP, ficonn.server("1.0"))]), busy: BUSY}
+    found = set_up(ficonn, source, ficonn.server("2.3"), lambda server: seen.get(server) or sight())
+    assert addresses(found.path, ficonn) == "0.0 0.2 2.0 2.3"
