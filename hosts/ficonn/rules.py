@@ -422,10 +422,10 @@ def fall_back(place: Place, progress: Room, at: int) -> bool:
 def replace_proxy(place: Place, progress: Room) -> bool:
     """Give up the lowest proxy, to which there is no way, and tell whether there is another aim.
 
-    Who chose it does not know that. At the source another one takes its place; elsewhere, lest two
-    of them take turns for ever, it is the cable that was to be bypassed. That one may work, and
-    only have had less bandwidth available.
+    At the source another one takes its place; elsewhere, lest two of them take turns for ever, it
+    is the cable that was to be bypassed. That one may work, and only have had less bandwidth free.
     """
+    # Departs from the paper: who chooses a proxy does not know what has failed on the way to it.
     here, at_source = place.own.here, place.came == NOWHERE
     for level in range(1, len(progress) + 1):
         if progress[level - 1] >= 0:

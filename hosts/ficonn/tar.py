@@ -17,10 +17,13 @@ it, the unused level-0 link would look better for ever.
 
 Why a probe ends: PR_l only ever goes from BYZERO over a proxy to BYONE, but for the crossing of a
 cable of a higher level or a bypass at one, which start over below; both are bounded in turn, and
-between two changes a probe follows TOR. Why a path has no loops: within a FiConn_l it leads through
-at most three FiConn_{l-1}s, each visited once; hence Theorem 6, at most 2*3^k - 1 hops. The one
-exception: a source from which failures leave no way but its backup port leaves its FiConn_{l-1} at
-once, and may have to come back into it.
+between two changes a probe follows TOR. A proxy to which there is no way is given up: the source
+takes one to which its first hop works, others take the bypassed cable, which is no proxy.
+
+Why a path has no loops: within a FiConn_l it leads through at most three FiConn_{l-1}s, each
+visited once; hence Theorem 6, at most 2*3^k - 1 hops. The one exception: a source from which
+failures leave no way but its backup port leaves its FiConn_{l-1} at once, and may have to come back
+into it.
 
 With one bypass in a FiConn_l, some ways around failures cannot be said. A server of level l whose
 level-0 link has failed is not reached from its own FiConn_{l-1}, unless probes may come by the far
