@@ -7,10 +7,10 @@ mark (`hosts.wire.marks`). That holds whatever the switches are: bridges, router
 from __future__ import annotations
 
 import socket
-import struct
 from typing import Any
 
 from hosts.linux.calls import attach_filter
+from hosts.linux.sieve import Byte, classic
 from hosts.wire.frame import ETH_IP
 from hosts.wire.marks import serial_of
 
@@ -20,10 +20,6 @@ SOL_PACKET = 263
 UDP = 17
 LONGEST_FRAME = 2048
 TTL_AT = 22  # in a frame
-
-# Classic BPF: what to load (absolute), or to compare it with, and how far to jump if it differs.
-LOAD_HALF, LOAD_BYTE, EQUAL, RETURN = 0x28, 0x30, 0x15, 0x06
-INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
 
 
 class Follower:
@@ -97,17 +93,7 @@ def _listener(namespace: Any, port: int) -> socket.socket:
 
 
 def _udp_to(port: int) -> bytes:
-    """Return the filter for UDP over IPv4 without options to a port; offsets count from Ethernet's.
-
-    Each comparison that fails jumps to the last instruction, which keeps nothing.
-    """
-    checks = [(LOAD_HALF, 12, ETH_IP), (LOAD_BYTE, 14, 0x45), (LOAD_BYTE, 23, UDP)]
-    checks.append((LOAD_HALF, 36, port))
-    program = b""
-    for number, (load, offset, value) in enumerate(checks):
-        to_end = 2 * (len(checks) - number) - 1
-        program += INSTRUCTION.pack(load, 0, 0, offset)
-        program += INSTRUCTION.pack(EQUAL, 0, to_end, value)
-    return (
-        program + INSTRUCTION.pack(RETURN, 0, 0, LONGEST_FRAME) + INSTRUCTION.pack(RETURN, 0, 0, 0)
-    )
+    """Return the filter for UDP over IPv4 without options to a port."""
+    ethertype, ports = ETH_IP.to_bytes(2, "big"), port.to_bytes(2, "big")
+    wanted = {12: ethertype[0], 13: ethertype[1], 14: 0x45, 23: UDP, 36: ports[0], 37: ports[1]}
+    return classic(tuple(Byte(at, value) for at, value in wanted.items()))

@@ -26,7 +26,7 @@ MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
 NAME = b"pillarbox"  # of programs that are put together here
 TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
-SCHED_CLS = 3  # programs of traffic control
+SOCKET_FILTER, SCHED_CLS = 1, 3  # programs of sockets, and of traffic control
 NO_LOG = (0, 0, 0, 0, 0)  # nor a version of the kernel, nor flags
 ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
 WARNING = 0  # of libbpf.h
@@ -61,12 +61,12 @@ def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
     return result
 
 
-def load(instructions: bytes) -> int:
-    """Load a program of traffic control that was put together here; return it as an open file."""
+def load(instructions: bytes, kind: int = SCHED_CLS) -> int:
+    """Load a program that was put together here; return it as an open file."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
-    asked = SCHED_CLS, len(instructions) // 8, *addresses, *NO_LOG, NAME
+    asked = kind, len(instructions) // 8, *addresses, *NO_LOG, NAME
     return call(PROG_LOAD, struct.pack("=IIQQIIQII16s", *asked))
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hosts.linux.calls import attach_filter
+from hosts.linux.sieve import Byte, keep, shared
 from hosts.live import segments
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -41,11 +41,13 @@ _MESSAGE = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
-_INSTRUCTION = struct.Struct("=HBBI")  # of classic BPF: code, jumps if true and if false, operand
 SOURCE_END_AT = 11  # the last byte of a frame's source
 SHARES = 4  # of a port's neighbours: a power of two
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
+# Of DCN frames: those that have a socket of their own, and all others.
+HEART_BEAT = Byte(PROTOCOL_AT, Protocol.HEART_BEAT)
+NO_HEART_BEAT = HEART_BEAT._replace(equal=False)
 
 
 class Tun:
@@ -112,11 +114,11 @@ class Port:
         self._note = segments.NOTHING_TO_DO if ebpf else b""
         shares = range(SHARES if shared else 1)
         self.sockets = [
-            _packet_socket(name, ethertype, _of_share(share, len(shares), heart_beats), ebpf)
-            for ethertype, heart_beats in ((ETH_DCN, False), (ETH_IP, None))
+            _packet_socket(name, ethertype, (*kind, *_of_share(share, len(shares))), ebpf)
+            for ethertype, kind in ((ETH_DCN, (NO_HEART_BEAT,)), (ETH_IP, ()))
             for share in shares
         ]
-        self.heart_beats = _packet_socket(name, ETH_DCN, _of_share(0, 1, True), ebpf)
+        self.heart_beats = _packet_socket(name, ETH_DCN, (HEART_BEAT,), ebpf)
         self._clock = time.monotonic_ns if ebpf else time.time_ns
         if ebpf:
             self.heart_beats.setsockopt(
@@ -203,33 +205,30 @@ def sender(name: str) -> socket.socket:
     return made
 
 
-def _of_share(share: int, shares: int, heart_beats: bool | None) -> bytes:
-    """Return a program for a socket: it takes what one share of the neighbours sends.
-
-    Of DCN frames those are heart-beats, or all others; None where the frames are IP's.
-    """
-    load_byte, and_with, is_equal, give = 0x30, 0x54, 0x15, 0x06
-    refuse, take = (give, 0, 0, 0), (give, 0, 0, LARGEST_FRAME)
-    program = []
-    if shares > 1:
-        program += [(load_byte, 0, 0, SOURCE_END_AT), (and_with, 0, 0, shares - 1)]
-        program += [(is_equal, 1, 0, share), refuse]
-    if heart_beats is not None:
-        program += [(load_byte, 0, 0, PROTOCOL_AT), (is_equal, 0, 1, Protocol.HEART_BEAT)]
-        program += [take, refuse] if heart_beats else [refuse, take]
-    elif program:
-        program += [take]
-    return b"".join(_INSTRUCTION.pack(*each) for each in program)
+def prepare() -> None:
+    """Load what sockets keep frames by, for all servers that are forked from this process."""
+    for share in range(SHARES):
+        shared(_of_share(share, SHARES))
+        shared((NO_HEART_BEAT, *_of_share(share, SHARES)))
+    shared((NO_HEART_BEAT,))
+    shared((HEART_BEAT,))
 
 
-def _packet_socket(name: str, ethertype: int, wanted: bytes, notes: bool) -> socket.socket:
+def _of_share(share: int, shares: int) -> tuple[Byte, ...]:
+    """Return the tests that what one share of the neighbours sends passes."""
+    return (Byte(SOURCE_END_AT, share, mask=shares - 1),) if shares > 1 else ()
+
+
+def _packet_socket(
+    name: str, ethertype: int, wanted: tuple[Byte, ...], notes: bool
+) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(notes))
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     if wanted:
-        attach_filter(made, wanted)
+        keep(made, *wanted)
     made.bind((name, ethertype))
     made.setblocking(False)
     return made

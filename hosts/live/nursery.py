@@ -39,7 +39,7 @@ from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux.calls import die_with_parent, enter
-from hosts.live import liveness
+from hosts.live import devices, liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
@@ -121,6 +121,7 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
     network = parse(name)
     prepared = Prepared(network, settings, _timers(settings, network))
     headers()
+    devices.prepare()
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
