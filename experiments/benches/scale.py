@@ -25,6 +25,7 @@ CUT_SERVER = 3
 NOTICED_S = 20.0  # how long to look
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 300.0
+IN_MEMORY = "/dev/shm"  # a lab's folder is in memory, as /run, where those of `up` are, mostly is
 MODULES = "VmallocUsed"  # of /proc/meminfo: tables of eBPF included
 NOTES = f"""
 cables_s: namespaces, bridges and cables of 100 Mbit/s. forwarders_s: until every server's forwarder
@@ -81,7 +82,7 @@ def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
 
     topology = parse(spec)
     before_mib = kernel_mib(MODULES)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         start_s = time.perf_counter()
         lab = Lab(topology, LabSettings(plane=plane), Path(folder))
         cables_s = time.perf_counter()
