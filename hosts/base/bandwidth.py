@@ -51,6 +51,10 @@ class Bandwidth:
             used = self._used.get((port, direction))
             self._used[port, direction] = rate if used is None else mean(used, rate)
 
+    def begin_anew(self) -> None:
+        """Take the next counters of each port for its first ones."""
+        self._last.clear()
+
     def used_bps(self, port: int, direction: Direction) -> float:
         """Return how much flows through the port that way."""
         return self._used.get((port, direction), 0.0)

@@ -87,24 +87,35 @@ static __always_inline int drop(struct __sk_buff *skb, enum counter why)
 	return TC_ACT_SHOT;
 }
 
-static __always_inline const struct config *config(struct __sk_buff *skb)
+static __always_inline struct config *config(struct __sk_buff *skb)
 {
 	__u32 server = skb->cb[SERVER];
 
 	return bpf_map_lookup_elem(&configs, &server);
 }
 
+static __noinline int wake(struct __sk_buff *skb, struct config *now)
+{
+	now->rests = 0;
+	ring(skb->cb[SERVER], bpf_ktime_get_ns());
+	return 0;
+}
+
 /* Return the decision of that key, NULL and why if there is none that counts. */
 static __always_inline struct action *decided(struct __sk_buff *skb, enum table table, void *tables,
 					      const void *key, enum counter *why)
 {
-	const struct config *now = config(skb);
+	struct config *now = config(skb);
 	__u32 server = skb->cb[SERVER];
 	void *own = bpf_map_lookup_elem(tables, &server);
 	struct action *action = own ? bpf_map_lookup_elem(own, key) : NULL;
 
 	*why = action ? SLOW_OUTDATED : SLOW_UNDECIDED;
-	return action && now && action->generation == now->generations[table] ? action : NULL;
+	if (!action || !now || action->generation != now->generations[table])
+		return NULL;
+	if (now->rests)
+		wake(skb, now);
+	return action;
 }
 
 /* Note that the decision was used; return how many packets it was used for before. */

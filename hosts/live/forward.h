@@ -58,6 +58,7 @@ struct config {
 	__u32 generations[2]; /* of the tables: decisions of another one do not count any more */
 	__u32 by_flow;	  /* plain IP is relayed by flow, else by destination */
 	__u32 sees_connections; /* what opens a TCP connection goes to Python */
+	__u32 rests; /* Python does, and is to know when anything is forwarded again */
 };
 
 /* What became of packets. Python reads the names: DONE_ was forwarded here, SLOW_ goes on to

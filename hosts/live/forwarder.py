@@ -29,6 +29,7 @@ from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
 from hosts.live.liveness import Link, Liveness, State
+from hosts.live.looks import Looks
 from hosts.live.pacer import HeartBeats, outlets
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
@@ -47,12 +48,6 @@ BATCH = 64
 # and the kernel would not know what a router learned from it. So long they may be under way.
 FILLED_S = 0.1
 MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
-# How often a router learns its ports' load, and how often where they carry less than this share of
-# their rate, which heart-beats take as well: hundreds of servers at rest are to cost nothing.
-OBSERVE_S, OBSERVE_AT_REST_S = 0.25, 10.0
-AT_REST = 0.02
-# What a program here has begun may send nothing for a moment, and much of it behind Python's back.
-ATTENTIVE_S = 2.0
 # Before the silence of one who was never heard counts, it has time to start: a server's share of
 # the start of all, and at least so much.
 START_S, LEAST_START_S = 0.02, 1.0
@@ -102,8 +97,6 @@ class Forwarder:
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
         self._watched_from_s = 0.0  # heart-beats that came earlier are not looked at
-        self._next_look = 0.0  # at the ports' counters
-        self._attentive_until_s = 0.0
         self._said: int  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
@@ -114,6 +107,12 @@ class Forwarder:
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._watched_by_kernel(watched) if watched else None
         self.heart_beats = self._paced_heart_beats()
+        self._looks = Looks(
+            router.bandwidth,
+            self._interfaces.byte_counters,
+            table,
+            can_rest=bool(self.repeated or self.liveness),
+        )
 
     # -- setting up ------------------------------------------------------------------------------
 
@@ -273,7 +272,7 @@ class Forwarder:
             if not self._interfaces.has_carrier(port.name):
                 self._set_carrier(port.number, False)
         while True:
-            wait = min(self.router.next_poll, self._next_look) - time.monotonic()
+            wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
                 waker = self._wakers.get(fd)
                 if waker:
@@ -282,7 +281,7 @@ class Forwarder:
             if self.router.next_poll <= now:
                 self._hear()
                 self._act(self.router.poll(now))
-            if now >= self._next_look:
+            if now >= self._looks.next_s:
                 self._observe(now)
             self.decisions.keep_up()
             if self._said != self.router.neighbours.revision:
@@ -302,22 +301,18 @@ class Forwarder:
                     self.liveness.forget(step, neighbours.lost_until(step))
 
     def _from_kernel(self, watch: Liveness) -> None:
-        """Take in who has fallen silent or is heard again."""
+        """Take in who has fallen silent or is heard again; or the end of a rest."""
         now = time.monotonic()
+        self._looks.come()
         for step, state in watch.news():
+            self._said = -1  # what the router does not believe, the kernel is to forget
             if state & State.HEARD:
                 self._act(self.router.heard(step, bool(state & State.HEARS_ME), now))
             else:
                 self._act(self.router.silence(step, now))
-        self._said = -1  # what the router does not believe, the kernel is to forget
-
-    def _wake(self) -> None:
-        """Look at the counters soon: there is something to do."""
-        self._next_look = min(self._next_look, time.monotonic() + OBSERVE_S)
 
     def _from_applications(self) -> None:
-        self._wake()
-        self._attentive_until_s = time.monotonic() + ATTENTIVE_S
+        self._looks.attend()
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
@@ -367,7 +362,7 @@ class Forwarder:
             if taken is None:
                 return
             if not port.is_link_state(taken):
-                self._wake()
+                self._looks.come()
             now = time.monotonic()
             if not (repeated and repeated.came(port.number, taken)):
                 for source_mac, frame in port.packets(taken):
@@ -444,14 +439,8 @@ class Forwarder:
     # -- what others want to know ----------------------------------------------------------------
 
     def _observe(self, now: float) -> None:
-        counters = self._interfaces.byte_counters()
-        for number, port in self.ports.items():
-            if port.name in counters:
-                self.router.bandwidth.observe(number, *counters[port.name], now)
+        self._looks.look([(number, port.name) for number, port in self.ports.items()], now)
         self._act(self.decisions.tell_used(now))
-        idle = self.router.bandwidth.most_used_bps < AT_REST * self.router.bandwidth.rate_bps
-        at_rest = idle and now >= self._attentive_until_s
-        self._next_look = now + (OBSERVE_AT_REST_S if at_rest else OBSERVE_S)
 
     def _trace(self, action: Action, cause: bytes) -> None:
         """Write down what becomes of a packet that carries a mark (see hosts/wire/marks.py).

@@ -35,6 +35,9 @@ from topos.base.errors import require
 # Where each flow that passes has one of its own, there are as many as hosts/ficonn remembers.
 ENTRIES, FLOW_ENTRIES = 1024, 4096
 
+# Counters of packets; among them heart-beats are counted as well.
+FORWARDED = ("done pushed", "done relayed", "done unwrapped", "done delivered")
+
 Key = TypeVar("Key")
 
 # -- as forward.h has it: enumerations, and the parts of its structures ---------------------------
@@ -64,7 +67,7 @@ _DETAILS = struct.Struct("=3Bx")  # kind, header size, what is counted at times
 _COUNTS = struct.Struct("=2Q")  # packets, bytes, before the header
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
 _HEADER_AT = _COUNTS_AT + _COUNTS.size
-_CONFIG = struct.Struct("=4I")  # the two tables' generations, by flow, sees connections
+_CONFIG = struct.Struct("=5I")  # the two tables' generations, by flow, sees connections, rests
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
 _UNUSED = bytes(_COUNTS.size)
@@ -116,6 +119,7 @@ class KernelTable:
         self._numbers: dict[int, int] = {}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
+        self._rests = False
         self._forms = forms_of(headers())
         self.programs = programs or Alone(FORWARD)
         own = self.programs.add
@@ -166,10 +170,17 @@ class KernelTable:
         """Take all decisions back, or only those about packets of this server's applications."""
         for table in (self._flows, self._relays) if relays else (self._flows,):
             table.generation = (table.generation + 1) & 0xFFFFFFFF
+        self._configure()
+
+    def rest(self, rests: bool) -> None:
+        """Ring the server's bell, once, when anything is forwarded again, or no more."""
+        self._rests = rests
+        self._configure()
+
+    def _configure(self) -> None:
         generations = self._flows.generation, self._relays.generation
-        self._configs[self.programs.key] = _CONFIG.pack(
-            *generations, self._by_flow, self._sees_connections
-        )
+        config = *generations, self._by_flow, self._sees_connections, self._rests
+        self._configs[self.programs.key] = _CONFIG.pack(*config)
 
     def counters(self) -> dict[str, int]:
         """Return how many packets (super-packets count once) were treated how.
@@ -179,6 +190,11 @@ class KernelTable:
         names = self._names[:-1]  # the last is their number
         counts = struct.unpack(f"={len(names)}Q", self._counters[self.programs.key])
         return dict(zip(names, counts, strict=True))
+
+    def repeated(self) -> int:
+        """Return how many packets were forwarded without the router."""
+        counters = self.counters()
+        return sum(counters[name] for name in FORWARDED)
 
     def used_since_last(self) -> Usage:
         """Return what was used since this was last asked."""

@@ -204,6 +204,13 @@ class PythonTable:
         """Return how many packets were treated without the router, and how."""
         return dict(self._done)
 
+    def repeated(self) -> int:
+        """Return how many packets were forwarded without the router."""
+        return sum(self._done.values())
+
+    def rest(self, rests: bool) -> None:
+        """Do nothing: whatever is forwarded here, the forwarder has had in its hands."""
+
     def flows_used(self) -> dict[FlowKey, Used]:
         """Return what was used since this was last asked, of packets of this server's own."""
         used = {one.key: one.used() for one in self._flows.values()}

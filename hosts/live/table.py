@@ -90,6 +90,12 @@ class Table(Protocol):
     def counters(self) -> dict[str, int]:
         """Return how many packets were treated how."""
 
+    def repeated(self) -> int:
+        """Return how many packets were forwarded without the router."""
+
+    def rest(self, rests: bool) -> None:
+        """Let the forwarder know when anything is forwarded again, or no more."""
+
     def flows_used(self) -> dict[FlowKey, Used]:
         """Return what was used since this was last asked, of packets of this server's own."""
 

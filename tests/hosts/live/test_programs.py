@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -15,6 +16,7 @@ from hosts.live.liveness import Link, Liveness
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
+WAIT_S = 20.0
 
 
 def test_servers_share_programs_and_no_decision() -> None:
@@ -66,3 +68,35 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
 def test_more_servers_than_there_is_room_for_are_refused() -> None:
     with pytest.raises(PillarboxError, match="2 servers at most can run here"):
         LabPrograms(LIVENESS, servers=2).of(2)
+
+
+def test_a_server_at_rest_is_told_of_the_first_packet_that_is_forwarded() -> None:
+    shared = LabPrograms(FORWARD, servers=3)
+    with ThreeServers() as lab:
+        for server in (A, B):
+            lab.add_applications(server)
+        tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
+        install(tables, ways()["DCN"])
+        relay = tables[RELAY]
+        watch = Liveness(relay.programs, [], RELAY, time.monotonic())
+
+        def rings() -> bool:
+            rang = bool(select.select([watch.bell], [], [], 0)[0])
+            watch.quiet()
+            return rang
+
+        lab.connect(seconds=WAIT_S)
+        forwarded = relay.repeated()
+        assert forwarded
+        assert not rings()
+        relay.rest(True)
+        relay.flush(relays=False)  # what else is written down changes nothing
+        lab.connect(seconds=WAIT_S)
+        assert relay.repeated() > forwarded
+        assert rings()
+        lab.connect(seconds=WAIT_S)
+        assert not rings()
+        relay.rest(True)
+        relay.rest(False)
+        lab.connect(seconds=WAIT_S)
+        assert not rings()
