@@ -58,6 +58,7 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
         assert sentence in " ".join(printed.out.split())
     run = records.load(folder)
     assert all_valid == run.trials["valid"].all()
-    assert set(run.trials["status"]) == {"completed"}, run.trials["reason"]
+    said = [log.read_text() for log in sorted(folder.rglob("log.txt"))]
+    assert set(run.trials["status"]) == {"completed"}, said
     assert set(run.flows["status"]) == {"completed"}, run.flows["reason"]
     assert "Faults and recovery" in (folder / "report.html").read_text()
