@@ -12,6 +12,7 @@ import pytest
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, install, mac, ways
 from hosts.base.path import Step
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms
+from hosts.live.kernel_table import KernelTable
 from hosts.live.liveness import Link, Liveness
 from topos.base.errors import PillarboxError
 
@@ -19,13 +20,19 @@ pytestmark = pytest.mark.root
 WAIT_S = 20.0
 
 
-def test_servers_share_programs_and_no_decision() -> None:
+def tables_of(lab: ThreeServers) -> list[KernelTable]:
+    """Let all three servers forward by programs that they share."""
     shared = LabPrograms(FORWARD, servers=3)
+    for server in (A, B):
+        lab.add_applications(server)
+    tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
+    install(tables, ways()["DCN"])
+    return tables
+
+
+def test_servers_share_programs_and_no_decision() -> None:
     with ThreeServers() as lab:
-        for server in (A, B):
-            lab.add_applications(server)
-        tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
-        install(tables, ways()["DCN"])
+        tables = tables_of(lab)
         assert lab.goodput_bps(0.1) > 0
         done = [
             {name for name, count in table.counters().items() if count and name[:4] == "done"}
@@ -71,12 +78,8 @@ def test_more_servers_than_there_is_room_for_are_refused() -> None:
 
 
 def test_a_server_at_rest_is_told_of_the_first_packet_that_is_forwarded() -> None:
-    shared = LabPrograms(FORWARD, servers=3)
     with ThreeServers() as lab:
-        for server in (A, B):
-            lab.add_applications(server)
-        tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
-        install(tables, ways()["DCN"])
+        tables = tables_of(lab)
         relay = tables[RELAY]
         watch = Liveness(relay.programs, [], RELAY, time.monotonic())
 
