@@ -94,6 +94,7 @@ static __always_inline struct config *config(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&configs, &server);
 }
 
+/* Tell Python, once, that its rest has ended; a function of its own, which few packets need. */
 static __noinline int wake(struct __sk_buff *skb, struct config *now)
 {
 	now->rests = 0;
