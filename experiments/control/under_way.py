@@ -129,7 +129,7 @@ class UnderWay:
         if found is None:
             return {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
         flows = [round(bps) if bps == bps else 0 for bps in found.goodput_bps.tolist()]
-        sums = {"at_s": time.monotonic(), "total_bps": round(found.total_bps)}
+        sums = {"at_s": time.monotonic(), "total_bps": sum(flows)}
         return {**sums, "flows_bps": flows if self._tells_flows else []}
 
     def _judge(self, now_s: float) -> None:
