@@ -39,8 +39,8 @@ struct link {
 	__u32 mac[2];	     /* of the neighbour's port, from which they come, behind two zeros */
 	__u32 ifindex;	     /* of this server's port; 0 where no link is */
 	__be32 own_uid;	     /* this server's */
-	__u64 vouched_ns;    /* the pacer's: when it was heard by others that this port hears */
-	__u32 unused[2];     /* so that a link is what a processor gets from memory at once */
+	__u32 segment;	     /* the pacer's: where among `vouched` this link's is; 0 for none */
+	__u32 unused[3];     /* so that a link is what a processor gets from memory at once */
 };
 
 struct watch {
@@ -56,6 +56,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct link);
 } links SEC(".maps");
+
+/* When all links of a segment were heard: the pacer's, who saw a part of them that shows it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} vouched SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -200,11 +209,14 @@ struct round {
 static long look(__u32 number, struct round *round)
 {
 	struct link *link = bpf_map_lookup_elem(&links, &number);
-	__u64 lived_ns, silent_ns;
+	__u64 lived_ns, silent_ns, *vouched_ns;
 
 	if (!link)
 		return 1;
-	lived_ns = link->heard_ns > link->vouched_ns ? link->heard_ns : link->vouched_ns;
+	lived_ns = link->heard_ns;
+	vouched_ns = bpf_map_lookup_elem(&vouched, &link->segment);
+	if (vouched_ns && *vouched_ns > lived_ns)
+		lived_ns = *vouched_ns;
 	silent_ns = lived_ns + round->timeout_ns;
 	if (link->state && silent_ns <= round->now)
 		link->state = SILENT;

@@ -22,13 +22,13 @@ from hosts.base.path import Step
 from hosts.live.bpf import LabPrograms, Programs
 
 NS = 1_000_000_000
-_LINK = struct.Struct("=QQ4sIII2x6sI4sQ8x")  # as liveness.h has it
-_NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT, _VOUCHED_AT = 8, 20, 24, 28, 48
-_TIMES, _VOUCHED, _NUMBERS, _STATE = (
+_LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # as liveness.h has it
+_NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT, _SEGMENT_AT = 8, 20, 24, 28, 48
+_TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _LINK.size // 8,
-    _VOUCHED_AT // 8,
     _LINK.size // 4,
     _STATE_AT // 4,
+    _SEGMENT_AT // 4,
 )
 SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
@@ -68,15 +68,17 @@ class HeardTable:
 
     Parameters
     ----------
-    table : int
-        An open file.
+    table, vouched : int
+        Open files: of the links, and of when all of a segment's were heard.
     entries : int
-        How many links it has.
+        How many either has.
     """
 
-    def __init__(self, table: int, entries: int) -> None:
-        memory = mmap.mmap(table, _pages(entries))
+    def __init__(self, table: int, vouched: int, entries: int) -> None:
+        memory = mmap.mmap(table, _pages(entries * _LINK.size))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
+        memory = mmap.mmap(vouched, _pages(entries * _POSITION.size))
+        self._vouched_ns = memoryview(memory).cast("Q")[:entries]
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
         """Tell whether one of these is up, but its neighbour was not heard since then."""
@@ -99,16 +101,22 @@ class HeardTable:
         well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
         return self.are_heard(links, since_ns) and all(well)
 
-    def vouch(self, links: Iterable[int], since_ns: int) -> None:
-        """Count the neighbours of these as heard then."""
-        times_ns = self._times_ns
+    def join(self, links: Iterable[int], segment: int) -> bool:
+        """Let a segment be that of these links; False if there is no place for it."""
+        if not 0 < segment < len(self._vouched_ns):
+            return False
         for link in links:
-            times_ns[link * _TIMES + _VOUCHED] = since_ns
+            self._numbers[link * _NUMBERS + _SEGMENT] = segment
+        return True
+
+    def vouch(self, segment: int, since_ns: int) -> None:
+        """Count the neighbours of all links of a segment as heard then."""
+        self._vouched_ns[segment] = since_ns
 
 
-def _pages(entries: int) -> int:
-    """Return the size of a table's memory."""
-    return -(-_LINK.size * entries // mmap.PAGESIZE) * mmap.PAGESIZE
+def _pages(size: int) -> int:
+    """Return the size of memory that has room for so many bytes."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class Liveness:
@@ -132,7 +140,7 @@ class Liveness:
         self._uid = uid.to_bytes(4, "big")
         self._free = set(self._room)
         self._numbers: dict[Step, int] = {}
-        self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries))
+        self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries * _LINK.size))
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(

@@ -94,8 +94,8 @@ def serve(channel: socket.socket) -> None:
                     with suppress(PillarboxError):  # on the eBPF plane each server tells why
                         programs = _load(prepared)
                         maps = programs.loaded.maps
-                        links = maps["links"]
-                        show_tables(pacer, maps["paced"].fd, links.fd, links.entries)
+                        clock, links, vouched = maps["paced"], maps["links"], maps["vouched"]
+                        show_tables(pacer, clock.fd, links.fd, vouched.fd, links.entries)
                 known[name] = prepared
                 gc.collect()
                 gc.freeze()  # what is here is shared: a collection in a child must not touch it

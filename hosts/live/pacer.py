@@ -42,8 +42,9 @@ import socket
 import struct
 import time
 import traceback
+from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -144,26 +145,31 @@ class _Port:
     hears: dict[int, int]  # see Outlet
     frame: bytes = b""  # to all; nothing is sent while it is empty
 
-    def send(self, frame: bytes) -> None:
-        # A cable that was cut, a full queue: heart-beats are lost like any frame.
-        try:
-            if frame:
-                self.socket.send(frame)
-        except OSError:
-            pass
+
+class _Round(NamedTuple):
+    """What a segment sends in one turn, made once.
+
+    From one turn to the next its objects fall out of the processor's caches, and to fetch each
+    takes longer than what Python does with it. So there are as few of them as can be.
+    """
+
+    ports: list[socket.socket]
+    frames: list[bytes]  # of each port
+    places: array[int]  # in the table: of the links by which they are heard
 
 
 @dataclass(eq=False)
 class _Segment:
     """Ports that hear each other."""
 
+    number: int  # in the kernel's table: from 1 on
     ports: list[_Port] = field(default_factory=list)
     sent_ns: int = 0  # when they began to beat
     repeats: int = 0  # how many more there may be
     turn: int = 0  # how far behind a port the only one is that it beats to; 0: it beats to all
-    _places: list[int] = field(default_factory=list)  # of the links between them, in the table
     is_whole: bool = True  # all whom these ports hear are among them
     _could_take_turns: bool = False
+    _rounds: dict[int, _Round] = field(default_factory=dict)  # by turn
 
     def join(self, port: _Port) -> None:
         self.ports.append(port)
@@ -174,41 +180,64 @@ class _Segment:
         self._look_anew()
 
     def _look_anew(self) -> None:
-        here = {port.server for port in self.ports}
-        links = [link for port in self.ports for link in port.hears.items()]
-        self._places = [place for neighbour, place in links if neighbour in here]
-        self.is_whole = len(self._places) == len(links)
-        others = len(self.ports) - 1
+        here, others = {port.server for port in self.ports}, len(self.ports) - 1
+        self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         each_hears_all = all(len(port.hears) == others for port in self.ports)
         self._could_take_turns = self.is_whole and each_hears_all and others >= LEAST_TURNS
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Beat to all: one of them has news."""
         self.turn = 0
+        self._rounds.clear()
 
     def beat(self) -> None:
         self.sent_ns = time.monotonic_ns()
         if self.turn:
             self.turn = self.turn % (len(self.ports) - 1) + 1
-            for port, hearer in self._pairs():
-                port.send(hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:])
-        else:
-            for port in self.ports:
-                port.send(port.frame)
+        now = self._round(self.turn)
+        for port, frame in zip(now.ports, now.frames, strict=True):
+            try:
+                port.send(frame)
+            except OSError:  # a cut cable, a full queue: heart-beats are lost like any frame
+                continue
 
-    def _pairs(self) -> Iterator[tuple[_Port, _Port]]:
-        """Yield each port with the one that it beats to."""
-        return zip(self.ports, self.ports[self.turn :] + self.ports[: self.turn], strict=True)
+    def _round(self, turn: int) -> _Round:
+        if turn not in self._rounds:
+            self._rounds[turn] = self._to_one(turn) if turn else self._to_all()
+        return self._rounds[turn]
+
+    def _to_all(self) -> _Round:
+        speak = [port for port in self.ports if port.frame]
+        here = {port.server for port in self.ports}
+        links = [link for port in self.ports for link in port.hears.items()]
+        return _Round(
+            [port.socket for port in speak],
+            [port.frame for port in speak],
+            array("I", [place for neighbour, place in links if neighbour in here]),
+        )
+
+    def _to_one(self, turn: int) -> _Round:
+        pairs = list(zip(self.ports, self.ports[turn:] + self.ports[:turn], strict=True))
+        return _Round(
+            [port.socket for port in self.ports],
+            [hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:] for port, hearer in pairs],
+            array("I", [hearer.hears[port.server] for port, hearer in pairs]),
+        )
 
     def is_missed(self, table: HeardTable) -> bool:
         """Tell whether its last heart-beats are to be sent again; write down what they showed."""
+        places = self._round(self.turn).places
         if self.turn:
-            places = [hearer.hears[port.server] for port, hearer in self._pairs()]
             if table.are_heard(places, self.sent_ns):
-                table.vouch(self._places, self.sent_ns)
+                table.vouch(self.number, self.sent_ns)
                 return False
             self.turn = 0
-        elif self._could_take_turns and table.are_well(self._places, self.sent_ns):
-            self.turn = 1
+            places = self._round(self.turn).places
+        elif self._could_take_turns and table.are_well(places, self.sent_ns):
+            self.turn = int(table.join(places, self.number))
             return False
-        return bool(self.repeats) and table.is_missing(self._places, self.sent_ns)
+        return bool(self.repeats) and table.is_missing(places, self.sent_ns)
 
 
 @dataclass(eq=False)
@@ -256,9 +285,9 @@ class Clock:
         return self._to_s
 
 
-def show_tables(pacer: socket.socket, clock: int, links: int, entries: int) -> None:
+def show_tables(pacer: socket.socket, clock: int, links: int, vouched: int, entries: int) -> None:
     """Let the pacer write its clock, in ns, where a table's memory begins, and see all links."""
-    socket.send_fds(pacer, [json.dumps({"links": entries}).encode()], [clock, links])
+    socket.send_fds(pacer, [json.dumps({"links": entries}).encode()], [clock, links, vouched])
 
 
 class Pacer:
@@ -322,7 +351,7 @@ class Pacer:
             if server.learn():
                 for port, frame in zip(server.ports, before, strict=True):
                     # Also who says the same has news: perhaps that a neighbour does not hear it.
-                    self._segments[port.segment].turn = 0
+                    self._segments[port.segment].begin_anew()
                     if port.frame not in (frame, b""):
                         self._changed.add(self._segments[port.segment])
             else:
@@ -339,11 +368,11 @@ class Pacer:
             return
         message = json.loads(data)
         if "links" in message:
-            clock, links = descriptors
+            clock, links, vouched = descriptors
             self._shown = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
-            self._heard = HeardTable(links, message["links"])
-            os.close(clock)
-            os.close(links)
+            self._heard = HeardTable(links, vouched, message["links"])
+            for each in descriptors:
+                os.close(each)
             return
         if not self._ticks:
             ticks = max(1, round(message["interval_s"] / TICK_S))
@@ -358,7 +387,7 @@ class Pacer:
 
     def _join(self, port: _Port) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = _Segment()
+            self._segments[port.segment] = _Segment(port.segment + 1)
             min(self._ticks, key=len).append(self._segments[port.segment])
         self._segments[port.segment].join(port)
 

@@ -123,7 +123,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
     table = os.memfd_create("clock")
     os.truncate(table, mmap.PAGESIZE)
     with pacing() as (process, arrivals), mmap.mmap(table, mmap.PAGESIZE) as shown:
-        pacer.show_tables(arrivals, table, table, 1)
+        pacer.show_tables(arrivals, table, table, table, 1)
         os.close(table)
         began_ns = time.monotonic_ns()
         with closing(Server(arrivals, (0,))) as server:
@@ -138,7 +138,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
             assert first_ns <= stopped_ns == int.from_bytes(shown[:8], sys.byteorder)
 
 
-LINK_BYTES, STATE_AT, VOUCHED_AT = 64, 20, 48  # as liveness.h has a link
+LINK_BYTES, STATE_AT, SEGMENT_AT = 64, 20, 48  # as liveness.h has a link
 LATE_NS = 1 << 60
 
 
@@ -150,20 +150,20 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
     """
     cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     cable.settimeout(WAIT_S)
-    clock, table = os.memfd_create("clock"), os.memfd_create("links")
-    for each in (clock, table):
+    clock, table, vouched = (os.memfd_create(name) for name in ("clock", "links", "vouched"))
+    for each in (clock, table, vouched):
         os.truncate(each, mmap.PAGESIZE)
     for place in range(2):
         os.pwrite(table, heard_ns.to_bytes(8, sys.byteorder), place * LINK_BYTES)
         os.pwrite(table, bytes([state]), place * LINK_BYTES + STATE_AT)
     with pacing() as (_, arrivals), cable, end, ExitStack() as stack:
-        pacer.show_tables(arrivals, clock, table, 2)
+        pacer.show_tables(arrivals, clock, table, vouched, 2)
         hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
         for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
             ports = {0: Outlet(end, segment, hears[server])}
             beats = HeartBeats(arrivals, server, ports, 12 * pacer.TICK_S)
             stack.enter_context(closing(beats)).say({0: name})
-        for each in (clock, table):
+        for each in (clock, table, vouched):
             os.close(each)
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
@@ -204,13 +204,13 @@ class Switch:
     def __init__(self, arrivals: socket.socket) -> None:
         self.torn: set[tuple[int, int]] = set()  # (from, to)
         self.deaf: tuple[int, int] | None = None  # who does not hear the other, which hears it
-        clock, table = os.memfd_create("clock"), os.memfd_create("links")
-        os.truncate(clock, mmap.PAGESIZE)
-        os.truncate(table, mmap.PAGESIZE)
-        self._table = mmap.mmap(table, mmap.PAGESIZE)
-        pacer.show_tables(arrivals, clock, table, CROWD * CROWD)
-        os.close(clock)
-        os.close(table)
+        files = [os.memfd_create(name) for name in ("clock", "links", "vouched")]
+        for each in files:
+            os.truncate(each, mmap.PAGESIZE)
+        self._table, self._vouched = (mmap.mmap(each, mmap.PAGESIZE) for each in files[1:])
+        pacer.show_tables(arrivals, *files, CROWD * CROWD)
+        for each in files:
+            os.close(each)
         self._cables: dict[socket.socket, int] = {}
         self.servers: list[HeartBeats] = []
         for server in range(CROWD):
@@ -230,7 +230,7 @@ class Switch:
         self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
 
     def close(self) -> None:
-        for each in (*self.servers, *self._cables, self._table):
+        for each in (*self.servers, *self._cables, self._table, self._vouched):
             each.close()
 
     def carry(self) -> tuple[int, bytes]:
@@ -258,8 +258,9 @@ class Switch:
             row = row + 1 if wanted(self.carry()[1]) else 0
 
     def vouched_ns(self, sender: int, hearer: int) -> int:
-        at = self.place(sender, hearer) * LINK_BYTES + VOUCHED_AT
-        return int.from_bytes(self._table[at : at + 8], sys.byteorder)
+        at = self.place(sender, hearer) * LINK_BYTES + SEGMENT_AT
+        at = 8 * int.from_bytes(self._table[at : at + 4], sys.byteorder)
+        return int.from_bytes(self._vouched[at : at + 8], sys.byteorder)
 
 
 def to_all(to: bytes) -> bool:
