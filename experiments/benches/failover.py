@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,10 +42,11 @@ WINDOW_S = 0.1  # over which a port's counter is compared
 END_S = 10.0  # for the flow to end when it is asked to
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
-# Beside the flow: all-to-all, every flow at so much of its share of the cables. That leaves room
-# for a failed cable's flows on others. Python forwards a fifth of what the kernel does.
-LOAD = {"ebpf": 0.4, "python": 0.08}
-LOAD_MBIT, LOAD_MTU = 200.0, 9000
+# Beside the flow: all-to-all, which keeps the machine so busy. Cables are so fast that less than
+# half of each flow's share does: that leaves room for a failed cable's flows on others.
+LOAD_BUSY, MOST_OF_SHARE = 0.8, 0.4
+LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
+FIRST_OF_SHARE, TRIES, TRY_S, NO_TIME_LEFT = 0.02, 6, 0.6, 0.95  # to find out how much of it does
 MORE_UNDER_LOAD_S = 0.1  # than a goal without load
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
@@ -68,16 +70,18 @@ PACES = {
     "paper": Pace({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }
 NOTES = f"""
-One TCP connection (Reno, cables of {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
+One TCP connection (Reno, {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
 its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at the receiver between
 the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
 the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
 flow was back on the repaired path (a dash: not while the bench looked). The relay that sees its
 cable cut is not the sender; only heart-beats show a silent cut, the death of a server and, where
 the server at the cable's end tells nobody, a cut behind a switch.
-beside: nothing, or all-to-all over cables of {LOAD_MBIT:.0f} Mbit/s with an MTU of {LOAD_MTU}. Each
-flow has {LOAD["ebpf"]:.0%} of its share then ({LOAD["python"]:.0%} on the Python plane), and the
-goals are {MORE_UNDER_LOAD_S:g} s longer. busy_percent: of all processors, before the fault.
+beside: nothing, or all-to-all at the rate that keeps the processors busy for {LOAD_BUSY:.0%} of
+their time, but at most {MOST_OF_SHARE:.0%} of each flow's share of the cables, which have
+{LOAD_MBIT["ebpf"] / 1e3:g} Gbit/s ({LOAD_MBIT["python"] / 1e3:g} on the Python plane) then and an
+MTU of {LOAD_MTU}. The goals are {MORE_UNDER_LOAD_S:g} s longer. busy_percent: of all processors,
+before the fault.
 With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
 rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
 with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
@@ -146,7 +150,7 @@ def turns_of(
         routing=_routing(topology, faults),
         plane=plane,
         timers=timers,
-        rate_mbit=LOAD_MBIT if loaded else RATE_MBIT,
+        rate_mbit=LOAD_MBIT[plane] if loaded else RATE_MBIT,
         mtu=LOAD_MTU if loaded else 1500,
     ) as lab:
         ends = _ends(topology, lab.routing, faults)
@@ -155,9 +159,10 @@ def turns_of(
                 write_sysctl("net/ipv4/tcp_rmem", f"4096 {RECEIVE_BUFFER} {RECEIVE_BUFFER}")
             if timers == "fast":
                 _hurry(lab, server, far)
+        share = _share_that_keeps_busy(lab, ends) if loaded else 0.0
         for _ in range(turns):
             for fault in faults:
-                with load(lab, ends) if loaded else nullcontext():
+                with load(lab, ends, share) if loaded else nullcontext():
                     found[fault].append(_turn(lab, ends, fault))
     return {
         fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
@@ -165,20 +170,42 @@ def turns_of(
     }
 
 
+def _share_that_keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
+    """Find out with how much of its share for each flow the machine is as busy as is wanted."""
+    from experiments.trials.trust.machine import between, machine
+
+    share = FIRST_OF_SHARE
+    for _ in range(TRIES):
+        with load(lab, ends, share):
+            before = machine()
+            time.sleep(TRY_S)
+            busy = 1.0 - between(before, machine()).idle
+        # Of a machine that has no time left nobody can tell how much too much it was.
+        share = min(MOST_OF_SHARE, share * (LOAD_BUSY / busy if busy < NO_TIME_LEFT else 0.5))
+    return share
+
+
 @contextmanager
-def load(lab: Lab, ends: tuple[int, int]) -> Iterator[None]:
+def load(lab: Lab, ends: tuple[int, int], share: float) -> Iterator[None]:
     """Send from every server to every other meanwhile, but for the flow between these two."""
     from experiments.analysis.fluid.ideal import ideal
     from experiments.traffic.generator import Generator
 
     pairs = [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
     flows = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
-    shares = ideal(lab.topology, lab.routing, flows, LOAD_MBIT * 1e6, LOAD_MTU).goodput_bps
-    most_bps = LOAD[lab.plane] * float(shares.min())
-    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, most_bps)
-    with closing(Generator(lab, flows, sending)) as tool:
-        tool.prepare()
-        tool.start(time.monotonic())
+    rate_bps = LOAD_MBIT[lab.plane] * 1e6
+    shares = ideal(lab.topology, lab.routing, flows, rate_bps, LOAD_MTU).goodput_bps
+    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, share * float(shares.min()))
+    cpus = len(os.sched_getaffinity(0))  # a generator is one process, which keeps one busy
+    with ExitStack() as stack:
+        tools = []
+        for part in (pairs[first::cpus] for first in range(cpus)):
+            own = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(part)]
+            tools.append(stack.enter_context(closing(Generator(lab, own, sending))))
+            tools[-1].prepare()
+        for tool in tools:
+            tool.start(time.monotonic())
+        time.sleep(TRY_S)  # until all have begun
         yield
 
 
@@ -210,7 +237,8 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
     pace = PACES[lab.settings.timers]
     lab.wait_converged()
     most_s = WARM_UP_S + pace.broken_s + pace.return_s + END_S
-    flow, sending = Flow(0, *ends, duration_s=most_s), Sending(CONTROL, INTERVAL_S, most_s + END_S)
+    flow = Flow(0, *ends, duration_s=most_s)
+    sending = Sending(CONTROL, INTERVAL_S, most_s + END_S, RATE_MBIT * 1e6)
     with closing(Generator(lab, [flow], sending)) as tool:
         tool.prepare()
         barrier_s = time.monotonic()
