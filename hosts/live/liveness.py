@@ -78,7 +78,8 @@ class HeardTable:
         memory = mmap.mmap(table, _pages(entries * _LINK.size))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
         memory = mmap.mmap(vouched, _pages(entries * _POSITION.size))
-        self._vouched_ns = memoryview(memory).cast("Q")[:entries]
+        self._vouched_ns = memoryview(memory).cast("Q")
+        self._free = range(1, entries)
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
         """Tell whether one of these is up, but its neighbour was not heard since then."""
@@ -101,17 +102,20 @@ class HeardTable:
         well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
         return self.are_heard(links, since_ns) and all(well)
 
-    def join(self, links: Iterable[int], segment: int) -> bool:
-        """Let a segment be that of these links; False if there is no place for it."""
-        if not 0 < segment < len(self._vouched_ns):
-            return False
-        for link in links:
-            self._numbers[link * _NUMBERS + _SEGMENT] = segment
-        return True
+    def join(self, links: Iterable[int], cell: int = 0) -> int:
+        """Let these links be vouched for by this cell, or by one that no others ever had.
 
-    def vouch(self, segment: int, since_ns: int) -> None:
-        """Count the neighbours of all links of a segment as heard then."""
-        self._vouched_ns[segment] = since_ns
+        Return which it is; 0 if none is left.
+        """
+        if not cell and self._free:
+            cell, self._free = self._free[0], self._free[1:]
+        for link in links:
+            self._numbers[link * _NUMBERS + _SEGMENT] = cell
+        return cell
+
+    def vouch(self, cell: int, since_ns: int) -> None:
+        """Count the neighbours of all its links as heard then."""
+        self._vouched_ns[cell] = since_ns
 
 
 def _pages(size: int) -> int:

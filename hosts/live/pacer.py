@@ -162,10 +162,10 @@ class _Round(NamedTuple):
 class _Segment:
     """Ports that hear each other."""
 
-    number: int  # in the kernel's table: from 1 on
     ports: list[_Port] = field(default_factory=list)
     sent_ns: int = 0  # when they began to beat
     repeats: int = 0  # how many more there may be
+    cell: int = 0  # by which the kernel knows its links as a segment's; 0: by none yet
     turn: int = 0  # how far behind a port the only one is that it beats to; 0: it beats to all
     is_whole: bool = True  # all whom these ports hear are among them
     _could_take_turns: bool = False
@@ -184,6 +184,7 @@ class _Segment:
         self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         each_hears_all = all(len(port.hears) == others for port in self.ports)
         self._could_take_turns = self.is_whole and each_hears_all and others >= LEAST_TURNS
+        self.cell = 0  # links of whoever has left still point to the one it had
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -230,12 +231,13 @@ class _Segment:
         places = self._round(self.turn).places
         if self.turn:
             if table.are_heard(places, self.sent_ns):
-                table.vouch(self.number, self.sent_ns)
+                table.vouch(self.cell, self.sent_ns)
                 return False
             self.turn = 0
             places = self._round(self.turn).places
         elif self._could_take_turns and table.are_well(places, self.sent_ns):
-            self.turn = int(table.join(places, self.number))
+            self.cell = table.join(places, self.cell)
+            self.turn = int(self.cell > 0)
             return False
         return bool(self.repeats) and table.is_missing(places, self.sent_ns)
 
@@ -387,7 +389,7 @@ class Pacer:
 
     def _join(self, port: _Port) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = _Segment(port.segment + 1)
+            self._segments[port.segment] = _Segment()
             min(self._ticks, key=len).append(self._segments[port.segment])
         self._segments[port.segment].join(port)
 

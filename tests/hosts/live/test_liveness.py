@@ -130,9 +130,9 @@ test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-d
 def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
     table, vouched = (watched.programs.maps[name] for name in ("links", "vouched"))
     heard = HeardTable(table.fd, vouched.fd, table.entries)
-    assert not heard.join([], 0) and not heard.join([], table.entries)
-    assert heard.join([watched.watch.places(0)[A]], 1)
-    heard.vouch(1, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
+    cell = heard.join([watched.watch.places(0)[A]])
+    assert [heard.join([]) for _ in range(table.entries - 1)] == [*range(2, table.entries), 0]
+    heard.vouch(cell, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
     found: dict[Step, State] = {}
     while TO_B not in found:
         found |= watched.news()
