@@ -112,14 +112,18 @@ def test_fast_timers_look_for_better_paths_as_rarely_as_the_papers() -> None:
         assert fast.link_state_refresh_s >= paper.link_state_refresh_s
 
 
-def test_where_each_heart_beat_wakes_a_process_they_are_rarer_in_large_networks() -> None:
+def test_where_each_heart_beat_wakes_a_process_they_are_rarer() -> None:
     small, large = topos.parse("bcube,8,1"), topos.parse("bcube,8,2")
     timers = timers_for(large)
     rarer = where_processes_watch(timers, large)
     assert heart_beat_load(large) / rarer.heart_beat_s <= 0.1 * 2 + 1e-9
     assert rarer.neighbour_timeout_s > 2 * rarer.heart_beat_s
     assert rarer.probe_interval_s == timers.probe_interval_s
-    assert where_processes_watch(timers_for(small), small) == timers_for(small)
+    rarer = where_processes_watch(timers_for(small), small)
+    assert (rarer.heart_beat_s, rarer.neighbour_timeout_s) == (0.08, 0.18)
+    assert replace(rarer, heart_beat_s=0.035, neighbour_timeout_s=0.12) == timers_for(small)
+    slow = timers_for(small, "paper")
+    assert where_processes_watch(slow, small) == slow
 
 
 def test_timers_of_papers_and_of_probes() -> None:
