@@ -46,7 +46,8 @@ TURNS = {"fast": 3, "paper": 1}
 # half of each flow's share does: that leaves room for a failed cable's flows on others.
 LOAD_BUSY, MOST_OF_SHARE = 0.8, 0.4
 LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
-FIRST_OF_SHARE, TRIES, TRY_S, NO_TIME_LEFT = 0.02, 6, 0.6, 0.95  # to find out how much of it does
+FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6  # to find out how much of it does
+NO_TIME, NO_TIME_LEFT = 0.01, 0.95  # below and above which it cannot be told how much more it takes
 MORE_UNDER_LOAD_S = 0.1  # than a goal without load
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
@@ -159,10 +160,10 @@ def turns_of(
                 write_sysctl("net/ipv4/tcp_rmem", f"4096 {RECEIVE_BUFFER} {RECEIVE_BUFFER}")
             if timers == "fast":
                 _hurry(lab, server, far)
-        share = _share_that_keeps_busy(lab, ends) if loaded else 0.0
+        flow_bps = _keeps_busy(lab, ends) if loaded else 0.0
         for _ in range(turns):
             for fault in faults:
-                with load(lab, ends, share) if loaded else nullcontext():
+                with load(lab, ends, flow_bps) if loaded else nullcontext():
                     found[fault].append(_turn(lab, ends, fault))
     return {
         fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
@@ -170,43 +171,51 @@ def turns_of(
     }
 
 
-def _share_that_keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
-    """Find out with how much of its share for each flow the machine is as busy as is wanted."""
+def _keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
+    """Find out with which rate of each flow the machine is as busy as is wanted."""
+    from experiments.analysis.fluid.ideal import ideal
     from experiments.trials.trust.machine import between, machine
 
-    share = FIRST_OF_SHARE
+    flows = _flows(_pairs(lab, ends))
+    shares = ideal(lab.topology, lab.routing, flows, LOAD_MBIT[lab.plane] * 1e6, LOAD_MTU)
+    share_bps = float(shares.goodput_bps.min())
+    flow_bps = FIRST_OF_SHARE * share_bps
     for _ in range(TRIES):
-        with load(lab, ends, share):
+        with load(lab, ends, flow_bps):
             before = machine()
             time.sleep(TRY_S)
             busy = 1.0 - between(before, machine()).idle
         # Of a machine that has no time left nobody can tell how much too much it was.
-        share = min(MOST_OF_SHARE, share * (LOAD_BUSY / busy if busy < NO_TIME_LEFT else 0.5))
-    return share
+        factor = LOAD_BUSY / max(busy, NO_TIME) if busy < NO_TIME_LEFT else 0.5
+        flow_bps = min(MOST_OF_SHARE * share_bps, flow_bps * factor)
+    return flow_bps
 
 
 @contextmanager
-def load(lab: Lab, ends: tuple[int, int], share: float) -> Iterator[None]:
+def load(lab: Lab, ends: tuple[int, int], flow_bps: float) -> Iterator[None]:
     """Send from every server to every other meanwhile, but for the flow between these two."""
-    from experiments.analysis.fluid.ideal import ideal
     from experiments.traffic.generator import Generator
 
-    pairs = [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
-    flows = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
-    rate_bps = LOAD_MBIT[lab.plane] * 1e6
-    shares = ideal(lab.topology, lab.routing, flows, rate_bps, LOAD_MTU).goodput_bps
-    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, share * float(shares.min()))
+    pairs = _pairs(lab, ends)
+    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, flow_bps)
     cpus = len(os.sched_getaffinity(0))  # a generator is one process, which keeps one busy
     with ExitStack() as stack:
         tools = []
         for part in (pairs[first::cpus] for first in range(cpus)):
-            own = [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(part)]
-            tools.append(stack.enter_context(closing(Generator(lab, own, sending))))
+            tools.append(stack.enter_context(closing(Generator(lab, _flows(part), sending))))
             tools[-1].prepare()
         for tool in tools:
             tool.start(time.monotonic())
         time.sleep(TRY_S)  # until all have begun
         yield
+
+
+def _pairs(lab: Lab, ends: tuple[int, int]) -> list[tuple[int, int]]:
+    return [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
+
+
+def _flows(pairs: list[tuple[int, int]]) -> list[Flow]:
+    return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
 
 
 def _hurry(lab: Lab, server: int, far: int) -> None:
