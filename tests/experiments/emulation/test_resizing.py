@@ -13,7 +13,7 @@ import topos
 from hosts.base.algorithms import route
 from tests.experiments.control.test_commands import pillarbox
 from tests.experiments.emulation.test_lab_faults import Stream
-from tests.experiments.labs import EBPF, lab_of
+from tests.experiments.labs import EBPF, lab_of, wait_until
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -155,3 +155,30 @@ def test_a_dead_server_comes_back_into_the_larger_network(tmp_path: Path) -> Non
         lab.revive(dead)
         lab.wait_converged()
         assert lab.trace(dead, new)["path"] == ["0.3", "4.0"]
+
+
+@EBPF
+@pytest.mark.long
+def test_a_death_is_noticed_where_servers_have_come_to_a_switch(tmp_path: Path) -> None:
+    """With five servers at a switch the kernel counts all as heard when each was heard by one."""
+    with lab_of("dcell,5,1,servers=23", tmp_path, plane="ebpf") as lab:
+        for size in (25, 23, 25):
+            lab.resize(size)
+            for name in ("0.3", "3.1", "4.1"):
+                dead = lab.server(name)
+                lab.kill(dead)
+                wait_until(lambda dead=dead: is_missed(lab, dead), f"{name} of {size} is missed")
+                lab.revive(dead)
+                lab.wait_converged()
+
+
+def is_missed(lab: Lab, server: int) -> bool:
+    """Tell whether all neighbours of a server know that it is dead."""
+    assert lab.forwarders
+    name, ports = lab.name(server), range(lab.topology.ports)
+    neighbours = {peer for port in ports for peer in lab.topology.peers(server, port)}
+    for neighbour in neighbours:
+        state = lab.forwarders.ask(neighbour, "state")
+        if not state or name not in {link["peer"] for link in state["down"]}:
+            return False
+    return True

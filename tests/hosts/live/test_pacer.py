@@ -211,16 +211,20 @@ class Switch:
         pacer.show_tables(arrivals, *files, CROWD * CROWD)
         for each in files:
             os.close(each)
+        self._arrivals = arrivals
         self._cables: dict[socket.socket, int] = {}
-        self.servers: list[HeartBeats] = []
+        self.servers: dict[int, HeartBeats] = {}
         for server in range(CROWD):
-            cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._cables[cable] = server
-            hears = {peer: self.place(peer, server) for peer in range(CROWD) if peer != server}
-            with end:
-                outlet = Outlet(end, 7, hears)
-                self.servers.append(HeartBeats(arrivals, server, {0: outlet}, PACE_S))
-            self.says(server, b"")
+            self.begin(server)
+
+    def begin(self, server: int) -> None:
+        cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._cables[cable] = server
+        hears = {peer: self.place(peer, server) for peer in range(CROWD) if peer != server}
+        with end:
+            outlet = Outlet(end, 7, hears)
+            self.servers[server] = HeartBeats(self._arrivals, server, {0: outlet}, PACE_S)
+        self.says(server, b"")
 
     @staticmethod
     def place(sender: int, hearer: int) -> int:
@@ -230,7 +234,7 @@ class Switch:
         self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
 
     def close(self) -> None:
-        for each in (*self.servers, *self._cables, self._table, self._vouched):
+        for each in (*self.servers.values(), *self._cables, self._table, self._vouched):
             each.close()
 
     def carry(self) -> tuple[int, bytes]:
@@ -257,10 +261,12 @@ class Switch:
             assert time.monotonic() < deadline
             row = row + 1 if wanted(self.carry()[1]) else 0
 
-    def vouched_ns(self, sender: int, hearer: int) -> int:
+    def cell(self, sender: int, hearer: int) -> int:
         at = self.place(sender, hearer) * LINK_BYTES + SEGMENT_AT
-        at = 8 * int.from_bytes(self._table[at : at + 4], sys.byteorder)
-        return int.from_bytes(self._vouched[at : at + 8], sys.byteorder)
+        return int.from_bytes(self._table[at : at + 4], sys.byteorder)
+
+    def vouched_ns(self, cell: int) -> int:
+        return int.from_bytes(self._vouched[8 * cell : 8 * cell + 8], sys.byteorder)
 
 
 def to_all(to: bytes) -> bool:
@@ -294,7 +300,7 @@ def test_many_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(
 def test_each_counts_as_heard_by_all_when_each_was_heard_by_one(switch: Switch) -> None:
     began_ns = time.monotonic_ns()
     while not all(
-        switch.vouched_ns(sender, hearer) > began_ns
+        switch.vouched_ns(switch.cell(sender, hearer)) > began_ns
         for sender, hearer in itertools.permutations(range(CROWD), 2)
     ):
         switch.carry()
@@ -306,9 +312,9 @@ def test_one_who_was_not_heard_by_one_beats_to_all_with_all_others_and_counts_no
 ) -> None:
     switch.torn.add((1, 3))
     switch.until(to_all)
-    vouched_ns = switch.vouched_ns(1, 3)
+    vouched_ns = switch.vouched_ns(switch.cell(1, 3))
     switch.until(to_all)
-    assert switch.vouched_ns(1, 3) == vouched_ns
+    assert switch.vouched_ns(switch.cell(1, 3)) == vouched_ns
     switch.torn.clear()
     switch.until(to_one)
 
@@ -393,3 +399,16 @@ def test_it_has_a_real_time_priority_and_an_end_to_it() -> None:
         assert os.sched_getscheduler(process) == os.SCHED_RR
         most_us = resource.prlimit(process, pacer.RLIMIT_RTTIME)
         assert most_us == (pacer.MOST_AT_ONCE_US,) * 2
+
+
+def test_once_who_is_at_a_switch_has_changed_the_cell_it_had_vouches_for_nobody(
+    switch: Switch,
+) -> None:
+    earlier = switch.cell(1, 3)
+    switch.servers[4].close()
+    switch.until(to_all)
+    vouched_ns = switch.vouched_ns(earlier)
+    switch.begin(4)
+    switch.until(to_one)
+    assert switch.cell(1, 3) not in (0, earlier)
+    assert switch.vouched_ns(earlier) == vouched_ns
