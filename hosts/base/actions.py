@@ -28,7 +28,10 @@ class Pushed(NamedTuple):
 
 
 class Relayed(NamedTuple):
-    """The frame is the one that came, with a header that was changed like that."""
+    """The frame is the one that came, with a header that was changed like that.
+
+    Or it is a message ahead of such frames, and sets up their way.
+    """
 
     key: RelayKey
     change: Change = HOP

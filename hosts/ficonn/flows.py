@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hosts.base.actions import Action, Drop
+from hosts.base.actions import Action, Drop, Relayed
 from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.tar import Way
 from hosts.wire.ipv4 import FlowKey
+from hosts.wire.relayed import ByFlow
 from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
@@ -125,6 +126,17 @@ class Ways(Bounded[FlowKey, Entry]):
             entry.forget_all_but(tag)
         entry.put(tag, way, now)
         return gone
+
+    def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
+        """Return which packets follow a probe that goes to `step`, if they do.
+
+        A source lets many go when the answer is in; a data plane that knows of them beforehand has
+        to ask about none.
+        """
+        way = self.of(flow, tag)
+        if way is None or way.previous is None or not way.next == step == self.next(flow, now):
+            return None
+        return Relayed(ByFlow(flow, way.previous.port))
 
     def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
         """Forget what a probe has set up, and the entry with its last way."""

@@ -363,7 +363,8 @@ class Tar(Router):
             return [Drop("next hop is down")]
         entries = entries_of(self.topology, decision.progress)
         body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
-        return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
+        packets = self.ways.behind(flow, tag, step, now)
+        return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
     def _arrived(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float

@@ -7,8 +7,10 @@ from functools import partial
 
 import pytest
 
-from hosts.base.actions import Pushed, Send
+from hosts.base.actions import Action, Pushed, Relayed, Send
 from hosts.base.algorithms import route
+from hosts.base.path import Step
+from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.ficonn import tar
 from hosts.ficonn.far_side import TarFarSide
@@ -22,6 +24,7 @@ from hosts.wire.ficonn import BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
+from hosts.wire.relayed import RelayKey
 from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
@@ -119,6 +122,42 @@ def test_a_source_loses_its_own_cable() -> None:
     net.run(2.0)
     assert path_taken(trips[-1]) == "2.0 0.2 0.0 1.0 1.3"
     assert sum(not trip.arrived_s for trip in trips) <= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "hop"), [("cut", 1), ("cut", 3), ("silent cut", 3), ("server", 2)]
+)
+def test_probes_tell_of_the_packets_that_follow_them(kind: str, hop: int) -> None:
+    """A source lets many go at once: a data plane that had to ask about them would be late."""
+    net = network(ficonn=FICONN)
+    told: dict[tuple[int, RelayKey], Step] = {}
+    asked = []
+
+    def listen_to(relay: Router) -> None:
+        receive = relay.receive
+
+        def listening(port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+            actions = receive(port, peer, frame, now)
+            for one in actions:
+                if isinstance(one, Send) and isinstance(one.repeat, Relayed):
+                    packets, way = (relay.server, one.repeat.key), Step(one.port, one.peer)
+                    if frame.ethertype == ETH_IP:
+                        asked.append(told.get(packets) == way)
+                    else:
+                        told[packets] = way
+            return actions
+
+        relay.receive = listening  # type: ignore[method-assign]
+
+    for relay in net.routers:
+        listen_to(relay)
+    net.stream(FAR_A, FAR_B, every_s=0.005, seconds=1.2, source_port=4000)
+    net.stream(FAR_B, FAR_A, every_s=0.005, seconds=1.2, source_port=4001)
+    net.run(0.1)
+    before = len(told)
+    fault(net, kind, hop)
+    net.run(1.2)
+    assert len(told) > before and len(asked) > 1000 and all(asked)
 
 
 def test_answers_go_on_before_it_is_known_behind_a_switch_whose_cable_is_cut() -> None:
