@@ -45,9 +45,13 @@ SOURCE_END_AT = 11  # the last byte of a frame's source
 SHARES = 4  # of a port's neighbours: a power of two
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
-# Of DCN frames: those that have a socket of their own, and all others.
+# Of DCN frames: heart-beats, all other messages, and packets.
 HEART_BEAT = Byte(PROTOCOL_AT, Protocol.HEART_BEAT)
-NO_HEART_BEAT = HEART_BEAT._replace(equal=False)
+MESSAGE = Byte(PROTOCOL_AT, Protocol.HEART_BEAT, mask=0xF0)  # all have numbers from 0xE0 on
+MESSAGES = (MESSAGE, HEART_BEAT._replace(equal=False))
+PACKETS = (MESSAGE._replace(equal=False),)
+# What each share of the neighbours sends.
+_SHARES = [(Byte(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
 
 
 class Tun:
@@ -93,11 +97,12 @@ class Received(NamedTuple):
 
 
 class Port:
-    """One network port: `sockets` for packets, and one for `heart_beats`.
+    """One network port: sockets for `packets` and for `messages`, and one for `heart_beats`.
 
-    Where there are several neighbours, each ethertype has a socket for each of a few shares of
-    them, by their MAC addresses. The forwarder goes from socket to socket: who floods fills a queue
-    of its own, and waits in it; what others send has its turn. Where a program forwards (`ebpf`),
+    What is behind a tunnel's header is a packet here, be it a message or not. Where there are
+    several neighbours, each kind has a socket for each of a few shares of them, by their MAC
+    addresses. The forwarder goes from socket to socket: who floods fills a queue of its own, and
+    waits in it; what others send has its turn. Where a program forwards (`ebpf`),
     it lets no more through than a budget, but a busy machine may be too slow even for that.
 
     Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
@@ -112,12 +117,13 @@ class Port:
     ) -> None:
         self.number, self.name, self.mac = number, name, mac
         self._note = segments.NOTHING_TO_DO if ebpf else b""
-        shares = range(SHARES if shared else 1)
-        self.sockets = [
-            _packet_socket(name, ethertype, (*kind, *_of_share(share, len(shares))), ebpf)
-            for ethertype, kind in ((ETH_DCN, (NO_HEART_BEAT,)), (ETH_IP, ()))
-            for share in shares
-        ]
+        shares = _SHARES if shared else [()]
+
+        def taking(ethertype: int, *kind: Byte) -> list[socket.socket]:
+            return [_packet_socket(name, ethertype, (*kind, *share), ebpf) for share in shares]
+
+        self.messages = taking(ETH_DCN, *MESSAGES)
+        self.packets = [*taking(ETH_DCN, *PACKETS), *taking(ETH_IP)]
         self.heart_beats = _packet_socket(name, ETH_DCN, (HEART_BEAT,), ebpf)
         self._clock = time.monotonic_ns if ebpf else time.time_ns
         if ebpf:
@@ -126,11 +132,16 @@ class Port:
             )
         else:
             self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self._out = self.sockets[0]
+        self._out = self.messages[0]
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """All by which something comes."""
+        return [*self.messages, *self.packets, self.heart_beats]
 
     def close(self) -> None:
         """Let go of the port."""
-        for each in (*self.sockets, self.heart_beats):
+        for each in self.sockets:
             each.close()
 
     def take(self, which: socket.socket) -> bytes | None:
@@ -141,7 +152,7 @@ class Port:
         except OSError:  # none; or the port went down while something waited: the carrier tells
             return None
 
-    def packets(self, taken: bytes) -> Iterator[Received]:
+    def cut(self, taken: bytes) -> Iterator[Received]:
         """Yield what is in a frame that was taken, as it could have been on the wire."""
         note, frame = taken[: len(self._note)], taken[len(self._note) :]
         source, (ethertype,) = frame[6:12], _ETHERTYPE.unpack_from(frame, 12)
@@ -207,16 +218,11 @@ def sender(name: str) -> socket.socket:
 
 def prepare() -> None:
     """Load what sockets keep frames by, for all servers that are forked from this process."""
-    for share in range(SHARES):
-        shared(_of_share(share, SHARES))
-        shared((NO_HEART_BEAT, *_of_share(share, SHARES)))
-    shared((NO_HEART_BEAT,))
-    shared((HEART_BEAT,))
-
-
-def _of_share(share: int, shares: int) -> tuple[Byte, ...]:
-    """Return the tests that what one share of the neighbours sends passes."""
-    return (Byte(SOURCE_END_AT, share, mask=shares - 1),) if shares > 1 else ()
+    for kind in (MESSAGES, PACKETS, ()):
+        for share in _SHARES:
+            shared((*kind, *share))
+    for kind in (MESSAGES, PACKETS, (HEART_BEAT,)):
+        shared(kind)
 
 
 def _packet_socket(

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from hosts.live.kernel_table import KernelTable
     from hosts.live.kernel_table import Port as KernelPort
 
-# So many packets of one socket are handled before others, and timers, have their turn.
-BATCH = 64
+# So many packets of one socket are handled, and for so long, before others have their turn, and
+# timers. Messages have theirs before each other turn: what waits for them is a whole network.
+BATCH, TURN_S = 64, 1e-3
 # A heart-beat that came while the kernel's table of links was filled says what the next one says,
 # and the kernel would not know what a router learned from it. So long they may be under way.
 FILLED_S = 0.1
@@ -99,7 +100,8 @@ class Forwarder:
         self._watched_from_s = 0.0  # heart-beats that came earlier are not looked at
         self._said: int  # the revision of what the pacer sends
         self._wakers: dict[int, Callable[[], None]] = {}
-        self._epoll = select.epoll()
+        self._epoll, self._messages = select.epoll(), select.epoll()
+        self._epoll.register(self._messages.fileno(), select.EPOLLIN)
         self._watch_devices()
         self._pacer = pacer
         router.leave_heart_beats_to_others()
@@ -203,8 +205,11 @@ class Forwarder:
             self._watch_port(port)
 
     def _watch_port(self, port: Port) -> None:
-        for which in port.sockets:
+        for which in port.packets:
             self.watch(which.fileno(), partial(self._from_port, port, which))
+        for which in port.messages:
+            self._wakers[which.fileno()] = partial(self._from_port, port, which)
+            self._messages.register(which.fileno(), select.EPOLLIN)
 
     def _watch_heart_beats(self, port: Port) -> None:
         """Take each heart-beat as it comes: of those that the kernel notes, what it refuses."""
@@ -243,7 +248,10 @@ class Forwarder:
 
     def _close_port(self, number: int) -> None:
         port = self.ports.pop(number)
-        for which in (*port.sockets, port.heart_beats):
+        for which in port.messages:
+            self._messages.unregister(which.fileno())
+            del self._wakers[which.fileno()]
+        for which in (*port.packets, port.heart_beats):
             if which.fileno() in self._wakers:
                 self.forget(which.fileno())
         port.close()
@@ -274,6 +282,8 @@ class Forwarder:
         while True:
             wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
+                for message, _ in self._messages.poll(0):
+                    self._wakers[message]()
                 waker = self._wakers.get(fd)
                 if waker:
                     waker()
@@ -313,6 +323,7 @@ class Forwarder:
 
     def _from_applications(self) -> None:
         self._looks.attend()
+        end = time.monotonic() + TURN_S
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
@@ -323,7 +334,7 @@ class Forwarder:
             actions = self.router.send(packet, now)
             self.decisions.learn(actions)
             self._act(actions, packet)
-            if self.router.next_poll <= now:
+            if min(self.router.next_poll, end) <= now:
                 return
 
     def _hear(self) -> None:
@@ -356,7 +367,7 @@ class Forwarder:
 
     def _from_port(self, port: Port, which: socket.socket) -> None:
         """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
-        repeated = self.repeated
+        repeated, end = self.repeated, time.monotonic() + TURN_S
         for _ in range(BATCH):
             taken = port.take(which)
             if taken is None:
@@ -365,9 +376,9 @@ class Forwarder:
                 self._looks.come()
             now = time.monotonic()
             if not (repeated and repeated.came(port.number, taken)):
-                for source_mac, frame in port.packets(taken):
+                for source_mac, frame in port.cut(taken):
                     self._came(port.number, source_mac, frame, now)
-            if self.router.next_poll <= now:
+            if min(self.router.next_poll, end) <= now:
                 return
 
     def _came(self, port: int, source_mac: bytes, frame: Frame, now: float) -> None:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.root
 
 WAIT_S = 20.0
 HEART_BEAT = DcnHeader(A, A, Protocol.HEART_BEAT).pack(b"")
+MESSAGE = DcnHeader(A, A, Protocol.PROBE).pack(b"")
 DATA = DcnHeader(A, B, Protocol.IPV4).pack(b"payload")
 TO_THE_PORT, TO_ANOTHER = mac(RELAY, 0), mac(B, 0)
 
@@ -29,8 +30,7 @@ def lab_and_port(request: pytest.FixtureRequest) -> Iterator[tuple[ThreeServers,
         with lab.servers[RELAY].entered():
             port = Port(0, "eth0", TO_THE_PORT, ebpf=request.param)
         yield lab, port
-        for each in (*port.sockets, port.heart_beats):
-            each.close()
+        port.close()
 
 
 def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
@@ -38,30 +38,32 @@ def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
     assert select.select([which], [], [], WAIT_S)[0]
     found = []
     while taken := port.take(which):
-        found += port.packets(taken)
+        found += port.cut(taken)
     return found
 
 
-def by_share(port: Port, neighbour: int) -> tuple[socket.socket, socket.socket]:
-    """Return the sockets by which packets of a neighbour come: DCN's and IP's."""
-    shares = len(port.sockets) // 2
+def by_share(port: Port, neighbour: int) -> tuple[socket.socket, socket.socket, socket.socket]:
+    """Return by which sockets comes what a neighbour sends: messages, DCN's and IP's packets."""
+    shares = len(port.messages)
     place = mac(neighbour, 0)[-1] % shares
-    return port.sockets[place], port.sockets[shares + place]
+    return port.messages[place], port.packets[place], port.packets[shares + place]
 
 
 def injected(lab: ThreeServers, to: bytes, ethertype: int, data: bytes) -> None:
     inject(lab, to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
 
 
-def test_heart_beats_and_all_else_come_by_sockets_of_their_own(
+def test_heart_beats_messages_and_packets_come_by_sockets_of_their_own(
     lab_and_port: tuple[ThreeServers, Port],
 ) -> None:
     lab, port = lab_and_port
     packet = bytes(range(46))
     injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
+    injected(lab, TO_THE_PORT, ETH_DCN, MESSAGE)
     injected(lab, TO_THE_PORT, ETH_DCN, DATA)
     injected(lab, TO_THE_PORT, ETH_IP, packet)
-    data, ip = by_share(port, A)
+    messages, data, ip = by_share(port, A)
+    assert came(port, messages) == [(mac(A, 0), Frame(ETH_DCN, MESSAGE))]
     assert came(port, ip) == [(mac(A, 0), Frame(ETH_IP, packet))]
     assert came(port, data) == [(mac(A, 0), Frame(ETH_DCN, DATA))]
     assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
@@ -71,8 +73,8 @@ def test_who_floods_waits_in_a_queue_of_its_own(
     lab_and_port: tuple[ThreeServers, Port],
 ) -> None:
     lab, port = lab_and_port
-    flooding, _ = by_share(port, A)
-    other, _ = by_share(port, B)
+    _, flooding, _ = by_share(port, A)
+    _, other, _ = by_share(port, B)
     assert flooding is not other
     flood = TO_THE_PORT + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + DATA
     for _ in range(5):
@@ -105,18 +107,19 @@ def test_what_a_learning_bridge_floods_is_not_taken() -> None:
             port = Port(0, "eth0", TO_THE_PORT, ebpf=False)
         injected(lab, TO_ANOTHER, ETH_DCN, DATA)
         injected(lab, TO_THE_PORT, ETH_DCN, DATA + b"padding")
-        assert came(port, by_share(port, A)[0]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
+        assert came(port, by_share(port, A)[1]) == [(mac(A, 0), Frame(ETH_DCN, DATA + b"padding"))]
 
 
 def test_a_link_state_is_told_from_traffic(lab_and_port: tuple[ThreeServers, Port]) -> None:
     lab, port = lab_and_port
     injected(lab, TO_THE_PORT, ETH_DCN, DcnHeader(A, A, Protocol.LINK_STATE).pack(b""))
     injected(lab, TO_THE_PORT, ETH_DCN, DATA)
-    injected(lab, TO_THE_PORT, ETH_DCN, DcnHeader(A, A, Protocol.PROBE).pack(b""))
+    injected(lab, TO_THE_PORT, ETH_DCN, MESSAGE)
+    messages, data, _ = by_share(port, A)
     found = []
-    data, _ = by_share(port, A)
-    while len(found) < 3 and select.select([data], [], [], WAIT_S)[0]:
-        taken = port.take(data)
+    for which in (messages, messages, data):
+        assert select.select([which], [], [], WAIT_S)[0]
+        taken = port.take(which)
         assert taken is not None
         found.append(port.is_link_state(taken))
     assert found == [True, False, False]
