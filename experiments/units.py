@@ -75,12 +75,14 @@ def size(count: float | None) -> str:
 def time(seconds: float | None) -> str:
     """Return a duration as text.
 
-    >>> time(0.0042), time(3.14159), time(None)
-    ('4.2 ms', '3.14 s', '–')
+    >>> time(0.0042), time(3.14159), time(None), time(0.9997)
+    ('4.2 ms', '3.14 s', '–', '1.00 s')
     """
     if seconds is None or not known(seconds):
         return MISSING
     seconds = float(seconds)
+    if abs(seconds) < 1:
+        seconds = float(f"{seconds:.3g}")
     if abs(seconds) >= 1 or seconds == 0:
         return f"{three_figures(seconds)} s"
     return f"{seconds * 1000:.3g} ms"
