@@ -27,7 +27,7 @@ from experiments.linux.netlink import (
 from hosts.linux import bpf
 from hosts.linux.instructions import EXIT, call_helper, instruction, set_register
 from hosts.live.devices import PAST_SHAPERS
-from hosts.wire.dcn import Protocol
+from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
 from topos.base.errors import PillarboxError
@@ -165,8 +165,8 @@ def is_control() -> bytes:
             instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
             instruction(0x05, 0, 1),
             instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
-            instruction(0x57, 0, 0, 0xF0),  # all messages have numbers from 0xE0 on
-            instruction(0x55, 0, 2, Protocol.HEART_BEAT),
+            instruction(0x57, 0, 0, MESSAGE_MASK),
+            instruction(0x55, 0, 2, FIRST_MESSAGE),
             set_register(0, -1) + EXIT,
             set_register(0, 0) + EXIT,
         ]

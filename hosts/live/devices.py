@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hosts.linux.sieve import Byte, keep, shared
 from hosts.live import segments
-from hosts.wire.dcn import Protocol
+from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 
 APPLICATION_INTERFACE = "dcn0"
@@ -47,7 +47,7 @@ PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's fi
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
 # Of DCN frames: heart-beats, all other messages, and packets.
 HEART_BEAT = Byte(PROTOCOL_AT, Protocol.HEART_BEAT)
-MESSAGE = Byte(PROTOCOL_AT, Protocol.HEART_BEAT, mask=0xF0)  # all have numbers from 0xE0 on
+MESSAGE = Byte(PROTOCOL_AT, FIRST_MESSAGE, mask=MESSAGE_MASK)
 MESSAGES = (MESSAGE, HEART_BEAT._replace(equal=False))
 PACKETS = (MESSAGE._replace(equal=False),)
 # What each share of the neighbours sends.

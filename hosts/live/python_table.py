@@ -20,6 +20,7 @@ from hosts.live.devices import Port
 from hosts.live.numbers import Numbered, Onward
 from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Used
 from hosts.wire import ipv4
+from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
@@ -50,7 +51,6 @@ WRONG_ZERO = b"\xff\xff"  # a checksum that hosts/wire never writes (RFC 1624, s
 DONT_FRAGMENT, FRAGMENT_BITS, OFFSET_BITS = 0x40, 0x3F, 0x1F
 SYN = 0x02
 PROBE_MARK = 253  # packets whose way is traced
-MESSAGES = 0xE0  # to 0xEF: control messages
 
 _DCN, _IP = ETH_DCN.to_bytes(2, "big"), ETH_IP.to_bytes(2, "big")
 
@@ -353,7 +353,7 @@ def _is_right(header: bytes) -> bool:
 
 def _is_control(tos: int, protocol: int) -> bool:
     """Tell whether the router wants to see the packet: a message, or one whose way is traced."""
-    return tos == TRACED or protocol == PROBE_MARK or protocol & 0xF0 == MESSAGES
+    return tos == TRACED or protocol == PROBE_MARK or protocol & MESSAGE_MASK == FIRST_MESSAGE
 
 
 def _is_plain(data: bytes) -> bool:

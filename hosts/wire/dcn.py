@@ -24,6 +24,7 @@ from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload
 from hosts.wire.relayed import Change
 
 VERSION = 1
+FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # messages' numbers are 0xE0 to 0xEF
 PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts
 MOST_UID = 2**31 - 1
 
