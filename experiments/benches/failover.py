@@ -172,7 +172,7 @@ def turns_of(
 
 
 def _keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
-    """Find out with which rate of each flow the machine is as busy as is wanted."""
+    """Return the rate of each flow that keeps the machine nearest to as busy as is wanted."""
     from experiments.analysis.fluid.ideal import ideal
     from experiments.trials.trust.machine import between, machine
 
@@ -180,15 +180,17 @@ def _keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
     shares = ideal(lab.topology, lab.routing, flows, LOAD_MBIT[lab.plane] * 1e6, LOAD_MTU)
     share_bps = float(shares.goodput_bps.min())
     flow_bps = FIRST_OF_SHARE * share_bps
+    tried: dict[float, float] = {}  # rates, and how far from the wanted
     for _ in range(TRIES):
         with load(lab, ends, flow_bps):
             before = machine()
             time.sleep(TRY_S)
             busy = 1.0 - between(before, machine()).idle
+        tried[flow_bps] = abs(busy - LOAD_BUSY)
         # Of a machine that has no time left nobody can tell how much too much it was.
         factor = LOAD_BUSY / max(busy, NO_TIME) if busy < NO_TIME_LEFT else 0.5
         flow_bps = min(MOST_OF_SHARE * share_bps, flow_bps * factor)
-    return flow_bps
+    return min(tried, key=tried.__getitem__)
 
 
 @contextmanager
