@@ -50,6 +50,7 @@ from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
 MOST_PASSING = 256  # sources, each for each of the links over which it probes
+TELL_AGAIN_S = 0.01  # a whole window of packets may meet a link that has failed
 
 
 class Forwarding(Router):
@@ -75,6 +76,8 @@ class Forwarding(Router):
         self.passing: Bounded[tuple[int, Step], tuple[Hop, ...]] = Bounded(
             MOST_PASSING, 2 * (self.timers.probe_interval_s + self.timers.probe_jitter_s)
         )
+        # Which sources were just told of which link.
+        self.told: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)
 
     @classmethod
     def header_bytes(cls) -> int:
@@ -187,7 +190,7 @@ class Forwarding(Router):
             return [Drop("hop leads nowhere", body)]
         onward = neighbour.step
         if not neighbour.up:
-            return [Drop("next hop is down", body), *self._tell_failure(header, onward)]
+            return [Drop("next hop is down", body), *self._tell_failure(header, onward, now)]
         learned: list[Action] = []
         repeat = None
         match header.protocol:
@@ -230,11 +233,11 @@ class Forwarding(Router):
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _tell_failure(self, header: BCubeHeader, step: Step) -> list[Action]:
+    def _tell_failure(self, header: BCubeHeader, step: Step, now: float) -> list[Action]:
         """Tell the source of a packet or probe which link is down, over the way it came."""
         if header.protocol not in (Protocol.IPV4, Protocol.PROBE):
             return []
-        return self._tell_source(self._path_of(header), step)
+        return self._tell_source(self._path_of(header), step, now)
 
     # Departs from the paper: it tells a source when a packet of its meets the link (section 4.2).
     def _tell_passing(self, step: Step, now: float) -> list[Action]:
@@ -244,13 +247,17 @@ class Forwarding(Router):
         for (uid, taken), hops in self.passing.items():
             if taken == step:
                 self.passing.pop((uid, taken))
-                actions += self._tell_source(self._way(uid, hops), step)
+                actions += self._tell_source(self._way(uid, hops), step, now)
         return actions
 
-    def _tell_source(self, path: Path | None, step: Step) -> list[Action]:
+    def _tell_source(self, path: Path | None, step: Step, now: float) -> list[Action]:
         """Tell the source of a path that led here which link is down."""
         if path is None or path.destination != self.server:
             return []
+        self.told.expire(now)
+        if (path.source, step) in self.told:
+            return []
+        self.told.put((path.source, step), None, now)
         # The link says enough: whatever flow of the source uses it has to leave it.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())

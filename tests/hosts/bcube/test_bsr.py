@@ -172,10 +172,8 @@ def test_path_failure_names_the_link_and_goes_back_the_way_so_far() -> None:
         for hop, header, body in seen
         if header.protocol == Protocol.PATH_FAILURE
     ]
-    # One for the packet and one for the probe of the same path.
-    assert [(hop.server, hop.peer) for hop, _, _ in failures] == [(second, first)] * 2 + [
-        (first, a)
-    ] * 2
+    # One for the packet and the probe of the same path, which come together.
+    assert [(hop.server, hop.peer) for hop, _, _ in failures] == [(second, first), (first, a)]
     for _, header, body in failures:
         assert (header.source, header.destination) == (second, a)
         assert PathFailure.parse(body) == PathFailure(path.steps[2].port, second, b, None)

@@ -11,7 +11,7 @@ from hosts.base.actions import Action, Deliver, Drop, Send
 from hosts.base.path import Step
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR, MOST_FLOWS
-from hosts.bcube.forwarding import MOST_FAILED_LINKS
+from hosts.bcube.forwarding import MOST_FAILED_LINKS, TELL_AGAIN_S
 from hosts.bcube.paths import path_set
 from hosts.bcube.source_routes import hops_of, reverse
 from hosts.memory.devices import Corrupt
@@ -274,6 +274,26 @@ def test_reported_links_keep_the_database_bounded() -> None:
     assert len(router.failed_links) == MOST_FAILED_LINKS
     router.failures(FAST.failed_link_timeout_s)
     assert len(router.failed_links) == 0
+
+
+def test_source_is_told_of_a_link_once_in_a_while_however_many_packets_meet_it() -> None:
+    bcube = topos.parse("bcube,4,1")
+    relay, onward = bcube.server("0.0"), Step(1, bcube.server("1.0"))
+    router = BSR(bcube, relay)
+    router.link_changed(onward, False, 0.0)
+
+    def told(source: str, now: float) -> int:
+        path = path_set(bcube, bcube.server(source), relay)[-1]
+        hops = (*hops_of(bcube, path), wire.Hop(1, 1))
+        header = BCubeHeader(bcube.server(source), onward.peer, Protocol.IPV4, hops, len(hops) - 1)
+        frame = Frame(ETH_DCN, header.pack(b"x" * 20))
+        drop, *rest = router.receive(path.steps[-1].port, path.servers[-2], frame, now)
+        assert drop == Drop("next hop is down", b"x" * 20)
+        return sum(isinstance(action, Send) for action in rest)
+
+    assert [told("0.1", now) for now in (0.0, 0.001, 0.009)] == [1, 0, 0]
+    assert told("0.2", 0.009) == 1
+    assert told("0.1", TELL_AGAIN_S + 0.001) == 1
 
 
 @pytest.mark.parametrize("bcube", [BCube(2, 4), BCube(65, 0)])
