@@ -34,9 +34,11 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
         topology, sampler = lab.topology, Sampler(lab)
         cables = list(topology.links())
         source, destination = 0, topology.servers - 1
+        # The first one waits for servers to decide; a flood would not wait for it.
+        to = f"-s {PING_BYTES} {topology.ip(destination)}"
+        assert "1 received" in lab.host(source).cmd(f"ping -c 1 {to}")
         before = sampler.sample()
-        ping = f"ping -f -c {PINGS} -s {PING_BYTES} {topology.ip(destination)}"
-        assert f"{PINGS} received" in lab.host(source).cmd(ping)
+        assert f"{PINGS} received" in lab.host(source).cmd(f"ping -f -c {PINGS} {to}")
         after = sampler.sample(before["log_to"])
         sampler.close()
     sent = carried(before, after, "sent_bytes")
