@@ -42,6 +42,8 @@ between any two; its two ends have a processor each. The cases take turns, in an
 round. of_kernel: the median of a case's rates by the median of the kernel's IP forwarding (goal:
 {GOAL}); low and high hold it with 90 % confidence (bootstrap over the rounds). "kernel again" is
 the kernel a second time, beside itself: what it differs by is the machine's noise.
+Frames pass bridges by where eBPF forwards, as they do in a lab (`bpf.straight_on`); "kernel past
+bridges" is the kernel's forwarding with the same.
 Under eBPF all three servers work as servers of a lab do: A's applications send into a TUN, and get
 their header from eBPF as well; only the decisions were installed beforehand. The loop in Python is
 what one writes in an afternoon: a packet socket on each port, every packet through the interpreter,
@@ -118,9 +120,9 @@ def _by_ebpf(way: str) -> Iterator[ThreeServers]:
 
 
 @contextmanager
-def _routed() -> Iterator[ThreeServers]:
+def _routed(*, straight_on: bool = False) -> Iterator[ThreeServers]:
     """Give three servers with addresses on their ports, of which none forwards yet."""
-    with ThreeServers() as lab:
+    with ThreeServers(straight_on=straight_on) as lab:
         for server, far, port in ((A, B, 0), (B, A, 0), (RELAY, A, 0), (RELAY, B, 1)):
             next_mac = mac(RELAY, int(server == B)) if server != RELAY else mac(far, 0)
             device, to = f"eth{port}", dotted_quad(ipv4(far))
@@ -136,8 +138,8 @@ def _routed() -> Iterator[ThreeServers]:
 
 
 @contextmanager
-def _by_kernel() -> Iterator[ThreeServers]:
-    with _routed() as lab:
+def _by_kernel(*, straight_on: bool = False) -> Iterator[ThreeServers]:
+    with _routed(straight_on=straight_on) as lab:
         lab.servers[RELAY].sysctl("ipv4/ip_forward", 1)
         yield lab
 
@@ -192,6 +194,7 @@ BY_EBPF = {
 CASES: dict[str, Case] = {
     KERNEL: _by_kernel,
     "kernel again": _by_kernel,
+    "kernel past bridges": partial(_by_kernel, straight_on=True),
     **{name: partial(_by_ebpf, way) for name, way in BY_EBPF.items()},
     PYTHON: _by_python,
 }

@@ -136,13 +136,16 @@ class LabNet(Mininet):
             raise
 
     def tell_bridges(self) -> None:
-        """Give every bridge an entry for each server's port; those that it has do no harm."""
-        if self.topology is not None and not self.spanning_tree:
-            for node, port, mac in fdb_entries(self.topology):
-                switch = self.nameToNode.get(self.topology.node_name(node))
-                if switch and switch.bridge:  # there are other switches (see `switching`)
-                    index = switch.intfs[port].ifindex
-                    fabric().send(netlink.add_fdb_entry(index, mac))
+        """Tell every bridge behind which port each server's is; once more does no harm."""
+        if self.topology is None or self.spanning_tree:
+            return
+        ports: dict[LabSwitch, dict[str, int]] = {}
+        for node, port, mac in fdb_entries(self.topology):
+            switch = self.nameToNode.get(self.topology.node_name(node))
+            if switch and switch.bridge:  # there are other switches (see `switching`)
+                ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
+        for switch, each in ports.items():
+            switch.tell(each)
 
     def start(self) -> None:
         """Switch everything on."""

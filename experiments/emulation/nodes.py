@@ -20,6 +20,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.linux import netlink, shaping
+from experiments.linux import bpf, netlink, shaping
 from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
@@ -37,6 +38,7 @@ from experiments.linux.namespaces import (
 )
 from topos.base.errors import PillarboxError, require
 
+MOST_STRAIGHT_ON = 64  # addresses: each is compared with a frame's
 PROMPT = chr(127)  # how Mininet's shells say that a command has ended
 # Mininet's attributes of a node that exist once its shell runs.
 SHELL_ATTRIBUTES = {"shell", "pid", "stdin", "stdout", "pollOut"}
@@ -226,6 +228,7 @@ class LabSwitch(LabNode, LinuxBridge):
         self.dpid = self.defaultDpid(dpid)
         self.prio = LinuxBridge.nextPrio if prio is None else int(prio)
         LinuxBridge.nextPrio += prio is None
+        self.told: dict[str, int] = {}
         self.controlIntf = LabIntf("lo", self, port=0)
         priority = self.prio if stp else None
         self.bridge = fabric().new_index()
@@ -246,6 +249,34 @@ class LabSwitch(LabNode, LinuxBridge):
             port = index_in(self, intf.name)
             self.send(netlink.change(port, up=True, bridge=self.bridge, deed=f"plug in {intf}"))
         self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
+
+    def tell(self, ports: Mapping[str, int]) -> None:
+        """Say behind which of its ports each MAC address is.
+
+        The bridge gets an entry for each. Where programs can stand at ports by themselves, frames
+        to these addresses then pass it by; whatever else comes, the bridge gets.
+        """
+        home = fabric()
+        for mac, port in ports.items() - self.told.items():
+            home.send(netlink.add_fdb_entry(port, mac))
+        if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
+            return
+        self.told = dict(ports)
+        program = bpf.load(bpf.straight_on(ports))
+        try:
+            for port in set(ports.values()):
+                tap, deed = bpf.Tap(port, bpf.INGRESS), f"let frames pass {self.name} by"
+                home.places.put(tap, bpf.STRAIGHT_ON, program, deed)
+        finally:
+            home.afterwards(partial(os.close, program))
+
+    def delIntf(self, intf: Any) -> None:  # noqa: N802
+        """Let go of a port; until `tell` says anew where addresses are, all is the bridge's."""
+        super().delIntf(intf)
+        for port in set(self.told.values()):
+            tap, deed = bpf.Tap(port, bpf.INGRESS), f"let no frames pass {self.name} by"
+            fabric().places.take(tap, bpf.STRAIGHT_ON, deed)
+        self.told = {}
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         """Remove the bridge, and its ports with their cables."""

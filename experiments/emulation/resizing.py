@@ -35,6 +35,7 @@ def resize(net: LabNet, after: Topology) -> None:
     if after.servers < before.servers:
         _remove(net, before, after)
         _renumber(net, before, after)
+        net.tell_bridges()
         return
     _renumber(net, before, after)
     try:

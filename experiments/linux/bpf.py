@@ -1,17 +1,17 @@
 """A few tiny BPF programs, assembled here, and how they are attached to an interface.
 
 A cable needs no more than: drop what passes (a silent cut), drop some of it (loss),
-hand it to another interface's far end (a patch panel), take it from its sender (see `own`), and
-tell control messages apart (for the queue: `is_control`). Each is a handful of instructions, so
-there is nothing to compile. The first three run before whatever other programs are attached to an
-interface, which get what they let pass.
+hand it to another interface's far end (a patch panel), take it from its sender (see `own`), send it
+past a bridge (`straight_on`), and tell control messages apart (for the queue: `is_control`). Each
+is a handful of instructions, so there is nothing to compile. The first three run before whatever
+other programs are attached to an interface, which get what they let pass.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.linux.netlink import (
@@ -21,6 +21,7 @@ from experiments.linux.netlink import (
     Message,
     Netlink,
     attribute,
+    mac_bytes,
     number,
     text,
 )
@@ -50,7 +51,7 @@ ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 1
 NAMED_PEER = 0x0670  # how the MAC addresses of `mac_of_peer` begin: local ones
 
 # Priorities of our programs at a place: before those of a forwarder.
-OWN, CUT, LOSS, PATCH = 1, 2, 3, 4
+OWN, CUT, LOSS, PATCH, STRAIGHT_ON = 1, 2, 3, 4, 5
 GUARD = 14789  # at a machine's own cards, where others may have programs too
 CONTROL, MARKING = 1, 2  # at a queue
 
@@ -145,6 +146,25 @@ def hand_to_named_peer() -> bytes:
 def send_by(index: int) -> bytes:
     """Return the program that sends a packet by interface `index`."""
     return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT) + EXIT
+
+
+def straight_on(ports: Mapping[str, int]) -> bytes:
+    """Return the program that sends a frame out of the interface behind which its address is.
+
+    What has no such address goes on, to the bridge, and so does what would go out where it came in.
+    """
+    # Loads (0x20, 0x28) take the packet from r6.
+    program = instruction(0xBF, 0x16) + instruction(0x61, 0x19, IFINDEX)  # r9: where it came in
+    program += instruction(0x28, 0, 0, 0) + instruction(0xBF, 0x08)  # r8: its address, 16 bits
+    program += instruction(0x20, 0, 0, 2) + instruction(0xBF, 0x07)  # r7: the other 32
+    for mac, index in ports.items():
+        high, low = struct.unpack("!Hi", mac_bytes(mac))
+        there = set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT) + EXIT
+        for code, register, constant in ((0x15, 9, index), (0x55, 8, high), (0x56, 7, low)):
+            # Equal, or unequal: on to the next address.
+            there = instruction(code, register, len(there) // 8, constant) + there
+        program += there
+    return program + set_register(0, ACT_UNSPEC) + EXIT
 
 
 def is_control() -> bytes:

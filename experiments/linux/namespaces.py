@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -128,15 +128,17 @@ class Fabric(Namespace):
         if self.open_batch is not None:
             yield
             return
-        self.open_batch = {}
+        self.open_batch, failed = {}, True
         try:
             yield
             self.flush_batch()
+            failed = False
         finally:
             for namespace in self.open_batch:
                 namespace.discard()
             self.open_batch = None
-            self._do_deeds()
+            # What deeds are about may be missing after an error, which says more than theirs.
+            self._do_deeds(*[PillarboxError] if failed else [])
 
     def flush_batch(self) -> None:
         """Make now what an open batch holds, the fabric's requests first."""
@@ -153,10 +155,11 @@ class Fabric(Namespace):
         if self.open_batch is None:
             self._do_deeds()
 
-    def _do_deeds(self) -> None:
+    def _do_deeds(self, *ignored: type[Exception]) -> None:
         deeds, self._deeds = self._deeds, []
         for deed in deeds:
-            deed()
+            with suppress(*ignored):
+                deed()
 
 
 _fabric: Fabric | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 from itertools import permutations
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 
+import topos
 from experiments.linux import bpf, graces
 from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
 LOOPBACK = 1
-PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.PATCH)
+PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.PATCH, bpf.STRAIGHT_ON)
 
 
 def setting_of_our_own(folder: Path, how: str = "rw") -> None:
@@ -79,6 +81,45 @@ def test_a_lab_works_with_the_kernels_hurry_and_without(
         lab.revive(3)
         lab.wait_converged()
         assert reached()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("hurry", [True, False])
+def test_frames_to_servers_pass_bridges_by_where_the_kernel_hurries(
+    hurry: bool, tmp_path: Path
+) -> None:
+    from experiments.emulation.network import LabNet
+
+    setting_of_our_own(tmp_path, "rw" if hurry else "ro")
+    with LabNet(topos.parse("tree,2,1")) as net:
+        h0, h1, late = net["h0"], net["h1"], net.addHost("late", ip="10.0.0.200/8")
+        net.addLink(late, net["s0"])
+        late.configDefault()
+        net.staticArp()
+        net["s0"].cmd("ip link set s0 promisc on")  # then it gets whatever it forwards
+
+        def at_the_bridge(sender: Any, receiver: Any) -> int:
+            before = received(net["s0"], "s0")
+            assert " 0% packet loss" in sender.cmd(f"ping -c 3 -i 0.1 -W 10 {receiver.IP()}")
+            return received(net["s0"], "s0") - before
+
+        assert at_the_bridge(h0, h1) == (0 if hurry else 6)
+        assert at_the_bridge(h0, late) == 6, "its port was plugged in by hand"
+        before = received(h0, "h0-eth0")
+        h0.cmd(f"arp -s 10.0.0.99 {h0.MAC()}; ping -c 3 -i 0.1 -W 0.1 10.0.0.99")
+        assert received(h0, "h0-eth0") == before, "a frame came back to where it was from"
+
+        mac = h1.MAC()
+        net.delLink(net.linksBetween(h1, net["s0"])[0])
+        net.addLink(h1, net["s0"], addr1=mac)
+        h1.setIP("10.0.0.2/8")
+        net.staticArp()
+        assert at_the_bridge(h0, h1) == 6, "its cable was plugged in anew, by hand"
+
+
+def received(node: Any, name: str) -> int:
+    (link,) = json.loads(node.cmd(f"ip -j -s link show {name}"))
+    return int(link["stats64"]["rx"]["packets"])
 
 
 @pytest.fixture
