@@ -17,6 +17,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -191,12 +192,18 @@ class Forwarder:
         from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
         links = self._watched_links()
         watch = Liveness(programs, links, router.uid, from_s)
-        self._watched_from_s = time.monotonic() + FILLED_S
+        self._watch_from_now()
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._from_kernel, watch))
         for port in self.ports.values():
             self._watch_heart_beats(port)
         return watch
+
+    def _watch_from_now(self) -> None:
+        """Look at no heart-beat that came before: where no program was yet, none noted when."""
+        for port in self.ports.values():
+            deque(port.hear(MOST_HEARD), maxlen=0)
+        self._watched_from_s = time.monotonic() + FILLED_S
 
     def _watch_devices(self) -> None:
         self.watch(self.tun.fd, self._from_applications)
@@ -205,24 +212,24 @@ class Forwarder:
             self._watch_port(port)
 
     def _watch_port(self, port: Port) -> None:
-        for which in port.packets:
-            self.watch(which.fileno(), partial(self._from_port, port, which))
-        for which in port.messages:
-            self._wakers[which.fileno()] = partial(self._from_port, port, which)
-            self._messages.register(which.fileno(), select.EPOLLIN)
+        for which in (*port.messages, *port.packets):
+            at = self._messages if which in port.messages else self._epoll
+            self.watch(which.fileno(), partial(self._from_port, port, which), at)
 
     def _watch_heart_beats(self, port: Port) -> None:
         """Take each heart-beat as it comes: of those that the kernel notes, what it refuses."""
         self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
 
-    def watch(self, fd: int, waker: Callable[[], None]) -> None:
+    def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
         """Call that whenever the descriptor can be read."""
         self._wakers[fd] = waker
-        self._epoll.register(fd, select.EPOLLIN)
+        (at or self._epoll).register(fd, select.EPOLLIN)
 
     def forget(self, fd: int) -> None:
         """Undo `watch`."""
-        self._epoll.unregister(fd)
+        for each in (self._epoll, self._messages):
+            with suppress(FileNotFoundError):  # it is among the others
+                each.unregister(fd)
         del self._wakers[fd]
 
     # -- growing and shrinking -------------------------------------------------------------------
@@ -242,16 +249,13 @@ class Forwarder:
         self._peers.clear()
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
-            self._watched_from_s = time.monotonic() + FILLED_S
+            self._watch_from_now()
         self.heart_beats.close()
         self.heart_beats = self._paced_heart_beats()
 
     def _close_port(self, number: int) -> None:
         port = self.ports.pop(number)
-        for which in port.messages:
-            self._messages.unregister(which.fileno())
-            del self._wakers[which.fileno()]
-        for which in (*port.packets, port.heart_beats):
+        for which in port.sockets:
             if which.fileno() in self._wakers:
                 self.forget(which.fileno())
         port.close()
@@ -269,16 +273,14 @@ class Forwarder:
         self._watch_port(port)
         if self.liveness or self._awaits_heart_beats:
             self._watch_heart_beats(port)
-        if not self._interfaces.has_carrier(port.name):
-            self._set_carrier(port.number, False)
+        self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
 
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Forward until the process is ended."""
         for port in self.ports.values():  # what happened before anybody listened
-            if not self._interfaces.has_carrier(port.name):
-                self._set_carrier(port.number, False)
+            self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
         while True:
             wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
