@@ -57,15 +57,17 @@ class ShortGraces:
 
 def left(*, remove: bool) -> bool:
     """Tell whether a lab that was killed has left the setting, and give it back."""
-    if not (HELD.exists() and _is_ours()):  # else labs of a container, say, have set it
+    if not HELD.exists():
         return False
     with _opened() as held:
         if not _is_nobodys(held):
             return False
+        is_ours = _is_ours()  # else labs of a container, say, have set it, or given it back
         if remove:
-            _wait_for_the_kernel()
+            if is_ours:
+                _wait_for_the_kernel()
             _give_back(held)
-    return True
+    return is_ours
 
 
 def _is_ours() -> bool:

@@ -174,6 +174,19 @@ def test_what_a_killed_lab_left_is_given_back(
     assert not graces.left(remove=True)
 
 
+def test_nothing_is_held_for_a_killed_lab_whose_setting_others_have_changed(
+    machine: tuple[Path, Path],
+) -> None:
+    setting, held = machine
+    graces._locked().close()  # a lab's, that was killed
+    for others in ("0\n", "1\n"):
+        setting.write_text(others)
+        held.touch()
+        assert not graces.left(remove=False) and held.exists()
+        assert not graces.left(remove=True) and not held.exists()
+        assert setting.read_text() == others
+
+
 def test_who_waits_for_the_last_to_go_begins_anew(
     machine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
