@@ -136,7 +136,8 @@ class OpenVSwitch(Switches):
             self._check_running()
             require(time.monotonic() < deadline, "Open vSwitch's database does not start")
             time.sleep(0.01)
-        self._vsctl("--no-wait", "init")
+        # Its socket is there before it listens.
+        self._vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
         option = "other_config:userspace-tso-enable=true"  # 8 times the speed, where it is built in
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
