@@ -18,7 +18,7 @@ from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
 LOOPBACK = 1
-PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.PATCH, bpf.STRAIGHT_ON)
+PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.STRAIGHT_ON)  # at a port of a switch
 
 
 def setting_of_our_own(folder: Path, how: str = "rw") -> None:
