@@ -286,10 +286,22 @@ def _remove(slot: int) -> None:
     group = hierarchy.group(slot) if hierarchy else None
     if group is not None and group.is_dir():
         _empty(group, slot)
-        group.rmdir()
+        _take_away(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
     graces.left(remove=True)
+
+
+def _take_away(group: Path) -> None:
+    """Remove a cgroup without processes; while the last one is still ending it is busy."""
+    deadline = time.monotonic() + TIME_LIMIT_S
+    while group.is_dir():
+        try:
+            group.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _empty(group: Path, slot: int) -> None:
