@@ -77,7 +77,7 @@ class Forwarding(Router):
             MOST_PASSING, 2 * (self.timers.probe_interval_s + self.timers.probe_jitter_s)
         )
         # Which sources were just told of which link.
-        self.told: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)
+        self.notified: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)
 
     @classmethod
     def header_bytes(cls) -> int:
@@ -254,10 +254,10 @@ class Forwarding(Router):
         """Tell the source of a path that led here which link is down."""
         if path is None or path.destination != self.server:
             return []
-        self.told.expire(now)
-        if (path.source, step) in self.told:
+        self.notified.expire(now)
+        if (path.source, step) in self.notified:
             return []
-        self.told.put((path.source, step), None, now)
+        self.notified.put((path.source, step), None, now)
         # The link says enough: whatever flow of the source uses it has to leave it.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
