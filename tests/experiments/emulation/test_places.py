@@ -18,7 +18,8 @@ from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
 LOOPBACK = 1
-PRIORITIES = (bpf.OWN, bpf.CUT, bpf.LOSS, bpf.STRAIGHT_ON)  # at a port of a switch
+# At a port of a switch, and in a patch panel.
+PRIORITIES = [(bpf.OWN, bpf.CUT, bpf.LOSS, last) for last in (bpf.STRAIGHT_ON, bpf.PATCH)]
 
 
 def setting_of_our_own(folder: Path, how: str = "rw") -> None:
@@ -31,7 +32,10 @@ def setting_of_our_own(folder: Path, how: str = "rw") -> None:
 
 @pytest.mark.root
 @EBPF
-def test_programs_stand_in_the_order_of_their_priorities(tmp_path: Path) -> None:
+@pytest.mark.parametrize("priorities", PRIORITIES)
+def test_programs_stand_in_the_order_of_their_priorities(
+    priorities: tuple[int, ...], tmp_path: Path
+) -> None:
     from experiments.linux.namespaces import fabric
 
     def standing() -> list[int]:
@@ -41,13 +45,13 @@ def test_programs_stand_in_the_order_of_their_priorities(tmp_path: Path) -> None
     tap, places = bpf.Tap(LOOPBACK, bpf.INGRESS), fabric().places
     with graces.ShortGraces():
         assert not places.by_filters
-        for order in permutations(PRIORITIES):
+        for order in permutations(priorities):
             numbers: dict[int, int] = {}
             for priority in (*order, order[0]):  # the last in place of the first
                 places.put(tap, priority, bpf.load(bpf.drop()), "try")
                 numbers.pop(priority, None)
                 (numbers[priority],) = set(standing()) - set(numbers.values())
-            assert standing() == [numbers[one] for one in PRIORITIES]
+            assert standing() == [numbers[one] for one in priorities]
             for priority in order:
                 places.take(tap, priority, "take it away")
             assert standing() == []
