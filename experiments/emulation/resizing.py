@@ -33,16 +33,13 @@ def resize(net: LabNet, after: Topology) -> None:
         f"{RENAMES_SINCE[1]} on",
     )
     if after.servers < before.servers:
-        _remove(net, before, after)
-        _renumber(net, before, after)
-        net.tell_bridges()
+        _shrink(net, before, after)
         return
     _renumber(net, before, after)
     try:
         _add(net, after)
     except BaseException:
-        _remove(net, after, before)
-        _renumber(net, after, before)
+        _shrink(net, after, before)
         raise
 
 
@@ -105,6 +102,12 @@ def _add(net: LabNet, after: Topology) -> None:
     with fabric().batch():
         for name in switches:
             net[name].start([])
+
+
+def _shrink(net: LabNet, before: Topology, after: Topology) -> None:
+    _remove(net, before, after)
+    _renumber(net, before, after)
+    net.tell_bridges()
 
 
 def _remove(net: LabNet, before: Topology, after: Topology) -> None:
