@@ -18,11 +18,9 @@ Faults may overlap. A cable works again when the last fault that holds it is und
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from experiments.linux import bpf
@@ -174,12 +172,7 @@ def switch(interfaces: Iterable[int], *, up: bool) -> None:
 
 def drop(taps: Iterable[bpf.Tap]) -> None:
     """Let everything be lost at these places."""
-    program = bpf.load(bpf.drop())
-    try:
-        for tap in taps:
-            fabric().places.put(tap, bpf.CUT, program, "cut a cable silently")
-    finally:
-        fabric().afterwards(partial(os.close, program))
+    fabric().places.run(bpf.drop(), taps, bpf.CUT, "cut a cable silently")
 
 
 def let_pass(taps: Iterable[bpf.Tap]) -> None:

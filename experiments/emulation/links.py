@@ -17,7 +17,6 @@ far end (2 us less than a bridge of two ports, and nothing to learn or flood), o
 from __future__ import annotations
 
 import functools
-import os
 from functools import partial
 from typing import Any
 
@@ -193,7 +192,7 @@ class LabLink(Link):
                 self._arrivals[port.ifindex] = side.ifindex
             for tap, target in zip(self._taps, reversed(sides), strict=True):
                 program = bpf.hand_to_peer(target.ifindex)
-                self._run_at(tap, bpf.PATCH, program, f"patch {target.name}")
+                home.places.run(program, [tap], bpf.PATCH, f"patch {target.name}")
 
     def rename(self, intf: LabIntf, name: str, mac: str) -> None:
         """Give one end another name and MAC address, while the cable is in use."""
@@ -244,14 +243,6 @@ class LabLink(Link):
         if loss is not None:
             self._lose(intf, loss)
 
-    def _run_at(self, tap: bpf.Tap, priority: int, program: bytes, deed: str) -> None:
-        """Load a program and attach it, now or with the batch."""
-        descriptor = bpf.load(program)
-        try:
-            fabric().places.put(tap, priority, descriptor, deed)
-        finally:
-            fabric().afterwards(partial(os.close, descriptor))
-
     def _own(self, intf: LabIntf, wanted: bool) -> None:
         """See to it that what a host sends waits in the switches' queues, not in its sockets."""
         arrival = self._arrivals.get(intf.ifindex)
@@ -272,7 +263,7 @@ class LabLink(Link):
         tap = self._taps[self._side(intf)]
         if percent:
             deed = f"lose {percent:g} % of what {intf.name} sends"
-            self._run_at(tap, bpf.LOSS, bpf.drop_some(percent / 100), deed)
+            fabric().places.run(bpf.drop_some(percent / 100), [tap], bpf.LOSS, deed)
             self._lossy.add(tap)
         elif tap in self._lossy:
             fabric().places.take(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends")

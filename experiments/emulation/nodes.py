@@ -20,7 +20,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,13 +261,9 @@ class LabSwitch(LabNode, LinuxBridge):
         if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
             return
         self.told = dict(ports)
-        program = bpf.load(bpf.straight_on(ports))
-        try:
-            for port in set(ports.values()):
-                tap, deed = bpf.Tap(port, bpf.INGRESS), f"let frames pass {self.name} by"
-                home.places.put(tap, bpf.STRAIGHT_ON, program, deed)
-        finally:
-            home.afterwards(partial(os.close, program))
+        taps = [bpf.Tap(port, bpf.INGRESS) for port in set(ports.values())]
+        deed = f"let frames pass {self.name} by"
+        home.places.run(bpf.straight_on(ports), taps, bpf.STRAIGHT_ON, deed)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
         """Let go of a port; until `tell` says anew where addresses are, all is the bridge's."""

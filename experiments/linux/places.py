@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property, partial
 
@@ -34,6 +34,15 @@ class Places:
     def by_filters(self) -> bool:
         """Whether filters of traffic control call the programs (see `hosts.linux.tcx`)."""
         return not tcx.is_quick()
+
+    def run(self, program: bytes, taps: Iterable[bpf.Tap], priority: int, deed: str) -> None:
+        """Load a program and let it stand at these places."""
+        descriptor = bpf.load(program)
+        try:
+            for tap in taps:
+                self.put(tap, priority, descriptor, deed)
+        finally:
+            self._afterwards(partial(os.close, descriptor))
 
     def put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
         """Let a program stand there; another of that priority goes.
