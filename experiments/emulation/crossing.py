@@ -80,7 +80,7 @@ class CrossLink(LabLink):
                 netlink.cable(port, side, mtu=self.mtu, group=home.group, bridge=nodes[0].bridge)
             )
             tap = bpf.Tap(port.ifindex, bpf.INGRESS)
-            self._run_at(tap, bpf.OWN, bpf.hurry(), f"let heart-beats by at {port.name}")
+            home.places.run(bpf.hurry(), [tap], bpf.OWN, f"let heart-beats by at {port.name}")
         self._underlay.tunnel(device, self.vni, self.machine, self.mtu)
         self._device = device.ifindex
         self.cuts = [side.ifindex]
@@ -93,11 +93,12 @@ class CrossLink(LabLink):
             packing.add(Half(side.ifindex, device.ifindex, of_host, self.vni, self.machine))
             home.places.put(come, bpf.PATCH, packing.programs["mend"], PATCH)
         else:
-            self._run_at(come, bpf.PATCH, arrive, f"let {port.name} hear {device.name}")
+            home.places.run(arrive, [come], bpf.PATCH, f"let {port.name} hear {device.name}")
         if packing and not self._underlay.cuts_tunnels:
             home.places.put(go, bpf.PATCH, packing.programs["pack"], PATCH)
         else:
-            self._run_at(go, bpf.PATCH, bpf.send_by(device.ifindex), f"use {device.name}")
+            send = bpf.send_by(device.ifindex)
+            home.places.run(send, [go], bpf.PATCH, f"use {device.name}")
         for one in (device, side):
             home.send(netlink.change(one.ifindex, up=True))
 
