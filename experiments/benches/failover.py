@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from itertools import islice, permutations
@@ -47,7 +48,8 @@ TURNS = {"fast": 3, "paper": 1}
 LOAD_BUSY, MOST_OF_SHARE = 0.8, 0.4
 LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
 FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6  # to find out how much of it does
-NO_TIME, NO_TIME_LEFT = 0.01, 0.95  # below and above which it cannot be told how much more it takes
+LATEST = 4  # looks at how busy it keeps them: one alone may be a third too high or too low
+NO_TIME = 0.01  # below which it cannot be told how much more it takes
 MORE_UNDER_LOAD_S = 0.1  # than a goal without load
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
@@ -160,10 +162,10 @@ def turns_of(
                 write_sysctl("net/ipv4/tcp_rmem", f"4096 {RECEIVE_BUFFER} {RECEIVE_BUFFER}")
             if timers == "fast":
                 _hurry(lab, server, far)
-        flow_bps = _keeps_busy(lab, ends) if loaded else 0.0
+        load = Load(lab, ends) if loaded else None
         for _ in range(turns):
             for fault in faults:
-                with load(lab, ends, flow_bps) if loaded else nullcontext():
+                with load.running() if load else nullcontext():
                     found[fault].append(_turn(lab, ends, fault))
     return {
         fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
@@ -171,49 +173,54 @@ def turns_of(
     }
 
 
-def _keeps_busy(lab: Lab, ends: tuple[int, int]) -> float:
-    """Return the rate of each flow that keeps the machine nearest to as busy as is wanted."""
-    from experiments.analysis.fluid.ideal import ideal
-    from experiments.trials.trust.machine import between, machine
+class Load:
+    """All-to-all but for the flow between two ends, at the rate that keeps processors busy enough.
 
-    flows = _flows(_pairs(lab, ends))
-    shares = ideal(lab.topology, lab.routing, flows, LOAD_MBIT[lab.plane] * 1e6, LOAD_MTU)
-    share_bps = float(shares.goodput_bps.min())
-    flow_bps = FIRST_OF_SHARE * share_bps
-    tried: dict[float, float] = {}  # rates, and how far from the wanted
-    for _ in range(TRIES):
-        with load(lab, ends, flow_bps):
+    How busy a rate keeps them is seen whenever it is sent, and the rate follows.
+    """
+
+    def __init__(self, lab: Lab, ends: tuple[int, int]) -> None:
+        from experiments.analysis.fluid.ideal import ideal
+
+        self._lab = lab
+        everyone = permutations(range(lab.topology.servers), 2)
+        self._pairs = [pair for pair in everyone if pair != ends]
+        rate_bps = LOAD_MBIT[lab.plane] * 1e6
+        ideals = ideal(lab.topology, lab.routing, _flows(self._pairs), rate_bps, LOAD_MTU)
+        self._share_bps = float(ideals.goodput_bps.min())
+        self._flow_bps = FIRST_OF_SHARE * self._share_bps
+        self._looks: deque[tuple[float, float]] = deque(maxlen=LATEST)  # rates, and how busy
+        for _ in range(TRIES):
+            with self.running():
+                pass
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Send meanwhile."""
+        from experiments.traffic.generator import Generator
+        from experiments.trials.trust.machine import between, machine
+
+        sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, self._flow_bps)
+        cpus = len(os.sched_getaffinity(0))  # a generator is one process, which keeps one busy
+        with ExitStack() as stack:
+            tools = []
+            for part in (self._pairs[first::cpus] for first in range(cpus)):
+                tool = Generator(self._lab, _flows(part), sending)
+                tools.append(stack.enter_context(closing(tool)))
+                tool.prepare()
+            for tool in tools:
+                tool.start(time.monotonic())
+            time.sleep(TRY_S)  # until all have begun
             before = machine()
             time.sleep(TRY_S)
-            busy = 1.0 - between(before, machine()).idle
-        tried[flow_bps] = abs(busy - LOAD_BUSY)
-        # Of a machine that has no time left nobody can tell how much too much it was.
-        factor = LOAD_BUSY / max(busy, NO_TIME) if busy < NO_TIME_LEFT else 0.5
-        flow_bps = min(MOST_OF_SHARE * share_bps, flow_bps * factor)
-    return min(tried, key=tried.__getitem__)
+            self._follow(1.0 - between(before, machine()).idle)
+            yield
 
-
-@contextmanager
-def load(lab: Lab, ends: tuple[int, int], flow_bps: float) -> Iterator[None]:
-    """Send from every server to every other meanwhile, but for the flow between these two."""
-    from experiments.traffic.generator import Generator
-
-    pairs = _pairs(lab, ends)
-    sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, flow_bps)
-    cpus = len(os.sched_getaffinity(0))  # a generator is one process, which keeps one busy
-    with ExitStack() as stack:
-        tools = []
-        for part in (pairs[first::cpus] for first in range(cpus)):
-            tools.append(stack.enter_context(closing(Generator(lab, _flows(part), sending))))
-            tools[-1].prepare()
-        for tool in tools:
-            tool.start(time.monotonic())
-        time.sleep(TRY_S)  # until all have begun
-        yield
-
-
-def _pairs(lab: Lab, ends: tuple[int, int]) -> list[tuple[int, int]]:
-    return [pair for pair in permutations(range(lab.topology.servers), 2) if pair != ends]
+    def _follow(self, busy: float) -> None:
+        """Set the rate that is to keep the machine as busy as is wanted."""
+        self._looks.append((self._flow_bps, max(busy, NO_TIME)))
+        tried_bps, found = map(sum, zip(*self._looks, strict=True))
+        self._flow_bps = min(MOST_OF_SHARE * self._share_bps, LOAD_BUSY * tried_bps / found)
 
 
 def _flows(pairs: list[tuple[int, int]]) -> list[Flow]:
