@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,10 +43,15 @@ class Path:
     source: int
     steps: tuple[Step, ...]
 
-    @property
+    @cached_property
     def servers(self) -> tuple[int, ...]:
         """Every server on the path, ends included."""
         return (self.source, *(step.peer for step in self.steps))
+
+    @cached_property
+    def links(self) -> frozenset[frozenset[int]]:
+        """The pairs of servers that its hops lead between."""
+        return frozenset(map(frozenset, pairwise(self.servers)))
 
     @property
     def destination(self) -> int:

@@ -52,6 +52,7 @@ HOP_COST = 0.1
 # once, and all that move there fill it.
 MOVE_GAIN = 0.25
 GATHER_S = 0.002  # short beside any timeout by which failures are noticed
+QUIET_S = 1.0  # a flow without packets for so long may have ended
 
 
 class BSR(Forwarding):
@@ -118,12 +119,14 @@ class BSR(Forwarding):
     def _send(
         self, packet: bytes, key: FlowKey, targets: tuple[int, ...], now: float
     ) -> list[Action]:
+        due = bool(self._lost) and now >= self._gathering_until_s
+        actions = self._leave_lost(now) if due else []
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
         path = flow.selection.path
         if path is None:
-            actions: list[Action] = [Drop("no path is left", packet)]
+            actions.append(Drop("no path is left", packet))
         else:
-            actions = self.send_along(path, Protocol.IPV4, packet, key)
+            actions += self.send_along(path, Protocol.IPV4, packet, key)
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -273,18 +276,15 @@ class BSR(Forwarding):
 
     # -- failures --------------------------------------------------------------------------------
 
-    def lost(self, link: Pair, now: float) -> list[Action]:
-        """Let no flow use a link that has failed (section 4.3): at once, if the last was long ago.
+    def lost(self, link: Pair, now: float) -> None:
+        """Let no flow use a link that has failed (section 4.3), as soon as others are told.
 
         Failures come in swarms, as when a server dies: those that follow closely upon another are
         gathered for a moment, so that all flows are looked through once for all of them.
         """
         self._lost.add(link)
-        if now >= self._gathering_until_s:
-            return self._leave_lost(now)
         if "lost links" not in self.agenda:
-            self.agenda.set("lost links", self._gathering_until_s, self._leave_lost)
-        return []
+            self.agenda.set("lost links", max(now, self._gathering_until_s), self._leave_lost)
 
     def _leave_lost(self, now: float) -> list[Action]:
         """Leave every link that has failed meanwhile.
@@ -292,6 +292,7 @@ class BSR(Forwarding):
         A flow with another working path waits for its next round; in a round the failed candidate
         is replaced at once, and a flow with no path left begins a round.
         """
+        self.agenda.cancel("lost links")
         lost, self._lost = self._lost, set()
         self._gathering_until_s = now + GATHER_S
         actions: list[Action] = []
@@ -302,8 +303,15 @@ class BSR(Forwarding):
             if flow.probing:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)
             elif not flow.selection.path:
-                actions += self._begin_round(key, flow, now)
+                actions += self._search(key, flow, now)
         return actions
+
+    def _search(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+        """Begin a round for a flow without a path; where it is quiet, with its next packet."""
+        if self.flows.idle_for(key, now) > QUIET_S:
+            self.agenda.cancel(_timer(key))
+            return []
+        return self._begin_round(key, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Leave a link that went down; with a new one, see what stranded flows can do."""
@@ -311,7 +319,7 @@ class BSR(Forwarding):
         if up:
             for key, flow in self.flows.items():
                 if flow.selection.path is None and not flow.probing:
-                    actions += self._begin_round(key, flow, now)
+                    actions += self._search(key, flow, now)
         return actions
 
     def resized(self, now: float) -> list[Action]:

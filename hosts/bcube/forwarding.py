@@ -38,7 +38,6 @@ from hosts.bcube.broadcast import Broadcasts
 from hosts.bcube.neighbours import NeighbourTable
 from hosts.bcube.paths import path_set
 from hosts.bcube.rules import corrected
-from hosts.bcube.selection import links
 from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
 from hosts.wire.dcn import Protocol, is_multicast
@@ -94,8 +93,8 @@ class Forwarding(Router):
         """Answer for a probe of this server's own that came back; `path` is the one it probed."""
         raise NotImplementedError
 
-    def lost(self, link: Pair, now: float) -> list[Action]:
-        """Answer for a link that has failed, and was not known to have."""
+    def lost(self, link: Pair, now: float) -> None:
+        """Take in that a link has failed that was not known to have."""
         raise NotImplementedError
 
     # -- for the source's part to use ------------------------------------------------------------
@@ -128,11 +127,11 @@ class Forwarding(Router):
         """Note the state of a link of this server's own."""
         self.table.set_status(step, up)
         link = frozenset((self.server, step.peer))
-        if not up:
-            actions = [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
-            return [*self.lost(link, now), *actions]
-        self.failed_links.pop(link)
-        return []
+        if up:
+            self.failed_links.pop(link)
+            return []
+        self.lost(link, now)
+        return [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
 
     def resized(self, now: float) -> list[Action]:
         """Look up hops in the network as it is now."""
@@ -191,7 +190,6 @@ class Forwarding(Router):
         onward = neighbour.step
         if not neighbour.up:
             return [Drop("next hop is down", body), *self._tell_failure(header, onward, now)]
-        learned: list[Action] = []
         repeat = None
         match header.protocol:
             case Protocol.IPV4:
@@ -201,10 +199,10 @@ class Forwarding(Router):
                 self.passing.put((header.source, onward), header.path[: header.next_hop], now)
                 return [_sent(onward, header.advanced().pack(probe.pack()))]
             case Protocol.PATH_FAILURE:
-                learned = self._note_failure(PathFailure.parse(body), now)
+                self._note_failure(PathFailure.parse(body), now)
             case Protocol.PROBE_RESPONSE:
                 self._note_success(self._path_of(header))
-        return [_sent(onward, advance(data), repeat), *learned]
+        return [_sent(onward, advance(data), repeat)]
 
     # -- probes ----------------------------------------------------------------------------------
 
@@ -288,11 +286,13 @@ class Forwarding(Router):
         self.failed_links.expire(now)
         known = link in self.failed_links
         self.failed_links.put(link, None, now)
-        return [] if known else self.lost(link, now)
+        if not known:
+            self.lost(link, now)
+        return []
 
     def _note_success(self, path: Path | None) -> None:
         """Take in, or overhear, that an answer came along that path."""
-        for link in links(path) if path else ():
+        for link in path.links if path else ():
             self.failed_links.pop(link)
 
     # -- what a frame says, checked --------------------------------------------------------------

@@ -84,11 +84,6 @@ def most_hops(bcube: BCube) -> int:
     return max(MOST_HOPS, 2 * (bcube.k + 1))
 
 
-def links(path: Path) -> Iterator[Pair]:
-    """Yield the path's links."""
-    return (frozenset(hop) for hop in pairwise(path.servers))
-
-
 # -- the search for a replacement ----------------------------------------------------------------
 
 
@@ -186,10 +181,6 @@ def _turns_back(path: Path) -> bool:
     return any(step.port == following.port for step, following in pairwise(path.steps))
 
 
-def _crosses(path: Path, lost: Set[Pair]) -> bool:
-    return any(link in lost for link in links(path))
-
-
 # -- the choice of one flow ----------------------------------------------------------------------
 
 
@@ -257,7 +248,7 @@ class Selection(Probing):
     def links(self) -> set[Pair]:
         """The links of all paths that may be used."""
         paths = [self.path, *(one.path for one in self.candidates)]
-        return {link for path in paths if path for link in links(path)}
+        return {link for path in paths if path for link in path.links}
 
     @property
     def hopeless(self) -> bool:
@@ -286,11 +277,11 @@ class Selection(Probing):
         failed = [
             index
             for index, one in enumerate(self.candidates)
-            if (one.silent or one.state != State.FAILED) and _crosses(one.path, lost)
+            if (one.silent or one.state != State.FAILED) and not lost.isdisjoint(one.path.links)
         ]
         for index in failed:
             self.fail(index)
-        in_use = self.path is not None and _crosses(self.path, lost)
+        in_use = self.path is not None and not lost.isdisjoint(self.path.links)
         if in_use:
             self.settle()
         return in_use or bool(failed)
@@ -334,7 +325,7 @@ class Selection(Probing):
         """
         self._silences += 1
         silent = [self.candidates[index].path for index in self.give_up()]
-        self._suspects = self._suspects.union(*map(links, silent))
+        self._suspects = self._suspects.union(*(path.links for path in silent))
         if self.path in silent:
             self.settle()
         return self.replace(failures) if self._silences < MOST_SILENCES else []

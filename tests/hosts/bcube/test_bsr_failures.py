@@ -14,7 +14,7 @@ from hosts.base.path import Path, Step, disjoint
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
-from hosts.bcube.selection import links, parallel_paths, replacement
+from hosts.bcube.selection import parallel_paths, replacement
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.memory.tryout import PROBE_S, network_of
 from topos.bcube import BCube
@@ -309,6 +309,22 @@ def test_probes_begin_at_once_when_no_path_is_left() -> None:
     assert len(trips[-1].path) == 3  # both failures are known at once: the shortest that is left
 
 
+def test_a_flow_that_has_ended_probes_no_more() -> None:
+    bcube = topos.parse("bcube,4,1")
+    a, b = bcube.server("0.0"), bcube.server("1.3")
+    network = MemoryNetwork(bcube, BSR)
+    network.stream(a, b, EVERY_S, 0.25, source_port=4000)
+    network.run(2.0)
+    for path in parallel_paths(bcube, a, b):
+        network.cut(path.steps[0].peer, path.nodes(bcube)[3])
+    network.run(1.0)
+    assert network.routers[a].counters["probe rounds"] == 1
+    network.stream(a, b, EVERY_S, 0.25, source_port=4000)
+    network.run(0.25)
+    assert network.routers[a].counters["probe rounds"] == 2
+    assert network.trips[-1].arrived_s
+
+
 def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
     bcube = topos.parse("bcube,4,1")
     a, b = bcube.server("0.0"), bcube.server("1.3")
@@ -366,12 +382,12 @@ def test_relay_overhears_a_path_failure_and_avoids_the_link() -> None:
     target = next(
         b
         for b in range(bcube.servers)
-        if b != relay and link in links(parallel_paths(bcube, relay, b)[0])
+        if b != relay and link in parallel_paths(bcube, relay, b)[0].links
     )
     trip = network.send_udp(relay, target)
     network.run(0.01)
     assert trip.arrived_s, "its first packet already goes another way"
-    assert link not in links(trip.path)
+    assert link not in trip.path.links
 
 
 def test_overheard_failure_is_forgotten_in_time() -> None:
@@ -396,7 +412,7 @@ def test_answer_over_a_link_proves_that_it_works_again() -> None:
         if a != b
         and link not in network.routers[a].failures(network.now).links
         and any(
-            link in links(path) and relay in path.servers[1:-1] for path in path_set(bcube, a, b)
+            link in path.links and relay in path.servers[1:-1] for path in path_set(bcube, a, b)
         )
     )
     network.send_udp(source, target)

@@ -5,13 +5,13 @@ from typing import Any
 import topos
 from hosts.base.failures import NONE, Failures
 from hosts.bcube.paths import path_set
-from hosts.bcube.selection import Selection, links, parallel_paths, replacement
+from hosts.bcube.selection import Selection, parallel_paths, replacement
 from topos.bcube import BCube
 
 BCUBE = topos.parse("bcube,4,1")
 SOURCE, DESTINATION = BCUBE.server("0.0"), BCUBE.server("1.3")
 P_1, P_0 = path_set(BCUBE, SOURCE, DESTINATION)
-LINK_1, LINK_0 = (next(iter(links(path))) for path in (P_1, P_0))
+LINK_1, LINK_0 = (frozenset(path.servers[:2]) for path in (P_1, P_0))
 
 
 def cut(*cuts: frozenset[int]) -> Failures:
@@ -48,7 +48,7 @@ def test_silent_path_is_left_at_once_and_avoided_for_the_round() -> None:
     [probe] = selection.time_out(NONE)
     assert selection.path == P_0, "while the replacement is not answered yet"
     assert not selection.finished
-    assert set(links(selection.candidates[probe].path)).isdisjoint(links(P_1))
+    assert selection.candidates[probe].path.links.isdisjoint(P_1.links)
 
 
 def test_first_answer_ends_the_time_without_a_path() -> None:
@@ -80,7 +80,7 @@ def test_working_path_in_use_takes_the_place_of_a_failed_one() -> None:
     # Found when another link had failed as well, it is not what a search would find now.
     found = replacement(BCUBE, SOURCE, DESTINATION, [P_0], cut(LINK_1))
     assert found is not None
-    other = list(links(found))[1]
+    other = frozenset(found.servers[1:3])
     selection = Selection(BCUBE, SOURCE, DESTINATION, cut(LINK_1, other))
     selection.lose({LINK_0})
     in_use = selection.path
@@ -107,12 +107,12 @@ def test_path_in_use_that_has_failed_is_not_kept() -> None:
     in_use = selection.path
     assert in_use is not None
     selection.begin_round(NONE)
-    broken = list(links(in_use))[1]
+    broken = frozenset(in_use.servers[1:3])
     selection.lose({broken})
     assert selection.path != in_use
     selection.lose({LINK_1})
     [probe] = selection.replace(cut(LINK_1, broken))
-    assert broken not in links(selection.candidates[probe].path)
+    assert broken not in selection.candidates[probe].path.links
 
 
 def test_path_changes_are_counted() -> None:
