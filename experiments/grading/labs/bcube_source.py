@@ -8,9 +8,7 @@ fails is not replaced, and a flow probes once a round for as long as it is there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from experiments.grading import cabling
@@ -134,16 +132,15 @@ class Source(Forwarding):
         self.agenda.set(id(flow), now + pause_s, lambda at: self._probe(flow, at))
         return []
 
-    def lost(self, link: Pair, now: float) -> list[Action]:
+    def lost(self, link: Pair, now: float) -> None:
         """Use no path with a link that has failed."""
         for flow in self.flows.values():
-            failed = {i for i, path in enumerate(flow.paths) if link in _links(path)}
+            failed = {i for i, path in enumerate(flow.paths) if link in path.links}
             flow.waiting -= failed
             for index in failed:
                 flow.free_bps[index] = None
             if flow.using in failed and not flow.waiting:
                 self._choose(flow, now)
-        return []
 
     def _choose(self, flow: Flow, now: float) -> None:
         ports = cabling.of(self.student.values)
@@ -157,10 +154,6 @@ class Source(Forwarding):
             chosen, flow.trouble = None, str(mistake)
         flow.using = chosen
         self.own_answers_change()
-
-
-def _links(path: Path) -> Iterator[Pair]:
-    return (frozenset(hop) for hop in pairwise(path.servers))
 
 
 class LiveSource(Source):
