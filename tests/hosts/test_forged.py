@@ -152,8 +152,9 @@ def test_path_failure_in_bcube() -> None:
     body = PathFailure(path.steps[1].port, uid(relay), uid(destination), None).pack()
     back = Path(relay, (Step(path.steps[0].port, source),))
     frame = by_bcube(net, back, Protocol.PATH_FAILURE, body)
-    net.routers[source].receive(path.steps[0].port, relay, frame, net.now)
     router = net.routers[source]
+    router.receive(path.steps[0].port, relay, frame, net.now)
+    router.poll(net.now)
     assert router.flows.get(key).selection.path != path  # type: ignore[attr-defined]
     lost = frozenset((relay, destination))
     assert lost in router.failures(net.now).links  # type: ignore[attr-defined]
