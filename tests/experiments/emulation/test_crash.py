@@ -133,7 +133,10 @@ def clean(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def descendants(process: int) -> list[int]:
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except FileNotFoundError:  # it has ended meanwhile
+        return []
     return [int(children[0]), *descendants(int(children[0]))] if children else []
 
 
