@@ -307,8 +307,9 @@ class BSR(Forwarding):
         return actions
 
     def _search(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
-        """Begin a round for a flow without a path; where it is quiet, with its next packet."""
+        """Begin a round for a flow without a path; a quiet one begins anew with its next packet."""
         if self.flows.idle_for(key, now) > QUIET_S:
+            self.flows.pop(key)
             self.agenda.cancel(_timer(key))
             return []
         return self._begin_round(key, flow, now)

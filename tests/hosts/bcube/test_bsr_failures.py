@@ -319,10 +319,10 @@ def test_a_flow_that_has_ended_probes_no_more() -> None:
         network.cut(path.steps[0].peer, path.nodes(bcube)[3])
     network.run(1.0)
     assert network.routers[a].counters["probe rounds"] == 1
-    network.stream(a, b, EVERY_S, 0.25, source_port=4000)
+    trips = network.stream(a, b, EVERY_S, 0.25, source_port=4000)
     network.run(0.25)
     assert network.routers[a].counters["probe rounds"] == 2
-    assert network.trips[-1].arrived_s
+    assert len(told_lost(trips)) <= 1, "it goes around what is known to have failed"
 
 
 def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
