@@ -128,7 +128,7 @@ def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) 
 def _of_many(paper: Timers, topology: Topology) -> Timers:
     """Return fast timers of a large network."""
     # A refresh says nothing new, and wakes up who hears it; OSPF has one in 1,800 s (RFC 2328, B).
-    crowd = 4 * topology.servers / SMALL
+    crowd = 16 * topology.servers / SMALL
     return replace(
         fast(paper),
         heart_beat_s=MANY_HEART_BEAT_S,
