@@ -58,7 +58,7 @@ class LabPrograms:
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
         self.servers, self.room = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
-        entries |= dict.fromkeys(("links", "vouched"), servers * self.room)
+        entries |= dict.fromkeys(("links", "vouched", "answers"), servers * self.room)
         self.loaded = Object(build(source), entries)
         self.by_filters = not tcx.is_quick()
 

@@ -371,10 +371,12 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct front *front)
 
 static __always_inline int from_neighbour(struct __sk_buff *skb, const struct dcn *header)
 {
-	if (!note(skb, header))
+	int verdict = note(skb, header);
+
+	if (verdict == TC_ACT_UNSPEC)
 		return TO_PYTHON | CONTROL | SLOW_NOT_PLAIN_DATA;
 	count(skb, DONE_HEARD);
-	return TC_ACT_SHOT;
+	return verdict;
 }
 
 static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)

@@ -12,6 +12,8 @@
 #ifndef LIVENESS_H
 #define LIVENESS_H
 
+#include <linux/pkt_cls.h>
+
 #include "packet.h"
 
 #define UNUSED __attribute__((unused))
@@ -26,6 +28,9 @@
 #define CLOCK_MONOTONIC 1
 #define MOST_LATE_NS 1000000000ULL
 #define LEAST_WAIT_NS 4000000ULL /* from one look to the next, while nothing is sent */
+#define PACKET_HOST 0
+#define PAST_SHAPERS (0x5 << 16) /* as devices.py has it */
+#define LONGEST_ANSWER 252
 
 enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
 
@@ -41,6 +46,14 @@ struct link {
 	__be32 own_uid;	     /* this server's */
 	__u32 segment;	     /* the pacer's: where among `vouched` this link's is; 0 for none */
 	__u32 unused[3];     /* so that a link is what a processor gets from memory at once */
+};
+
+/* What a server's port sends when a heart-beat to it alone comes by a link: the pacer's, so that
+ * heart-beats go round (pacer.py). Nothing if its size is not that of what came.
+ */
+struct answer {
+	__u32 size;
+	__u8 frame[LONGEST_ANSWER];
 };
 
 struct watch {
@@ -65,6 +78,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } vouched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct answer);
+} answers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -141,6 +162,7 @@ static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header
 struct search {
 	__u32 first, mask, begin; /* of the server's places, and of the search in it */
 	__u32 ifindex, mac[2];
+	__u32 number; /* of what was found */
 	struct link *found;
 };
 
@@ -152,6 +174,7 @@ static long look_for(__u32 i, struct search *search)
 	if (!link || link->ifindex != search->ifindex || link->mac[0] != search->mac[0] ||
 	    link->mac[1] != search->mac[1])
 		return 0;
+	search->number = number;
 	search->found = link;
 	return 1;
 }
@@ -159,7 +182,7 @@ static long look_for(__u32 i, struct search *search)
 /* Find the link by which a frame came. The places of a server's links are a hash table, which
  * liveness.py fills: mostly the first look finds it, and all it takes out of memory is the link.
  */
-static __always_inline struct link *came_by(struct __sk_buff *skb)
+static __always_inline struct link *came_by(struct __sk_buff *skb, __u32 *number)
 {
 	__u32 room = skb->cb[ROOM];
 	struct search search = {
@@ -170,33 +193,50 @@ static __always_inline struct link *came_by(struct __sk_buff *skb)
 	*(__u16 *)search.mac = 0;
 	search.begin = bpf_ntohl(search.mac[1]) * SPREAD >> SPREAD_OVER;
 	bpf_loop(room, look_for, &search, 0);
+	*number = search.number;
 	return search.found;
 }
 
-/* Note a heart-beat; tell whether it was one that Python need not see. */
+/* Send the answer to a heart-beat in its place. */
+static __always_inline int answer(struct __sk_buff *skb, __u32 number)
+{
+	struct answer *answer = bpf_map_lookup_elem(&answers, &number);
+	__u32 size = skb->len;
+
+	if (!answer || answer->size != size || !size || size > LONGEST_ANSWER ||
+	    bpf_skb_store_bytes(skb, 0, answer->frame, size, 0))
+		return TC_ACT_SHOT;
+	skb->priority = PAST_SHAPERS;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Note a heart-beat; return what becomes of the frame: TC_ACT_UNSPEC if Python has to see it. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
 	__u64 now = bpf_ktime_get_ns();
+	__u32 number = 0;
 	struct link *link;
 	int hears_me;
 
 	if (header->retry_flags & 0x0f || header->source & NOT_A_UID ||
 	    !is_right((const __u32 *)header, sizeof(struct dcn), header->checksum))
-		return 0;
-	link = came_by(skb);
+		return TC_ACT_UNSPEC;
+	link = came_by(skb, &number);
 	if (!link || link->uid != header->source)
-		return 0; /* Python refuses it, and counts that */
+		return TC_ACT_UNSPEC; /* Python refuses it, and counts that */
 	hears_me = finds(skb, header, link->own_uid);
 	if (hears_me < 0)
-		return 0;
+		return TC_ACT_UNSPEC;
 	__sync_fetch_and_add(&link->heart_beats, 1);
 	if (now < link->not_before_ns)
-		return 1;
+		return TC_ACT_SHOT;
 	link->heard_ns = now;
 	link->state = HEARD | (hears_me ? HEARS_ME : 0);
 	if (link->state != link->told)
 		ring(skb->cb[SERVER], now);
-	return 1;
+	else if (hears_me && skb->pkt_type == PACKET_HOST)
+		return answer(skb, number);
+	return TC_ACT_SHOT;
 }
 
 /* -- silence ----------------------------------------------------------------------------------- */

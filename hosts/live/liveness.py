@@ -31,6 +31,8 @@ _TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _SEGMENT_AT // 4,
 )
 SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
+_ANSWER = struct.Struct("=I252x")
+LONGEST_ANSWER = _ANSWER.size - 4
 _WATCH = struct.Struct("=16xQII")  # the timer comes first
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
@@ -68,17 +70,19 @@ class HeardTable:
 
     Parameters
     ----------
-    table, vouched : int
-        Open files: of the links, and of when all of a segment's were heard.
+    table, vouched, answers : int
+        Open files: of the links, of when all of a segment's were heard, and of what is sent when a
+        heart-beat comes by a link.
     entries : int
-        How many either has.
+        How many each has.
     """
 
-    def __init__(self, table: int, vouched: int, entries: int) -> None:
+    def __init__(self, table: int, vouched: int, answers: int, entries: int) -> None:
         memory = mmap.mmap(table, _pages(entries * _LINK.size))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
         memory = mmap.mmap(vouched, _pages(entries * _POSITION.size))
         self._vouched_ns = memoryview(memory).cast("Q")
+        self._answers = mmap.mmap(answers, _pages(entries * _ANSWER.size))
         self._free = range(1, entries)
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
@@ -112,6 +116,13 @@ class HeardTable:
         for link in links:
             self._numbers[link * _NUMBERS + _SEGMENT] = cell
         return cell
+
+    def answer(self, link: int, frame: bytes) -> None:
+        """Let a server send this when it is sent a heart-beat by that link, nothing if empty."""
+        at = link * _ANSWER.size
+        _ANSWER.pack_into(self._answers, at, 0)  # while it is written
+        self._answers[at + 4 : at + 4 + len(frame)] = frame
+        _INDEX.pack_into(self._answers, at, len(frame))
 
     def vouch(self, cell: int, since_ns: int) -> None:
         """Count the neighbours of all its links as heard then."""

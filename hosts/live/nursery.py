@@ -93,9 +93,7 @@ def serve(channel: socket.socket) -> None:
                 if not known:
                     with suppress(PillarboxError):  # on the eBPF plane each server tells why
                         programs = _load(prepared)
-                        maps = programs.loaded.maps
-                        clock, links, vouched = maps["paced"], maps["links"], maps["vouched"]
-                        show_tables(pacer, clock.fd, links.fd, vouched.fd, links.entries)
+                        show_tables(pacer, programs.loaded.maps)
                 known[name] = prepared
                 gc.collect()
                 gc.freeze()  # what is here is shared: a collection in a child must not touch it

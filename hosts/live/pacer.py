@@ -14,11 +14,13 @@ or a cable between two servers) spread over them, so that a tick's work is short
 segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
 comes out of memory once for all that it then hears, which is most of what a heart-beat costs.
 
-While all of many ports of a switch hear each other, and say so, each beats to one other only, the
-next one at each interval. A frame that passes shows that one port's cable carries outwards and the
-other's inwards: where each port was heard by one and heard one, all cables of the switch work, and
-all its servers live. So each counts as heard by all. As soon as one heart-beat is missed, or says
-something new, all beat to all.
+While all ports of a segment hear each other, and say so, each beats to one other only, the next one
+at each interval. A frame that passes shows that one port's cable carries outwards and the other's
+inwards: where each port was heard by one and heard one, all cables of the segment work, and all its
+servers live. So each counts as heard by all. This process then sends the first heart-beat alone:
+the kernel of who is sent one sends the server's own to the next, and so it goes round. As soon as
+one is missed, or says something new, all beat to all, and go on so for a while: where queues are
+long a round takes longer than it is waited for.
 
 What was not heard is sent again a moment later: a neighbour that misses a heart-beat would ask for
 it, and here the kernel's table of links (liveness.h) shows who misses one. So heart-beats need not
@@ -47,10 +49,12 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import gcd
 from typing import NamedTuple
 
+from hosts.linux.bpf import Map
 from hosts.linux.calls import die_with_parent
-from hosts.live.liveness import HeardTable, Liveness
+from hosts.live.liveness import LONGEST_ANSWER, HeardTable, Liveness
 from topos.base.topology import Topology
 
 TICK_S = 0.005
@@ -63,20 +67,18 @@ HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
 MOST_REPEATS = 3  # of one heart-beat
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
 NS = 1_000_000_000
-LEAST_TURNS = 4  # for fewer it costs as much as to beat to all at once
+TO_ALL = 20  # times, once a heart-beat that went round was missed
 MAC_AT, MAC_END = 6, 12  # of a frame's sender
 _FRAME = struct.Struct("=HH")
 
 
 def segment(servers: int, server: int, far: int) -> int:
-    """Return the number that a server's port shares with those that hear it.
-
-    It is a switch's own, and for a cable between servers that of its lower end.
+    """Return the number that a server's port shares with those that hear it, and no others.
 
     >>> segment(20, 3, 21), segment(20, 3, 16), segment(20, 16, 3)
-    (21, 3, 3)
+    (21, -76, -76)
     """
-    return far if far >= servers else min(server, far)
+    return far if far >= servers else -(min(server, far) * servers + max(server, far))
 
 
 class Outlet(NamedTuple):
@@ -155,7 +157,7 @@ class _Round(NamedTuple):
 
     ports: list[socket.socket]
     frames: list[bytes]  # of each port
-    places: array[int]  # in the table: of the links by which they are heard
+    places: array[int]  # in the table: of all links by which something is heard then
 
 
 @dataclass(eq=False)
@@ -168,6 +170,7 @@ class _Segment:
     cell: int = 0  # by which the kernel knows its links as a segment's; 0: by none yet
     turn: int = 0  # how far behind a port the only one is that it beats to; 0: it beats to all
     is_whole: bool = True  # all whom these ports hear are among them
+    to_all: int = 0  # so many times more, before heart-beats go round
     _could_take_turns: bool = False
     _rounds: dict[int, _Round] = field(default_factory=dict)  # by turn
 
@@ -183,7 +186,7 @@ class _Segment:
         here, others = {port.server for port in self.ports}, len(self.ports) - 1
         self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         each_hears_all = all(len(port.hears) == others for port in self.ports)
-        self._could_take_turns = self.is_whole and each_hears_all and others >= LEAST_TURNS
+        self._could_take_turns = self.is_whole and each_hears_all and others > 0
         self.cell = 0  # links of whoever has left still point to the one it had
         self.begin_anew()
 
@@ -220,11 +223,25 @@ class _Segment:
 
     def _to_one(self, turn: int) -> _Round:
         pairs = list(zip(self.ports, self.ports[turn:] + self.ports[:turn], strict=True))
+        first = pairs[: gcd(turn, len(pairs))]
         return _Round(
-            [port.socket for port in self.ports],
-            [hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:] for port, hearer in pairs],
+            [port.socket for port, hearer in first],
+            [_to(hearer, port) for port, hearer in first],
             array("I", [hearer.hears[port.server] for port, hearer in pairs]),
         )
+
+    def _go_round(self, table: HeardTable, links: array[int]) -> None:
+        """Let who hears one, in whichever turn, beat to the next, until it is back at the first."""
+        ports = self.ports
+        if max(len(port.frame) for port in ports) > LONGEST_ANSWER:
+            return
+        self.cell = table.join(links, self.cell)
+        self.turn = int(self.cell > 0)
+        for turn in range(1, len(ports)):
+            for at, port in enumerate(ports):
+                is_first = at < gcd(turn, len(ports))
+                answer = b"" if is_first else _to(ports[(at + turn) % len(ports)], port)
+                table.answer(port.hears[ports[at - turn].server], answer)
 
     def is_missed(self, table: HeardTable) -> bool:
         """Tell whether its last heart-beats are to be sent again; write down what they showed."""
@@ -233,13 +250,19 @@ class _Segment:
             if table.are_heard(places, self.sent_ns):
                 table.vouch(self.cell, self.sent_ns)
                 return False
-            self.turn = 0
+            self.turn, self.to_all = 0, TO_ALL
             places = self._round(self.turn).places
         elif self._could_take_turns and table.are_well(places, self.sent_ns):
-            self.cell = table.join(places, self.cell)
-            self.turn = int(self.cell > 0)
+            self.to_all -= 1
+            if self.to_all <= 0:
+                self._go_round(table, places)
             return False
         return bool(self.repeats) and table.is_missing(places, self.sent_ns)
+
+
+def _to(hearer: _Port, port: _Port) -> bytes:
+    """Return a port's heart-beat, to one other."""
+    return hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:]
 
 
 @dataclass(eq=False)
@@ -287,9 +310,10 @@ class Clock:
         return self._to_s
 
 
-def show_tables(pacer: socket.socket, clock: int, links: int, vouched: int, entries: int) -> None:
+def show_tables(pacer: socket.socket, maps: Mapping[str, Map]) -> None:
     """Let the pacer write its clock, in ns, where a table's memory begins, and see all links."""
-    socket.send_fds(pacer, [json.dumps({"links": entries}).encode()], [clock, links, vouched])
+    files = [maps[name].fd for name in ("paced", "links", "vouched", "answers")]
+    socket.send_fds(pacer, [json.dumps({"links": maps["links"].entries}).encode()], files)
 
 
 class Pacer:
@@ -370,9 +394,9 @@ class Pacer:
             return
         message = json.loads(data)
         if "links" in message:
-            clock, links, vouched = descriptors
+            clock, links, vouched, answers = descriptors
             self._shown = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
-            self._heard = HeardTable(links, vouched, message["links"])
+            self._heard = HeardTable(links, vouched, answers, message["links"])
             for each in descriptors:
                 os.close(each)
             return

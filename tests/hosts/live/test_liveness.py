@@ -41,16 +41,17 @@ class Watched:
     links: dict[Step, Link]
     left: socket.socket  # sees what the kernel leaves to Python
 
-    def beats(self, heard: tuple[int, ...] = (RELAY,), **changed: int) -> None:
+    def beats(self, heard: tuple[int, ...] = (RELAY,), to: bytes = BROADCAST_MAC) -> None:
         """Let A send a heart-beat that says whom it hears."""
-        self.sends(HeartBeat(0, heard).pack(), **changed)
+        self.injects(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, heard).pack()), to)
 
-    def sends(self, body: bytes, **changed: int) -> None:
-        header = DcnHeader(A, A, Protocol.HEART_BEAT)._replace(**changed)
-        self.injects(header.pack(body))
+    def injects(self, data: bytes, to: bytes = BROADCAST_MAC) -> None:
+        inject(self.lab, to + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
 
-    def injects(self, data: bytes) -> None:
-        inject(self.lab, BROADCAST_MAC + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
+    def table(self) -> HeardTable:
+        """Return what the pacer has of the links."""
+        maps = [self.programs.maps[name] for name in ("links", "vouched", "answers")]
+        return HeardTable(*(each.fd for each in maps), entries=maps[0].entries)
 
     def noted(self, least: int) -> None:
         """Wait until the kernel has noted so many heart-beats."""
@@ -128,10 +129,9 @@ test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-d
 
 
 def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
-    table, vouched = (watched.programs.maps[name] for name in ("links", "vouched"))
-    heard = HeardTable(table.fd, vouched.fd, table.entries)
+    entries, heard = watched.programs.maps["links"].entries, watched.table()
     cell = heard.join([watched.watch.places(0)[A]])
-    assert [heard.join([]) for _ in range(table.entries - 1)] == [*range(2, table.entries), 0]
+    assert [heard.join([]) for _ in range(entries - 1)] == [*range(2, entries), 0]
     heard.vouch(cell, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
     found: dict[Step, State] = {}
     while TO_B not in found:
@@ -145,6 +145,35 @@ def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
 
 
 test_who_is_vouched_for_is_not_silent.timeout_s = SOON_S  # type: ignore[attr-defined]
+
+
+SIZE = len(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY,)).pack()))
+ANSWER = mac(A, 0) + mac(RELAY, 0) + ETH_DCN.to_bytes(2, "big") + bytes(range(SIZE))
+
+
+def test_only_a_heart_beat_to_one_that_is_no_news_is_answered(watched: Watched) -> None:
+    watched.table().answer(watched.watch.places(0)[A], ANSWER)
+    with listening(watched.lab, A, 0, ETH_DCN) as back:
+        watched.beats()
+        watched.beats(heard=(7, RELAY), to=mac(RELAY, 0))
+        watched.beats(heard=(7,), to=mac(RELAY, 0))
+        assert watched.news() == {TO_A: State.HEARD}
+        watched.beats(heard=(7,), to=mac(RELAY, 0))
+        watched.beats(to=mac(RELAY, 0))
+        assert watched.news() == {TO_A: WELL}
+        watched.noted(5)
+        back.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            back.recv(1 << 16)
+        back.setblocking(True)
+        watched.beats(to=mac(RELAY, 0))
+        assert back.recv(1 << 16) == ANSWER
+        watched.table().answer(watched.watch.places(0)[A], b"")
+        watched.beats(to=mac(RELAY, 0))
+        watched.noted(7)
+        back.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            back.recv(1 << 16)
 
 
 def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:

@@ -11,14 +11,17 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TypeAlias
 
 import pytest
 
+from hosts.linux.bpf import Map
 from hosts.live import pacer
 from hosts.live.devices import BROADCAST_MAC
+from hosts.live.liveness import LONGEST_ANSWER
 from hosts.live.pacer import HeartBeats, Outlet
 
 INTERVAL_S = 0.01
@@ -120,11 +123,12 @@ def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
 
 
 def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None:
-    table = os.memfd_create("clock")
-    os.truncate(table, mmap.PAGESIZE)
-    with pacing() as (process, arrivals), mmap.mmap(table, mmap.PAGESIZE) as shown:
-        pacer.show_tables(arrivals, table, table, table, 1)
-        os.close(table)
+    maps = tables(1)
+    clock = mmap.mmap(maps["paced"].fd, mmap.PAGESIZE)
+    with pacing() as (process, arrivals), clock as shown:
+        pacer.show_tables(arrivals, maps)
+        for each in maps.values():
+            os.close(each.fd)
         began_ns = time.monotonic_ns()
         with closing(Server(arrivals, (0,))) as server:
             server.heart_beats.say({0: b"here"})
@@ -139,7 +143,17 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
 
 
 LINK_BYTES, STATE_AT, SEGMENT_AT = 64, 20, 48  # as liveness.h has a link
+ANSWER_BYTES = 256
 LATE_NS = 1 << 60
+
+
+def tables(links: int) -> dict[str, Map]:
+    """Return memory in place of the kernel's tables."""
+    made = {}
+    for name in ("paced", "links", "vouched", "answers"):
+        made[name] = Map(os.memfd_create(name), 4, 0, links)
+        os.truncate(made[name].fd, -(-links * ANSWER_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE)
+    return made
 
 
 def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
@@ -150,21 +164,19 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
     """
     cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     cable.settimeout(WAIT_S)
-    clock, table, vouched = (os.memfd_create(name) for name in ("clock", "links", "vouched"))
-    for each in (clock, table, vouched):
-        os.truncate(each, mmap.PAGESIZE)
+    maps = tables(2)
     for place in range(2):
-        os.pwrite(table, heard_ns.to_bytes(8, sys.byteorder), place * LINK_BYTES)
-        os.pwrite(table, bytes([state]), place * LINK_BYTES + STATE_AT)
+        os.pwrite(maps["links"].fd, heard_ns.to_bytes(8, sys.byteorder), place * LINK_BYTES)
+        os.pwrite(maps["links"].fd, bytes([state]), place * LINK_BYTES + STATE_AT)
     with pacing() as (_, arrivals), cable, end, ExitStack() as stack:
-        pacer.show_tables(arrivals, clock, table, vouched, 2)
+        pacer.show_tables(arrivals, maps)
         hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
         for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
             ports = {0: Outlet(end, segment, hears[server])}
             beats = HeartBeats(arrivals, server, ports, 12 * pacer.TICK_S)
             stack.enter_context(closing(beats)).say({0: name})
-        for each in (clock, table, vouched):
-            os.close(each)
+        for each in maps.values():
+            os.close(each.fd)
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
         heard: list[bytes] = []
@@ -199,65 +211,84 @@ def mac(server: int) -> bytes:
 
 
 class Switch:
-    """A switch with so many servers, which hear all that comes: this test writes that down."""
+    """A switch with so many servers, which hear all that comes: this test does so, and answers."""
 
-    def __init__(self, arrivals: socket.socket) -> None:
+    def __init__(self, arrivals: socket.socket, crowd: int = CROWD) -> None:
+        self.crowd = crowd
         self.torn: set[tuple[int, int]] = set()  # (from, to)
         self.deaf: tuple[int, int] | None = None  # who does not hear the other, which hears it
-        files = [os.memfd_create(name) for name in ("clock", "links", "vouched")]
-        for each in files:
-            os.truncate(each, mmap.PAGESIZE)
-        self._table, self._vouched = (mmap.mmap(each, mmap.PAGESIZE) for each in files[1:])
-        pacer.show_tables(arrivals, *files, CROWD * CROWD)
-        for each in files:
-            os.close(each)
+        maps = tables(crowd * crowd)
+        self._table, self._vouched, self._answers = (
+            mmap.mmap(maps[name].fd, 0) for name in ("links", "vouched", "answers")
+        )
+        pacer.show_tables(arrivals, maps)
+        for each in maps.values():
+            os.close(each.fd)
         self._arrivals = arrivals
+        self._answered = deque[tuple[int, bytes]]()  # by whom, and with what
         self._cables: dict[socket.socket, int] = {}
         self.servers: dict[int, HeartBeats] = {}
-        for server in range(CROWD):
+        for server in range(self.crowd):
             self.begin(server)
 
     def begin(self, server: int) -> None:
         cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._cables[cable] = server
-        hears = {peer: self.place(peer, server) for peer in range(CROWD) if peer != server}
+        hears = {peer: self.place(peer, server) for peer in range(self.crowd) if peer != server}
         with end:
             outlet = Outlet(end, 7, hears)
             self.servers[server] = HeartBeats(self._arrivals, server, {0: outlet}, PACE_S)
         self.says(server, b"")
 
-    @staticmethod
-    def place(sender: int, hearer: int) -> int:
-        return hearer * CROWD + sender
+    def place(self, sender: int, hearer: int) -> int:
+        return hearer * self.crowd + sender
 
     def says(self, server: int, what: bytes) -> None:
         self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
 
     def close(self) -> None:
-        for each in (*self.servers.values(), *self._cables, self._table, self._vouched):
+        maps = self._table, self._vouched, self._answers
+        for each in (*self.servers.values(), *self._cables, *maps):
             each.close()
 
     def carry(self) -> tuple[int, bytes]:
         """Carry the next frame; return from whom, and to whom."""
-        sender, to = 0, b""
-        while not to:
-            cable = select.select([*self._cables], [], [], WAIT_S)[0][0]
-            sender, to = self._cables[cable], cable.recv(99)[:6]
-            if not to:  # its server has ended
-                del self._cables[cable]
-                cable.close()
-        for hearer in range(CROWD):
+        sender, frame = self._next()
+        to = frame[:6]
+        for hearer in range(self.crowd):
             wanted = to in (BROADCAST_MAC, mac(hearer))
             if wanted and hearer != sender and (sender, hearer) not in self.torn:
                 at = self.place(sender, hearer) * LINK_BYTES
                 self._table[at : at + 8] = time.monotonic_ns().to_bytes(8, sys.byteorder)
                 self._table[at + STATE_AT] = 1 if (sender, hearer) == self.deaf else 3
+                if to_one(to) and (answer := self.answer(sender, hearer)):
+                    self._answered.append((hearer, answer))
         return sender, to
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether the next frame is an answer to an earlier one."""
+        return bool(self._answered)
+
+    def _next(self) -> tuple[int, bytes]:
+        if self._answered:
+            return self._answered.popleft()
+        while True:
+            cable = select.select([*self._cables], [], [], WAIT_S)[0][0]
+            if frame := cable.recv(999):
+                return self._cables[cable], frame
+            del self._cables[cable]  # its server has ended
+            cable.close()
+
+    def answer(self, sender: int, hearer: int) -> bytes:
+        at = self.place(sender, hearer) * ANSWER_BYTES
+        size = int.from_bytes(self._answers[at : at + 4], sys.byteorder)
+        return self._answers[at + 4 : at + 4 + size]
 
     def until(self, wanted: Callable[[bytes], bool]) -> None:
         """Carry frames until so many in a row as there are servers go to whom that wants."""
         deadline, row = time.monotonic() + WAIT_S, 0
-        while row < CROWD:
+        while row < self.crowd:
             assert time.monotonic() < deadline
             row = row + 1 if wanted(self.carry()[1]) else 0
 
@@ -284,17 +315,27 @@ def switch() -> Iterator[Switch]:
         yield made
 
 
-def test_many_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(
-    switch: Switch,
-) -> None:
+@pytest.mark.parametrize("crowd", [2, 3, 4, 6])
+def test_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(crowd: int) -> None:
     met: set[tuple[int, bytes]] = set()
     deadline = time.monotonic() + WAIT_S
-    while len(met) < CROWD * (CROWD - 1):
-        assert time.monotonic() < deadline
+    with pacing() as (_, arrivals), closing(Switch(arrivals, crowd)) as switch:
+        while len(met) < crowd * (crowd - 1):
+            assert time.monotonic() < deadline
+            sender, to = switch.carry()
+            assert to != mac(sender)
+            if to_one(to):  # not so where this test was late to carry one
+                met.add((sender, to))
+
+
+def test_of_a_heart_beat_that_goes_round_the_pacer_sends_the_first_alone(switch: Switch) -> None:
+    began: set[int] = set()
+    for _ in range(4 * CROWD):
+        is_answer = switch.is_answered
         sender, to = switch.carry()
-        assert to != mac(sender)
-        if to_one(to):  # not so where this test was late to carry one
-            met.add((sender, to))
+        if to_one(to) and not is_answer:
+            began.add(sender)
+    assert began == {0}
 
 
 def test_each_counts_as_heard_by_all_when_each_was_heard_by_one(switch: Switch) -> None:
@@ -316,7 +357,17 @@ def test_one_who_was_not_heard_by_one_beats_to_all_with_all_others_and_counts_no
     switch.until(to_all)
     assert switch.vouched_ns(switch.cell(1, 3)) == vouched_ns
     switch.torn.clear()
+    late = list(itertools.takewhile(to_all, iter(lambda: switch.carry()[1], b"")))
+    assert len(late) >= (pacer.TO_ALL - 1) * CROWD, "it goes round again after a while"
     switch.until(to_one)
+
+
+def test_what_is_too_long_for_an_answer_goes_to_all(switch: Switch) -> None:
+    for server in range(CROWD):
+        switch.says(server, bytes(LONGEST_ANSWER))
+    switch.until(to_all)
+    for _ in range(6 * CROWD):
+        assert to_all(switch.carry()[1])
 
 
 def test_all_beat_to_all_while_one_does_not_hear_another(switch: Switch) -> None:
