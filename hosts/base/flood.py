@@ -11,6 +11,11 @@ no news goes no further. So each link state crosses each link at most once in ea
 
 A server that starts anew counts from one again, and what it says looks outdated to all who have
 heard more of it. They answer with the newest they know, and it goes on counting from there.
+
+Who was cut off, or had ended, has missed what was told meanwhile. So a server whose neighbour is
+back sends what it knows of links that do not work out of that port; what of this is outdated is
+answered by those who know better. That much is needed of OSPF's exchange of databases (RFC 2328,
+section 10.8): of all other links everybody believes that they work.
 """
 
 from __future__ import annotations
@@ -140,14 +145,18 @@ class Flooding:
         """Say how this server's links are, and again after the refresh interval."""
         router = self.router
         self._sequence = (self._sequence + 1) % SEQUENCES
-        self._said = router.neighbours.up
+        before, self._said = self._said, router.neighbours.up
         self.states.say(self._sequence, self._said, now)
         self._silent_until_s = now + router.timers.heart_beat_s
         early = JITTER * router.random.random()
         again = now + router.timers.link_state_refresh_s * (1 - early)
         router.agenda.set("link state", again, self._flood)
-        header, body = self._message(router.server)
-        return spread(router.neighbours, self.ports, header, body)
+        actions = spread(router.neighbours, self.ports, *self._message(router.server))
+        back = {step.port for step in self._said - before}.intersection(self.ports)
+        for member in self.states.hurt() if back else ():
+            if member != router.server:
+                actions += spread(router.neighbours, back, *self._message(member))
+        return actions
 
     def _own_copy(self, sequence: int, now: float) -> list[Action]:
         """Go on from a sequence number of an earlier life."""

@@ -21,9 +21,7 @@ this server started. What is not refreshed within the timeout counts as down. Wh
 not for that long, is believed with any sequence number. Every change of a link raises `generation`
 and is told (`on_change`): what follows from link states may be cached only while nothing changes.
 
-`hosts.base.flood` lets link states travel. They are not acknowledged, and no server hands the whole
-table to a server that starts or whose link comes back (OSPF's database exchange): it learns what
-others see down at their next refresh.
+`hosts.base.flood` lets link states travel. They are not acknowledged.
 """
 
 from __future__ import annotations
@@ -156,6 +154,14 @@ class LinkStates:
             for step in sorted(links):
                 if not self.works(member, step):
                     yield member, step
+
+    def hurt(self) -> list[int]:
+        """Return the members that said themselves that not all their links work."""
+        return [
+            member
+            for member, state in self._states.items()
+            if state.sequence is not None and state.links != self._possible[member]
+        ]
 
     def steps(self, server: int) -> Iterator[Step]:
         """Yield a member's links to other members that work, in the order of preference."""

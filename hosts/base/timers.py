@@ -81,6 +81,8 @@ FAST = fast(PAPER)
 # In networks of more than SMALL servers: a heart-beat costs the kernel some microseconds for each
 # who hears it. One of them may be lost; where those are sent again, three tries after the first.
 MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S, MANY_CONFIRMED_S = 0.13, 0.28, 0.23
+# A refresh says nothing new, and wakes up who hears it. Both are OSPF's (RFC 2328, appendix B).
+MANY_REFRESH_S, MANY_LINK_STATE_TIMEOUT_S = 1800.0, 3600.0
 # In the others, where each heart-beat wakes up who is to hear it.
 WAKING_HEART_BEAT_S, WAKING_NEIGHBOUR_TIMEOUT_S = 0.08, 0.18
 
@@ -89,7 +91,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     """Return the timers of that name: ``paper``, or ``fast`` ones, which notice failures sooner.
 
     Fast ones notice a silent failure in 120 ms, and in networks of more than SMALL servers in 280.
-    There link states that say nothing new are told less often as well. With either a server keeps
+    There link states that say nothing new are hardly ever told. With either a server keeps
     its rounds of probes apart, which the papers' own servers, each a machine by itself, need not:
     thousands of flows that all probe at their time would leave no time for anything else, and where
     no answer comes in time everything seems broken.
@@ -102,7 +104,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     network = declared(topology.kind)
     timers = network.paper_timers if network else PAPER
     if name == "fast":
-        timers = _of_many(timers, topology) if topology.servers > SMALL else fast(timers)
+        timers = _of_many(timers) if topology.servers > SMALL else fast(timers)
     elif name != "paper":
         raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
@@ -125,17 +127,15 @@ def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) 
     return replace(timers, heart_beat_s=heart_beat_s, neighbour_timeout_s=neighbour_timeout_s)
 
 
-def _of_many(paper: Timers, topology: Topology) -> Timers:
+def _of_many(paper: Timers) -> Timers:
     """Return fast timers of a large network."""
-    # A refresh says nothing new, and wakes up who hears it; OSPF has one in 1,800 s (RFC 2328, B).
-    crowd = 16 * topology.servers / SMALL
     return replace(
         fast(paper),
         heart_beat_s=MANY_HEART_BEAT_S,
         confirmed_heart_beat_s=MANY_CONFIRMED_S,
         neighbour_timeout_s=MANY_NEIGHBOUR_TIMEOUT_S,
-        link_state_refresh_s=paper.link_state_refresh_s * crowd,
-        link_state_timeout_s=paper.link_state_timeout_s * crowd,
+        link_state_refresh_s=MANY_REFRESH_S,
+        link_state_timeout_s=MANY_LINK_STATE_TIMEOUT_S,
     )
 
 

@@ -17,7 +17,7 @@ from hosts.base.flood import spread
 from hosts.base.router import Router
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
 
-REMEMBERED = 4096
+REMEMBERED, REMEMBERED_S = 4096, 10.0  # no broadcast is under way for longer
 
 
 class Broadcasts:
@@ -25,7 +25,7 @@ class Broadcasts:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.seen = Seen(REMEMBERED, router.timers.link_state_refresh_s)
+        self.seen = Seen(REMEMBERED, REMEMBERED_S)
 
     def send(self, packet: bytes, scope: int, now: float) -> list[Action]:
         """Send a packet to every other server of this server's DCell_scope."""

@@ -21,7 +21,7 @@ from hosts.base.flood import Flooding
 from hosts.base.linkstate import SEQUENCES, Heard, LinkStates, next_steps
 from hosts.base.path import Step
 from hosts.base.spf import EVERYBODY, ShortestPath
-from hosts.base.timers import FAST
+from hosts.base.timers import FAST, Timers
 from hosts.dcell.router import Dfr
 from hosts.memory.devices import Hop, Tap
 from hosts.memory.network import MemoryNetwork
@@ -37,6 +37,7 @@ BRISK = replace(
     link_state_refresh_s=1.0,
     link_state_timeout_s=3.5,
 )
+SELDOM = replace(BRISK, link_state_refresh_s=1800.0, link_state_timeout_s=3600.0)
 SETTLE_S = 2 * BRISK.neighbour_timeout_s
 
 
@@ -51,9 +52,11 @@ def to(*peers: int) -> list[Step]:
     return [Step(0, peer) for peer in peers]
 
 
-def network(spec: str, router: type[Dfr | ShortestPath], *devices: Tap) -> MemoryNetwork:
+def network(
+    spec: str, router: type[Dfr | ShortestPath], *devices: Tap, timers: Timers = BRISK
+) -> MemoryNetwork:
     return MemoryNetwork(
-        topos.parse(spec), lambda net, server: router(net, server, timers=BRISK), devices
+        topos.parse(spec), lambda net, server: router(net, server, timers=timers), devices
     )
 
 
@@ -258,6 +261,39 @@ def test_server_that_starts_anew_is_believed_within_a_refresh(away_s: float) -> 
     net.at(net.now, lambda: net.cut(5, net.topology.peers(5, 1)[0]))
     net.run(BRISK.link_state_refresh_s)
     assert all(Step(1, 8) not in flooding(net, s).states[5].links for s in range(20))
+
+
+@pytest.mark.parametrize("router", [Dfr, ShortestPath])
+def test_server_that_starts_anew_is_told_which_links_do_not_work(
+    router: type[Dfr | ShortestPath],
+) -> None:
+    net = network("dcell,4,1", router, timers=SELDOM)
+    net.cut(10, 14)
+    net.run(SETTLE_S)
+    net.kill(3)
+    net.run(SETTLE_S)
+    net.revive(3)
+    assert not list(flooding(net, 3).states.down())
+    net.run(SETTLE_S)
+    assert [*flooding(net, 3).states.down()] == [(10, Step(1, 14)), (14, Step(1, 10))]
+
+
+def test_who_was_cut_off_learns_what_others_lost_and_got_back_meanwhile() -> None:
+    net = network("dcell,2,1", ShortestPath, timers=SELDOM)
+
+    def is_known_to_work() -> set[bool]:
+        return {flooding(net, server).states.works(3, Step(1, 5)) for server in (0, 1)}
+
+    net.cut(1, 4)
+    for change, before, after in ((net.cut, True, False), (net.heal, False, True)):
+        net.cut(0, 2)
+        net.run(SETTLE_S)
+        change(3, 5)
+        net.run(SETTLE_S)
+        assert is_known_to_work() == {before}
+        net.heal(0, 2)
+        net.run(SETTLE_S)
+        assert is_known_to_work() == {after}
 
 
 def test_link_state_of_a_silent_server_ages() -> None:
