@@ -44,17 +44,16 @@ import socket
 import struct
 import time
 import traceback
-from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from math import gcd
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from hosts.linux.bpf import Map
 from hosts.linux.calls import die_with_parent
-from hosts.live.liveness import LONGEST_ANSWER, HeardTable, Liveness
+from hosts.live.beats import MOST_REPEATS, Port, Round, Segment, Tick
+from hosts.live.liveness import HeardTable, Liveness
 from topos.base.topology import Topology
 
 TICK_S = 0.005
@@ -64,11 +63,8 @@ PRIORITY = 1
 RLIMIT_RTTIME = 15  # of sys/resource.h
 CATCH_UP = 1.5  # so many ticks' time at most passes in a tick for those who wait to hear
 HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
-MOST_REPEATS = 3  # of one heart-beat
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
 NS = 1_000_000_000
-TO_ALL = 20  # times, once a heart-beat that went round was missed
-MAC_AT, MAC_END = 6, 12  # of a frame's sender
 _FRAME = struct.Struct("=HH")
 
 
@@ -139,136 +135,18 @@ class HeartBeats:
         self._connection.close()
 
 
-@dataclass(eq=False)
-class _Port:
-    server: int
-    socket: socket.socket
-    segment: int
-    hears: dict[int, int]  # see Outlet
-    frame: bytes = b""  # to all; nothing is sent while it is empty
+class _Sent(NamedTuple):
+    """What was sent in a tick."""
 
-
-class _Round(NamedTuple):
-    """What a segment sends in one turn, made once.
-
-    From one turn to the next its objects fall out of the processor's caches, and to fetch each
-    takes longer than what Python does with it. So there are as few of them as can be.
-    """
-
-    ports: list[socket.socket]
-    frames: list[bytes]  # of each port
-    places: array[int]  # in the table: of all links by which something is heard then
-
-
-@dataclass(eq=False)
-class _Segment:
-    """Ports that hear each other."""
-
-    ports: list[_Port] = field(default_factory=list)
-    sent_ns: int = 0  # when they began to beat
-    repeats: int = 0  # how many more there may be
-    cell: int = 0  # by which the kernel knows its links as a segment's; 0: by none yet
-    turn: int = 0  # how far behind a port the only one is that it beats to; 0: it beats to all
-    is_whole: bool = True  # all whom these ports hear are among them
-    to_all: int = 0  # so many times more, before heart-beats go round
-    _could_take_turns: bool = False
-    _rounds: dict[int, _Round] = field(default_factory=dict)  # by turn
-
-    def join(self, port: _Port) -> None:
-        self.ports.append(port)
-        self._look_anew()
-
-    def leave(self, port: _Port) -> None:
-        self.ports.remove(port)
-        self._look_anew()
-
-    def _look_anew(self) -> None:
-        here, others = {port.server for port in self.ports}, len(self.ports) - 1
-        self.is_whole = all(port.hears.keys() <= here for port in self.ports)
-        each_hears_all = all(len(port.hears) == others for port in self.ports)
-        self._could_take_turns = self.is_whole and each_hears_all and others > 0
-        self.cell = 0  # links of whoever has left still point to the one it had
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Beat to all: one of them has news."""
-        self.turn = 0
-        self._rounds.clear()
-
-    def beat(self) -> None:
-        self.sent_ns = time.monotonic_ns()
-        if self.turn:
-            self.turn = self.turn % (len(self.ports) - 1) + 1
-        now = self._round(self.turn)
-        for port, frame in zip(now.ports, now.frames, strict=True):
-            try:
-                port.send(frame)
-            except OSError:  # a cut cable, a full queue: heart-beats are lost like any frame
-                continue
-
-    def _round(self, turn: int) -> _Round:
-        if turn not in self._rounds:
-            self._rounds[turn] = self._to_one(turn) if turn else self._to_all()
-        return self._rounds[turn]
-
-    def _to_all(self) -> _Round:
-        speak = [port for port in self.ports if port.frame]
-        here = {port.server for port in self.ports}
-        links = [link for port in self.ports for link in port.hears.items()]
-        return _Round(
-            [port.socket for port in speak],
-            [port.frame for port in speak],
-            array("I", [place for neighbour, place in links if neighbour in here]),
-        )
-
-    def _to_one(self, turn: int) -> _Round:
-        pairs = list(zip(self.ports, self.ports[turn:] + self.ports[:turn], strict=True))
-        first = pairs[: gcd(turn, len(pairs))]
-        return _Round(
-            [port.socket for port, hearer in first],
-            [_to(hearer, port) for port, hearer in first],
-            array("I", [hearer.hears[port.server] for port, hearer in pairs]),
-        )
-
-    def _go_round(self, table: HeardTable, links: array[int]) -> None:
-        """Let who hears one, in whichever turn, beat to the next, until it is back at the first."""
-        ports = self.ports
-        if max(len(port.frame) for port in ports) > LONGEST_ANSWER:
-            return
-        self.cell = table.join(links, self.cell)
-        self.turn = int(self.cell > 0)
-        for turn in range(1, len(ports)):
-            for at, port in enumerate(ports):
-                is_first = at < gcd(turn, len(ports))
-                answer = b"" if is_first else _to(ports[(at + turn) % len(ports)], port)
-                table.answer(port.hears[ports[at - turn].server], answer)
-
-    def is_missed(self, table: HeardTable) -> bool:
-        """Tell whether its last heart-beats are to be sent again; write down what they showed."""
-        places = self._round(self.turn).places
-        if self.turn:
-            if table.are_heard(places, self.sent_ns):
-                table.vouch(self.cell, self.sent_ns)
-                return False
-            self.turn, self.to_all = 0, TO_ALL
-            places = self._round(self.turn).places
-        elif self._could_take_turns and table.are_well(places, self.sent_ns):
-            self.to_all -= 1
-            if self.to_all <= 0:
-                self._go_round(table, places)
-            return False
-        return bool(self.repeats) and table.is_missing(places, self.sent_ns)
-
-
-def _to(hearer: _Port, port: _Port) -> bytes:
-    """Return a port's heart-beat, to one other."""
-    return hearer.frame[MAC_AT:MAC_END] + port.frame[MAC_AT:]
+    to_all: Sequence[Segment] = ()
+    round: Round | None = None
+    at_ns: int = 0  # when that began
 
 
 @dataclass(eq=False)
 class _Server:
     connection: socket.socket
-    ports: list[_Port]
+    ports: list[Port]
 
     def learn(self) -> bool:
         """Take in new frames; False if the server has ended."""
@@ -322,10 +200,10 @@ class Pacer:
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
         self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
-        self._segments: dict[int, _Segment] = {}
-        self._ticks: list[list[_Segment]] = []
-        self._changed: set[_Segment] = set()  # new frames wait there: they are sent at once
-        self._unconfirmed = deque[list[_Segment]]([[] for _ in range(HEARD_WITHIN)])  # by tick
+        self._segments: dict[int, Segment] = {}
+        self._ticks: list[Tick] = []
+        self._changed: set[Segment] = set()  # new frames wait there: they are sent at once
+        self._unconfirmed = deque([_Sent()] * HEARD_WITHIN)  # by tick
         self._shown = memoryview(bytearray(8)).cast("Q")
         self._heard: HeardTable | None = None
         self._events = select.epoll()
@@ -351,21 +229,30 @@ class Pacer:
             tick = (tick + 1) % len(self._ticks)
             self._shown[0] = int(clock.after_tick(ended_s) * NS)
 
-    def _beat(self, tick: int) -> None:
-        half_way = self._ticks[tick - len(self._ticks) // 2]
-        due = self._ticks[tick] + [segment for segment in half_way if not segment.is_whole]
-        sent = [*due, *self._changed.difference(due)]
+    def _beat(self, number: int) -> None:
+        tick, half_way = self._ticks[number], self._ticks[number - len(self._ticks) // 2]
+        due = tick.segments + [each for each in half_way.segments if not each.is_whole]
+        due += self._changed.difference(due)
         self._changed.clear()
-        for segment in sent:
+        for segment in due:
             segment.repeats = MOST_REPEATS
-        earlier = [segment for segment in self._unconfirmed.popleft() if segment not in sent]
-        table = self._heard
-        again = [segment for segment in earlier if table and segment.is_missed(table)]
+        again = self._missed(due)
         for segment in again:
             segment.repeats -= 1
-        self._unconfirmed.append(sent + again)
-        for segment in self._unconfirmed[-1]:
+        for segment in due + again:
             segment.beat()
+        going = tick.next_round()
+        self._unconfirmed.append(_Sent(due + again, going, going.burst.send() if going else 0))
+
+    def _missed(self, due: list[Segment]) -> list[Segment]:
+        """Return who is to beat again, as one of them was not heard: who is due does so anyway."""
+        earlier, table = self._unconfirmed.popleft(), self._heard
+        if not table:
+            return []
+        missed = [each for each in earlier.to_all if each not in due and each.is_missed(table)]
+        if earlier.round:
+            missed += earlier.round.confirm(table, earlier.at_ns)
+        return missed
 
     def _take_news(self) -> None:
         for descriptor, _ in self._events.poll(0):
@@ -402,29 +289,27 @@ class Pacer:
             return
         if not self._ticks:
             ticks = max(1, round(message["interval_s"] / TICK_S))
-            self._ticks = [[] for _ in range(ticks)]
+            self._ticks = [Tick() for _ in range(ticks)]
         connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
         ports = []
         for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
-            ports.append(_Port(message["server"], end, segment, dict(hears)))
+            ports.append(Port(message["server"], end, segment, dict(hears)))
             self._join(ports[-1])
         self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
 
-    def _join(self, port: _Port) -> None:
+    def _join(self, port: Port) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = _Segment()
-            min(self._ticks, key=len).append(self._segments[port.segment])
+            self._segments[port.segment] = Segment(min(self._ticks, key=len))
         self._segments[port.segment].join(port)
 
-    def _leave(self, port: _Port) -> None:
+    def _leave(self, port: Port) -> None:
         segment = self._segments[port.segment]
         segment.leave(port)
         if not segment.ports:
             del self._segments[port.segment]
             self._changed.discard(segment)
-            for tick in self._ticks:
-                tick[:] = [each for each in tick if each is not segment]
+            segment.tick.segments.remove(segment)
 
 
 def start() -> tuple[int, socket.socket]:

@@ -22,7 +22,8 @@ from hosts.base.timers import (
     where_processes_watch,
 )
 from hosts.dcell.plain import DCellRouting
-from hosts.live.pacer import HEARD_WITHIN, MOST_REPEATS, TICK_S
+from hosts.live.beats import MOST_REPEATS
+from hosts.live.pacer import HEARD_WITHIN, TICK_S
 
 NAMES = st.sampled_from("abcd")
 TIMES = st.integers(0, 20).map(float)

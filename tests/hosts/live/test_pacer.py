@@ -19,7 +19,7 @@ from typing import TypeAlias
 import pytest
 
 from hosts.linux.bpf import Map
-from hosts.live import pacer
+from hosts.live import beats, pacer
 from hosts.live.devices import BROADCAST_MAC
 from hosts.live.liveness import LONGEST_ANSWER
 from hosts.live.pacer import HeartBeats, Outlet
@@ -186,7 +186,7 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
 
 
 def test_what_was_not_heard_is_sent_again_a_few_times() -> None:
-    every = 3 * (1 + pacer.MOST_REPEATS)
+    every = 3 * (1 + beats.MOST_REPEATS)
     assert every - 4 <= beats_meanwhile(state=3, heard_ns=0) <= every + 4
 
 
@@ -358,7 +358,7 @@ def test_one_who_was_not_heard_by_one_beats_to_all_with_all_others_and_counts_no
     assert switch.vouched_ns(switch.cell(1, 3)) == vouched_ns
     switch.torn.clear()
     late = list(itertools.takewhile(to_all, iter(lambda: switch.carry()[1], b"")))
-    assert len(late) >= (pacer.TO_ALL - 1) * CROWD, "it goes round again after a while"
+    assert len(late) >= (beats.TO_ALL - 1) * CROWD, "it goes round again after a while"
     switch.until(to_one)
 
 
