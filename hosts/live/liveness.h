@@ -31,6 +31,7 @@
 #define PACKET_HOST 0
 #define PAST_SHAPERS (0x5 << 16) /* as devices.py has it */
 #define LONGEST_ANSWER 252
+#define LEAST_APART_NS 10000000 /* heart-beats that are answered: who floods is not */
 
 enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
 
@@ -214,6 +215,7 @@ static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
 	__u64 now = bpf_ktime_get_ns();
+	__s64 apart_ns;
 	__u32 number = 0;
 	struct link *link;
 	int hears_me;
@@ -230,11 +232,12 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 	__sync_fetch_and_add(&link->heart_beats, 1);
 	if (now < link->not_before_ns)
 		return TC_ACT_SHOT;
+	apart_ns = now - link->heard_ns;
 	link->heard_ns = now;
 	link->state = HEARD | (hears_me ? HEARS_ME : 0);
 	if (link->state != link->told)
 		ring(skb->cb[SERVER], now);
-	else if (hears_me && skb->pkt_type == PACKET_HOST)
+	else if (hears_me && skb->pkt_type == PACKET_HOST && apart_ns > LEAST_APART_NS)
 		return answer(skb, number);
 	return TC_ACT_SHOT;
 }

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,12 @@ class Watched:
 
     def injects(self, data: bytes, to: bytes = BROADCAST_MAC) -> None:
         inject(self.lab, to + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
+
+    def was_heard(self, seconds_ago: int) -> None:
+        """Let A's last heart-beat have come then."""
+        links, key = self.programs.maps["links"], self.watch.places(0)[A].to_bytes(4, sys.byteorder)
+        then_ns = time.monotonic_ns() - seconds_ago * 1_000_000_000
+        links[key] = then_ns.to_bytes(8, sys.byteorder) + links[key][8:]
 
     def table(self) -> HeardTable:
         """Return what the pacer has of the links."""
@@ -149,28 +156,36 @@ test_who_is_vouched_for_is_not_silent.timeout_s = SOON_S  # type: ignore[attr-de
 
 SIZE = len(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY,)).pack()))
 ANSWER = mac(A, 0) + mac(RELAY, 0) + ETH_DCN.to_bytes(2, "big") + bytes(range(SIZE))
+TO_RELAY = mac(RELAY, 0)
 
 
-def test_only_a_heart_beat_to_one_that_is_no_news_is_answered(watched: Watched) -> None:
+def test_a_heart_beat_to_one_is_answered(watched: Watched) -> None:
     watched.table().answer(watched.watch.places(0)[A], ANSWER)
     with listening(watched.lab, A, 0, ETH_DCN) as back:
-        watched.beats()
-        watched.beats(heard=(7, RELAY), to=mac(RELAY, 0))
-        watched.beats(heard=(7,), to=mac(RELAY, 0))
-        assert watched.news() == {TO_A: State.HEARD}
-        watched.beats(heard=(7,), to=mac(RELAY, 0))
-        watched.beats(to=mac(RELAY, 0))
-        assert watched.news() == {TO_A: WELL}
-        watched.noted(5)
-        back.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            back.recv(1 << 16)
-        back.setblocking(True)
-        watched.beats(to=mac(RELAY, 0))
+        watched.was_heard(seconds_ago=1)
+        watched.beats(to=TO_RELAY)
         assert back.recv(1 << 16) == ANSWER
-        watched.table().answer(watched.watch.places(0)[A], b"")
-        watched.beats(to=mac(RELAY, 0))
-        watched.noted(7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds_ago", "beat"),
+    [
+        (b"", 1, {"to": TO_RELAY}),
+        (ANSWER, 1, {}),
+        (ANSWER, 1, {"to": TO_RELAY, "heard": (7, RELAY)}),
+        (ANSWER, 1, {"to": TO_RELAY, "heard": (7,)}),
+        (ANSWER, -1, {"to": TO_RELAY}),
+    ],
+    ids=["nothing to say", "to all", "of another length", "not heard", "one right after another"],
+)
+def test_no_other_heart_beat_is_answered(
+    watched: Watched, answer: bytes, seconds_ago: int, beat: dict[str, Any]
+) -> None:
+    watched.table().answer(watched.watch.places(0)[A], answer)
+    with listening(watched.lab, A, 0, ETH_DCN) as back:
+        watched.was_heard(seconds_ago)
+        watched.beats(**beat)
+        watched.noted(1)
         back.setblocking(False)
         with pytest.raises(BlockingIOError):
             back.recv(1 << 16)
