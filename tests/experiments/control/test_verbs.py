@@ -69,6 +69,7 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
         with pytest.raises(PillarboxError, match="is dead: revive"):
             said(lab, "iperf 0.0 2.1")
         assert said(lab, "revive 2.1").startswith("2.1 lives, without its programs; noticed by")
+        lab.wait_converged()  # its neighbours have noticed, whom they tell comes to know later
         assert "an answer from 2.1 to 0.0 after" in said(lab, "ping 0.0 2.1")
         assert said(lab, "path 0.0 2.1 all").splitlines() == [
             "2 disjoint, by max-flow",
