@@ -39,6 +39,7 @@ _NUMBER = struct.Struct("=I")
 OWN = ("flows", "relays", "bells")  # tables of tables
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
 BY_SERVER = ("budgets",)  # their keys begin with its number
+BY_LINK = ("links", "answers")  # as many places for each server
 LINKS_ROOM = 1.5  # places for each link: the kernel finds it in two looks at most, nearly always
 
 
@@ -58,7 +59,7 @@ class LabPrograms:
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
         self.servers, self.room = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
-        entries |= dict.fromkeys(("links", "vouched", "answers"), servers * self.room)
+        entries |= dict.fromkeys((*BY_LINK, "vouched"), servers * self.room)
         self.loaded = Object(build(source), entries)
         self.by_filters = not tcx.is_quick()
 
@@ -75,8 +76,9 @@ class LabPrograms:
     def forget(self, server: int) -> None:
         """Take out what a server that has ended leaves in tables."""
         maps, key = self.loaded.maps, _NUMBER.pack(server)
-        for place in self.links_of(server):
-            maps["links"][_NUMBER.pack(place)] = bytes(maps["links"].value_size)
+        for table in (maps[name] for name in BY_LINK):
+            for place in self.links_of(server):
+                table[_NUMBER.pack(place)] = bytes(table.value_size)
         for name in maps.keys() & BY_SERVER:
             for left in [one for one, _ in maps[name].items() if one.startswith(key)]:
                 maps[name].discard(left)

@@ -11,6 +11,7 @@ import pytest
 
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, install, mac, ways
 from hosts.base.path import Step
+from hosts.linux.bpf import Map
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms
 from hosts.live.kernel_table import KernelTable
 from hosts.live.liveness import Link, Liveness
@@ -56,15 +57,18 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
         watches = [
             Liveness(shared.of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
         ]
-        table = shared.loaded.maps["links"]
+        links, answers = (shared.loaded.maps[name] for name in ("links", "answers"))
 
-        def taken() -> list[int]:
+        def taken(table: Map) -> list[int]:
             every = range(table.entries)
             return [place for place in every if any(table[struct.pack("=I", place)])]
 
-        assert len(taken()) == 2
+        for place in taken(links):
+            answers[struct.pack("=I", place)] = b"\1" * answers.value_size
+        assert len(taken(answers)) == 2
         shared.forget(0)
-        (left,) = taken()
+        (left,) = taken(links)
+        assert taken(answers) == [left]
         assert left in shared.links_of(1)
         assert not watches[0].hears(link.step)
         assert watches[1].hears(link.step)
