@@ -156,7 +156,7 @@ class LiveWork:
     def _round_s(self) -> float:
         """How long a flow may take to probe its paths again."""
         timers = timers_for(self.lab.topology, self.lab.settings.timers)
-        return timers.probe_interval_s + timers.probe_jitter_s + timers.probe_timeout_s
+        return timers.longest_probe_interval_s + timers.probe_timeout_s
 
     @contextmanager
     def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:

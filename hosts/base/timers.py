@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 
 from hosts.base.declared import declared
 from topos.base.errors import PillarboxError
@@ -37,6 +38,15 @@ class Timers:
     flow_idle_s: float  # a flow without packets for so long is forgotten
     unreachable_hold_s: float  # how long nothing is sent to an unreachable destination
     probe_spacing_s: float = 0.0  # from one round of probes of a server to its next, on average
+
+    def next_probe_s(self, random: Random) -> float:
+        """Return how long a flow waits until its paths are probed again."""
+        return self.probe_interval_s + self.probe_jitter_s * random.random()
+
+    @property
+    def longest_probe_interval_s(self) -> float:
+        """How long that may be."""
+        return self.probe_interval_s + self.probe_jitter_s
 
 
 # Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3. What the

@@ -245,7 +245,7 @@ class BSR(Forwarding):
                 flow.selection = self._select(key, others, now)
                 self.counters["gateway changes"] += 1
                 return self._begin_round(key, flow, now)
-        pause = self.timers.probe_interval_s + self.random.random() * self.timers.probe_jitter_s
+        pause = self.timers.next_probe_s(self.random)
         if flow.selection.path is None:  # not in search of a better path, but of any
             pause = min(pause, self.timers.unreachable_hold_s)
         self.agenda.set(_timer(key), now + pause, lambda at: self._adapt(key, at))

@@ -73,7 +73,7 @@ class Forwarding(Router):
 
         # Whose probes were sent on over which link, with the way by which they came.
         self.passing: Bounded[tuple[int, Step], tuple[Hop, ...]] = Bounded(
-            MOST_PASSING, 2 * (self.timers.probe_interval_s + self.timers.probe_jitter_s)
+            MOST_PASSING, 2 * self.timers.longest_probe_interval_s
         )
         # Which sources were just told of which link.
         self.notified: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)

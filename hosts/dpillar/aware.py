@@ -87,8 +87,7 @@ class TrafficAware(BothWays):
             return Scheduled(probing.current, now, now + timers.probe_timeout_s)
         if using not in (None, path):
             self.counters["flows moved"] += 1
-        jitter = self.random.random() * timers.probe_jitter_s
-        return Scheduled(path, now, now + timers.probe_interval_s + jitter)
+        return Scheduled(path, now, now + timers.next_probe_s(self.random))
 
     def choose(self, known: Destination) -> None:
         """Choose for flows that begin before there are answers; the others move one by one."""

@@ -153,8 +153,7 @@ class FaultTolerant(Tunnelling):
         again = partial(self._probe_in_turn, destination)
         deadline = now + timers.probe_timeout_s * known.patience
         self.agenda.set(("give up", destination), deadline, give_up)
-        jitter = self.random.random() * timers.probe_jitter_s
-        self.agenda.set(("probe", destination), now + timers.probe_interval_s + jitter, again)
+        self.agenda.set(("probe", destination), now + timers.next_probe_s(self.random), again)
         return actions
 
     def _search(self, now: float) -> list[Action]:

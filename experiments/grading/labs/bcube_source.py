@@ -128,7 +128,7 @@ class Source(Forwarding):
         flow.waiting = set()
         self._choose(flow, now)
         flow.since_s, flow.sent_bytes = now, 0
-        pause_s = self.timers.probe_interval_s + self.random.random() * self.timers.probe_jitter_s
+        pause_s = self.timers.next_probe_s(self.random)
         self.agenda.set(id(flow), now + pause_s, lambda at: self._probe(flow, at))
         return []
 

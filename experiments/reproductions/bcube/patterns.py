@@ -36,7 +36,7 @@ QUICK = 0.25  # of the volume
 ENDS = {"source": "0.0", "destination": "1.3", "flows": 2}
 FILE = {"distribute": True}
 # Until both have probed again, and TCP has found what the path carries.
-SETTLE_S = PAPER.probe_interval_s + PAPER.probe_jitter_s + PAPER.probe_timeout_s + 1.0
+SETTLE_S = PAPER.longest_probe_interval_s + PAPER.probe_timeout_s + 1.0
 TWICE = {"BCube": 2.0, "tree": 1.0}
 
 
