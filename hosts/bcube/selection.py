@@ -59,10 +59,14 @@ def parallel_paths(
     0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1
     0.0.0.1 0.0.2.1 2.0.2.1 2.0.1.1 1.0.1.1
     """
-    wanted = path_set(bcube, source, destination)
-    found = [path for path in wanted if _works(bcube, path, failures)]
-    while len(found) < len(wanted):
-        another = replacement(bcube, source, destination, found, failures)
+    return _around(bcube, path_set(bcube, source, destination), failures)
+
+
+def _around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
+    """Return parallel paths around the failures; the usual ones, where there are none."""
+    found = [path for path in usual if _works(bcube, path, failures)]
+    while len(found) < len(usual):
+        another = replacement(bcube, usual[0].source, usual[0].destination, found, failures)
         if another is None:
             break
         found.append(another)
@@ -220,7 +224,8 @@ class Selection(Probing):
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when another path comes into use, or none is left
-        super().__init__(parallel_paths(bcube, source, destination, failures))
+        self._usual = path_set(bcube, source, destination)
+        super().__init__(_around(bcube, self._usual, failures))
         straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
         self.current = next(straight, self.current)
         self.path = self.current_path  # the one in use; None when none is left
@@ -228,7 +233,6 @@ class Selection(Probing):
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
         self._alone = False  # whether no other flow is to move in this round
         self.changes = 0  # of the path in use
-        self._wanted = len(path_set(bcube, source, destination))
         self._suspects: frozenset[Pair] = frozenset()
         self._silences = 0
 
@@ -237,8 +241,7 @@ class Selection(Probing):
         self._alone = alone
         self._suspects = frozenset()
         self._silences = 0
-        paths = parallel_paths(self.bcube, self.source, self.destination, failures)
-        probes = self.begin(paths)
+        probes = self.begin(_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
             if candidate.state == State.FAILED:  # in an earlier round: it gets another chance
                 candidate.state = State.UNTRIED
@@ -296,7 +299,7 @@ class Selection(Probing):
         added: list[int] = []
         while len(self.candidates) < MOST_CANDIDATES:
             kept = [one.path for one in self.candidates if one.state != State.FAILED]
-            if len(kept) >= self._wanted:
+            if len(kept) >= len(self._usual):
                 break
             path = self._path_to_keep(kept, known)
             path = path or replacement(self.bcube, self.source, self.destination, kept, known)
@@ -334,7 +337,7 @@ class Selection(Probing):
         """Use what was found; of what has failed only the last are kept, for the eye."""
         self.settle()
         failed = [one for one in self.candidates if one.state == State.FAILED]
-        for one in failed[: -self._wanted]:
+        for one in failed[: -len(self._usual)]:
             self.candidates.remove(one)
         places = [i for i, one in enumerate(self.candidates) if one.path == self.path]
         self.current = places[0] if places else None
