@@ -79,9 +79,11 @@ class Entry:
         """Forget every way but the one that a probe is setting up."""
         self._ways = [one for one in self._ways if one[0] == tag]
 
-    def forget_next(self, step: Step) -> None:
-        """Forget every way that leads there."""
+    def forget_next(self, step: Step) -> list[Way]:
+        """Forget every way that leads there; return those."""
+        gone = [way for _, _, way in self._ways if way.next == step]
         self._ways = [one for one in self._ways if one[2].next != step]
+        return gone
 
     def rate_bps(self, now: float) -> float:
         """Return how much of the flow came through since the last probe."""

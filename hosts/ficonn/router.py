@@ -20,7 +20,7 @@ along the previous hops, or by TOR where they are not known; on its way it remov
 lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
 busy: one that is not answered in time is followed by another, each with more time than the one
 before, and whichever answer comes first counts. After `PROBE_TRIES` without any, the packets that
-wait are dropped. A way in use stays so, and is probed again when its time comes.
+wait are dropped. A way in use stays so, and is probed again in time, if its flow sends.
 
 The end whose packets come first is the one that probes; the other end's answers keep its own
 direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
@@ -92,8 +92,8 @@ class Tar(Router):
         self.ways = Ways(self.settle_s, idle_s, self.neighbours.works)
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
         self.level_0 = virtual_flows.level_0
-        every_s = self.timers.probe_interval_s + self.timers.probe_jitter_s
-        self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, 2 * every_s)
+        two_rounds_s = 2 * self.timers.longest_probe_interval_s
+        self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
@@ -151,8 +151,7 @@ class Tar(Router):
             return [Drop("destination is no server of this network", packet)]
         if header.ttl <= 1:
             return self.expired(packet, now)
-        relayed = Relayed(ByFlow(flow, came.port))
-        sent = self._by_entry(flow, decrement_ttl(packet), relayed, now)
+        sent = self._by_entry(flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now)
         if sent:
             return [sent]
         entry = self.ways.get(flow)
@@ -290,12 +289,17 @@ class Tar(Router):
         """Be done with a round, until it is time for the next."""
         own.rest()
         self.searches.end(flow)
-        jitter_s = self.timers.probe_jitter_s * self.random.random()
-        again = now + self.timers.probe_interval_s + jitter_s
+        self._refresh_later(flow, now)
+
+    def _refresh_later(self, flow: FlowKey, now: float) -> None:
+        again = now + self.timers.next_probe_s(self.random)
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
-        """Look for a better path, when the refreshes of other flows leave it time."""
+        """Look for a better path if the flow sends, when the refreshes of others leave it time."""
+        if self.flows.idle_for(flow, now) > AT_REST_S:
+            self._refresh_later(flow, now)
+            return []
         turn = self._pace.turn(now)
         if turn <= now:
             return self._look(flow, now)
@@ -392,9 +396,8 @@ class Tar(Router):
         self.virtual.expire(now)
         entry, step = self.ways.get(flow), self.ways.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None
-        backup_bps, switch_bps = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
-        sees = self.neighbours.works, self.random, backup_bps, switch_bps, self._switch_works
-        return tar.Sight(*sees, equal_share=NEARLY_BEST)
+        free = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
+        return tar.Sight(self.neighbours.works, self.random, *free, self._switch_works, NEARLY_BEST)
 
     @property
     def _switch_works(self) -> bool:
@@ -406,10 +409,9 @@ class Tar(Router):
         """Find other paths for the flows that go over a link that is down."""
         actions: list[Action] = []
         for flow, entry in [] if up else self.ways.items():
-            leading = [way for _, way in entry.ways if way.next == step]
+            leading = entry.forget_next(step)
             if not leading:
                 continue
-            entry.forget_next(step)
             self._tidy(flow)
             previous, own = leading[-1].previous, self.flows.get(flow)
             if previous:
@@ -454,9 +456,8 @@ class Tar(Router):
         if header.ttl <= 1:
             return [Drop("TTL expired")]
         entry = self.ways.get(message.flow)
-        ways = [way for _, way in entry.ways if way.next == came] if entry else []
+        ways = entry.forget_next(came) if entry else []
         if entry:
-            entry.forget_next(came)
             self._tidy(message.flow)
         header = header._replace(ttl=header.ttl - 1)
         previous = [way.previous for way in ways if way.previous]
@@ -486,8 +487,7 @@ class Tar(Router):
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
-        idle = self.flows.expire(now)
-        dropped = [self._end(flow, own, "flow was idle") for flow, own in idle]
+        dropped = [self._end(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         for table in (self.virtual, self.notified):

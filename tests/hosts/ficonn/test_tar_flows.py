@@ -136,13 +136,18 @@ def test_the_data_plane_hears_of_a_new_way_when_it_is_used() -> None:
     source = tar_router(net, A)
     assert source.by_flow, "two flows to one server may leave by different ports"
     flow = next(iter(source.flows))
-    for _ in range(20):  # the data plane sends by itself from now on
+
+    def data_plane_sends(seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            assert source.used(flow, 1000, net.now) == []
+            net.run(0.05)
+
+    for _ in range(20):
         source.changed_flows.clear()
-        assert source.used(flow, 1000, net.now) == []
-        net.run(0.05)
+        data_plane_sends(0.05)
         assert not source.changed_flows, "nothing changes"
     net.load_bps[BUSY, BACKUP] = (0.0, 900e6)
-    net.run(2 * EVERY_S)
+    data_plane_sends(2 * EVERY_S)
     assert source.changed_flows == {flow}
     source.changed_flows.clear()
     trip = net.send_udp(A, B)
@@ -200,6 +205,22 @@ def test_the_papers_servers_probe_every_30_seconds() -> None:
     assert timers_for(topos.parse("bcube,4,1"), "paper").probe_interval_s == 10.0
 
 
+def test_a_flow_that_has_ended_is_not_probed() -> None:
+    net = network(timers=replace(CALM, flow_idle_s=20.0))
+
+    def probes() -> int:
+        net.run(2 * EVERY_S)
+        return sum(router.counters["probes"] for router in net.routers)
+
+    net.stream(A, B, every_s=0.1, seconds=2 * EVERY_S, source_port=4000)
+    while_it_sends = probes()
+    assert while_it_sends > 1
+    assert probes() == while_it_sends
+    trips = net.stream(A, B, every_s=0.1, seconds=2 * EVERY_S, source_port=4000)
+    assert probes() > while_it_sends
+    assert {path_taken(trip) for trip in trips} == {TOR_PATH}
+
+
 def test_departs_a_flow_does_not_compete_with_itself() -> None:
     net = network(timers=CALM)
     trips = net.stream(A, B, every_s=0.001, seconds=3 * EVERY_S, source_port=4000)
@@ -234,7 +255,7 @@ def test_departs_a_virtual_flow_ends_when_the_flow_is_probed_again() -> None:
     net = network(timers=CALM)
     net.load_bps[BUSY, BACKUP] = (0.0, 500e6)
     net.run(1.0)
-    net.stream(A, B, every_s=0.05, seconds=9.0, source_port=4000)
+    net.stream(A, B, every_s=0.05, seconds=8 * EVERY_S, source_port=4000)
     net.run(0.1)
     busy = tar_router(net, BUSY)
     assert busy.state()["virtual_flows"] == 1
