@@ -52,6 +52,13 @@ def beside(*programs: Callable[[], object]) -> Iterator[None]:
             ended(child)
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # -- what processes take -----------------------------------------------------------------------
 
 

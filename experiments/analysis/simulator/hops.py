@@ -7,8 +7,9 @@ wiring: the server's own, and where that leads to a switch, the switch's link to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy
 from numpy.typing import NDArray
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from experiments.analysis.fluid.links import Routes, link_at, link_count
 from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failures import Bools
+from experiments.linux.processes import processors
 from hosts.base.rules import NONE
 from topos.base.topology import Topology
 
+Found = TypeVar("Found")
 Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
 # Writes the hops of flow i to row i of ports and peers, and their count to its place:
 # fill(sources, destinations, ports, peers, counts).
@@ -45,6 +48,20 @@ def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
     """Yield the parts in which so many flows are handled, at most so many at once."""
     most = most or BLOCK
     return (slice(first, first + most) for first in range(0, count, most))
+
+
+def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -> list[Found]:
+    """Return what becomes of each part of so many flows, in order.
+
+    All processors work on them at once, if `do` spends its time in compiled code, which lets other
+    threads run.
+    """
+    parts = list(in_blocks(count))
+    if not at_once or len(parts) < 2:
+        return list(map(do, parts))
+    first = do(parts[0])  # by one thread alone: it compiles, or loads, what the others call
+    with ThreadPoolExecutor(processors()) as pool:
+        return [first, *pool.map(do, parts[1:])]
 
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:

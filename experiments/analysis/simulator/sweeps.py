@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.files import give_to_user, output_folder, write_atomically
-from experiments.linux.processes import peak_mib
+from experiments.linux.processes import peak_mib, processors
 from topos.base.errors import PillarboxError, require
 
 Measure = Callable[[Any], Any]
@@ -96,7 +96,7 @@ def sweep(
     if done:
         say(f"{len(done)} of {len(tasks)} tasks were done before, in {folder}")
     began = said = time.monotonic()
-    count = min(workers or _processors(), len(left))
+    count = min(workers or processors(), len(left))
     numbered = [(i, tasks[i]) for i in left]
     run = _on_dask(measure, numbered, scheduler) if scheduler else _here(measure, numbered, count)
     for i, one in run:
@@ -270,12 +270,6 @@ def _end_with_parent() -> None:
     assert parent
     parent.join()
     os._exit(1)
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # -- what is kept --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from experiments.analysis.simulator.hops import (
     Fill,
     Ints,
     alike,
-    in_blocks,
+    block_by_block,
     link_onto,
     link_type,
     links_onto,
@@ -59,6 +59,7 @@ class Compiled(NamedTuple):
     choices: Callable[[Any], int] = lambda _: 1
     # The links of flows on a random one of their paths that work.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
+    in_python: bool = False
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
@@ -253,6 +254,7 @@ def _uncompiled(topology: Topology, name: str) -> Compiled:
         routes=lambda _, sources, destinations, __: routes_by(
             topology, find, sources, destinations
         ),
+        in_python=True,
     )
 
 
@@ -272,17 +274,17 @@ def routes(
     [4, 2]
     """
     algorithm, choice = _checked(topology, name, sources, destinations, choice)
-    parts = []
-    for part in in_blocks(len(sources)):
+
+    def of_block(part: slice) -> Routes:
+        ends = sources[part], destinations[part]
         if algorithm.routes:
-            ends = sources[part], destinations[part]
-            parts.append(algorithm.routes(topology, *ends, choice[part]))
-            continue
+            return algorithm.routes(topology, *ends, choice[part])
         assert algorithm.walk
         fill, most, arrivals = algorithm.walk(topology)
-        hops = walk(fill(choice[part]), most, sources[part], destinations[part])
-        parts.append(routes_of_hops(topology, sources[part], hops, arrivals))
-    return joined(parts)
+        hops = walk(fill(choice[part]), most, *ends)
+        return routes_of_hops(topology, sources[part], hops, arrivals)
+
+    return joined(block_by_block(of_block, len(sources), at_once=not algorithm.in_python))
 
 
 def lengths(
@@ -298,8 +300,11 @@ def lengths(
         return numpy.ones(len(sources), numpy.int32)
     fill, most, _ = algorithm.walk(topology)
     counts = numpy.empty(len(sources), numpy.int32)
-    for part in in_blocks(len(sources)):
+
+    def count(part: slice) -> None:
         counts[part] = walk(fill(choice[part]), most, sources[part], destinations[part]).counts
+
+    block_by_block(count, len(sources), at_once=not algorithm.in_python)
     return counts
 
 
