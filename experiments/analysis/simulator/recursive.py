@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy
 
 from experiments.analysis.simulator.compiled import native_in_place
-from experiments.analysis.simulator.hops import Fill
+from experiments.analysis.simulator.hops import Fill, Ints
 from hosts.base.recursive import Nested, write_hops
 
 
@@ -19,9 +18,14 @@ def arrays(net: Nested) -> Nested:
 
 def fill_of(net: Nested) -> Fill:
     """Return what writes the hops of flows; see `experiments.analysis.simulator.hops`."""
-    stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
     # In tuples, for which code is compiled for each k, but which is twice as fast.
-    return partial(_fill, Nested(*map(tuple, net)), stack)
+    numbers = Nested(*map(tuple, net))
+
+    def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
+        stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))  # this thread's own
+        _fill(numbers, stack, sources, destinations, ports, peers, counts)
+
+    return fill
 
 
 @native_in_place
