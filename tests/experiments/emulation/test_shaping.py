@@ -124,7 +124,7 @@ def test_a_rate_changes_while_the_network_runs() -> None:
         assert "rate 10Mbit" in net["s0"].cmd("tc class show dev s0-eth0")
 
 
-@pytest.mark.alone  # ping waits for its last answer as long as the others took twice
+@pytest.mark.alone  # for its last answer ping waits no longer than two round trips
 @root
 @pytest.mark.parametrize("spec", ["tree,2,1", "dcell,2,1"])
 def test_a_delay_is_kept(spec: str) -> None:

@@ -59,7 +59,7 @@ class Compiled(NamedTuple):
     choices: Callable[[Any], int] = lambda _: 1
     # The links of flows on a random one of their paths that work.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
-    in_python: bool = False
+    in_python: bool = False  # flow by flow, by what may not run in two threads
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
