@@ -24,8 +24,8 @@ from topos.base.topology import Topology
 Found = TypeVar("Found")
 Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
 # Writes the hops of flow i to row i of ports and peers, and their count to its place:
-# fill(sources, destinations, ports, peers, counts). It keeps nothing from one call to the next: calls
-# for several blocks of flows go on at once.
+# fill(sources, destinations, ports, peers, counts). It keeps nothing from one call to the next:
+# those for several blocks of flows go on at once.
 Fill: TypeAlias = Callable[[Ints, Ints, Ints, Ints, Ints], object]
 
 # Flows handled at once: what is needed for them stays in the processor's cache.
