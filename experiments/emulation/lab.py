@@ -199,8 +199,8 @@ class Lab:
         deadline = time.monotonic() + CONVERGED_S
         waiting = [s for s in range(self.topology.servers) if s not in self.dead]
         while waiting and time.monotonic() < deadline:
-            state = self.forwarders.ask(waiting[-1], "state")
-            if state and all(map(self._has_failed, state["down"])):
+            known = self.forwarders.ask(waiting[-1], "down")
+            if known and all(map(self._has_failed, known["down"])):
                 waiting.pop()
             else:
                 time.sleep(0.02)
@@ -213,10 +213,10 @@ class Lab:
     def _missed(self, server: int) -> str:
         """Return what one server misses that works."""
         assert self.forwarders
-        state = self.forwarders.ask(server, "state")
-        if not state:
+        known = self.forwarders.ask(server, "down")
+        if not known:
             return f"{self.name(server)} does not answer"
-        missed = (link for link in state["down"] if not self._has_failed(link))
+        missed = (link for link in known["down"] if not self._has_failed(link))
         links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
         return f"{self.name(server)} misses {links or 'none any more'}"
 

@@ -187,6 +187,14 @@ class Router:
         steps = (Step(port, peer) for port, peers in enumerate(own.peers) for peer in peers)
         return [(self.server, step) for step in steps if not own.works(step)]
 
+    def down_by_name(self) -> list[dict[str, Any]]:
+        """Return the same with names for servers."""
+        address = self.topology.address
+        return [
+            {"server": address(server), "port": step.port, "peer": address(step.peer)}
+            for server, step in self.down()
+        ]
+
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see, as plain data."""
         address = self.topology.address
@@ -197,10 +205,7 @@ class Router:
                 for port, peers in enumerate(self.neighbours.peers)
                 for peer in peers
             ],
-            "down": [
-                {"server": address(server), "port": step.port, "peer": address(step.peer)}
-                for server, step in self.down()
-            ],
+            "down": self.down_by_name(),
             "news": [
                 {"at_s": at_s, "port": step.port, "peer": address(step.peer), "up": up}
                 for at_s, step, up in self.news

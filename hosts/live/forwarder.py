@@ -34,8 +34,8 @@ from hosts.live.looks import Looks
 from hosts.live.pacer import HeartBeats, outlets
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
+from hosts.live.tracing import trace_of
 from hosts.wire.frame import Frame
-from hosts.wire.marks import serial_of
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -410,7 +410,9 @@ class Forwarder:
     def _act(self, actions: list[Action], cause: bytes = b"") -> None:
         """Do what the router wants; `cause` is the packet that made it want so."""
         for action in actions:
-            self._trace(action, cause)
+            trace = trace_of(action, cause, self.topology)
+            if trace:
+                self.traces.append(trace)
             if isinstance(action, Send):
                 self._transmit(action)
             elif isinstance(action, Deliver):
@@ -455,32 +457,12 @@ class Forwarder:
         self._looks.look([(number, port.name) for number, port in self.ports.items()], now)
         self._act(self.decisions.tell_used(now))
 
-    def _trace(self, action: Action, cause: bytes) -> None:
-        """Write down what becomes of a packet that carries a mark (see hosts/wire/marks.py).
-
-        What is sent or delivered is known by its own mark: a packet may have waited for a probe's
-        answer, and the probe is not the packet.
-        """
-        if isinstance(action, Send):
-            serial = serial_of(action.frame.data)
-        else:
-            serial = serial_of(action.packet if isinstance(action, Deliver) else cause)
-        if serial is None:
-            return
-        what: dict[str, Any] = {"serial": serial, "at_s": time.monotonic()}
-        if isinstance(action, Send):
-            peer = self.topology.address(action.peer) if action.peer >= 0 else "everyone"
-            what |= {"did": "sent", "port": action.port, "peer": peer}
-        elif isinstance(action, Deliver):
-            what |= {"did": "delivered"}
-        else:
-            what |= {"did": "dropped", "reason": action.reason}
-        self.traces.append(what)
-
     def answer(self, request: dict[str, Any]) -> Any:
         """Answer a request of the control socket, None if it is none."""
         if request.get("ask") == "state":
             return self.state()
+        if request.get("ask") == "down":
+            return {"down": self.router.down_by_name()}
         if request.get("ask") == "trace":
             return list(self.traces)
         if request.get("ask") == "resize":

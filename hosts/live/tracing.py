@@ -1,0 +1,31 @@
+"""What a server did with a packet that carries a mark (see hosts/wire/marks.py)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hosts.base.actions import Action, Deliver, Send
+from hosts.wire.marks import serial_of
+from topos.base.topology import Topology
+
+
+def trace_of(action: Action, cause: bytes, topology: Topology) -> dict[str, Any] | None:
+    """Return what is written down of an action, None if its packet carries no mark.
+
+    What is sent or delivered is known by its own mark: a packet may have waited for a probe's
+    answer, and the probe is not the packet. What is dropped, by that of its cause.
+    """
+    if isinstance(action, Send):
+        serial = serial_of(action.frame.data)
+    else:
+        serial = serial_of(action.packet if isinstance(action, Deliver) else cause)
+    if serial is None:
+        return None
+    what: dict[str, Any] = {"serial": serial, "at_s": time.monotonic()}
+    if isinstance(action, Send):
+        peer = topology.address(action.peer) if action.peer >= 0 else "everyone"
+        return what | {"did": "sent", "port": action.port, "peer": peer}
+    if isinstance(action, Deliver):
+        return what | {"did": "delivered"}
+    return what | {"did": "dropped", "reason": action.reason}
