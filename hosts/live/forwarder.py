@@ -50,9 +50,7 @@ BATCH, TURN_S = 64, 1e-3
 # and the kernel would not know what a router learned from it. So long they may be under way.
 FILLED_S = 0.1
 MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
-# Before the silence of one who was never heard counts, it has time to start: a server's share of
-# the start of all, and at least so much.
-START_S, LEAST_START_S = 0.02, 1.0
+LEAST_START_S = 1.0  # before the silence of one who was never heard counts
 TRACES = 512
 
 
@@ -67,6 +65,8 @@ class Forwarder:
         Of the process that sends heart-beats.
     programs : Programs, optional
         This server's part in the lab's programs, where the kernel loads any.
+    start_s : float
+        So long others may take to start that start with this one; until then they are not missed.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Forwarder:
         settings: LabSettings,
         pacer: socket.socket,
         programs: Programs | None,
+        start_s: float,
     ) -> None:
         self.topology, self.router, self._programs = topology, router, programs
         self.server = router.server
@@ -108,7 +109,7 @@ class Forwarder:
         router.leave_heart_beats_to_others()
         # A router that hands its frames on, as to a student's, leaves neighbours to that one.
         watched = self._programs if router.watches_neighbours else None
-        self.liveness = self._watched_by_kernel(watched) if watched else None
+        self.liveness = self._watched_by_kernel(watched, start_s) if watched else None
         self.heart_beats = self._paced_heart_beats()
         self._looks = Looks(
             router.bandwidth,
@@ -184,12 +185,12 @@ class Forwarder:
             for step in self.router.neighbours.links
         ]
 
-    def _watched_by_kernel(self, programs: Programs) -> Liveness:
+    def _watched_by_kernel(self, programs: Programs, start_s: float) -> Liveness:
         """Leave it to the kernel to note heart-beats and to find silence."""
         router = self.router
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
-        from_s = time.monotonic() + max(LEAST_START_S, START_S * self.topology.servers)
+        from_s = time.monotonic() + max(LEAST_START_S, start_s)
         links = self._watched_links()
         watch = Liveness(programs, links, router.uid, from_s)
         self._watch_from_now()

@@ -7,7 +7,8 @@ becomes of each. It ends with whoever started it, and all forwarders with it.
 Messages are JSON, one to a datagram, with the file descriptors of the servers' network namespaces
 beside it; one that names no server has everything prepared for those to come::
 
-    {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...}, ...}  ->
+    {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...},
+     "start_s": 2.0, ...}  ->
     <-  {"server": 3, "pid": 4711, "event": "started"}
     <-  {"server": 3, "pid": 4711, "event": "ready"}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
@@ -198,7 +199,8 @@ def _become(
             watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
             prepared = prepared._replace(timers=watch)
         router = _router(server, prepared, request["seed"])
-        forwarder = Forwarder(prepared.network, router, prepared.settings, pacer, own)
+        start_s = request["start_s"]
+        forwarder = Forwarder(prepared.network, router, prepared.settings, pacer, own, start_s)
         control = Path(f"{place}.sock")
         ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
         _tell(channel, server=server, pid=os.getpid(), event="ready")
