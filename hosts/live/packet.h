@@ -98,8 +98,13 @@ static __always_inline int store(struct __sk_buff *skb, const struct front *fron
 	__u16 *to = (void *)(long)skb->data;
 	__u32 *behind = (void *)to + ETHERNET_SIZE;
 
-	if ((void *)behind + HEADER_WORDS * 4 > (void *)(long)skb->data_end)
-		return bpf_skb_store_bytes(skb, 0, front->macs, ETHERNET_SIZE + size, 0);
+	if ((void *)behind + HEADER_WORDS * 4 > (void *)(long)skb->data_end) {
+		size += ETHERNET_SIZE;
+		barrier_var(size); /* or clang 19 leaves out what the verifier has to see */
+		if (size < ETHERNET_SIZE || size > ETHERNET_SIZE + HEADER_WORDS * 4)
+			return -1;
+		return bpf_skb_store_bytes(skb, 0, front->macs, size, 0);
+	}
 #pragma unroll
 	for (int i = 0; i < ETHERNET_SIZE / 2; i++)
 		to[i] = front->macs[i];
