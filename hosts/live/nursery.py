@@ -39,6 +39,7 @@ from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
+from hosts.linux import immortal
 from hosts.linux.calls import die_with_parent, enter
 from hosts.live import devices, liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
@@ -97,6 +98,7 @@ def serve(channel: socket.socket) -> None:
                         show_tables(pacer, programs.loaded.maps)
                 known[name] = prepared
                 gc.collect()
+                immortal.become()
                 gc.freeze()  # what is here is shared: a collection in a child must not touch it
             started: list[int] = []
             for server in request["servers"]:
