@@ -40,9 +40,11 @@ def command(
     """Return what starts Open MPI: the user's own words follow."""
     agent = f"{sys.executable} {Path(__file__).resolve()} {folder}"
     settings = {
-        "plm": "rsh",
+        "plm": "^slurm",  # by a remote shell: `rsh` in Open MPI 4, `ssh` in 5
         "plm_rsh_agent": agent,
+        "plm_ssh_agent": agent,
         "plm_rsh_no_tree_spawn": "1",  # all servers are one step away
+        "plm_ssh_no_tree_spawn": "1",
         "btl": "tcp,self",
         "pml": "ob1",
         "btl_tcp_if_include": INTERFACE,
@@ -53,11 +55,11 @@ def command(
         "oob_tcp_keepalive_intvl": "5",
         "oob_tcp_keepalive_probes": "4",
         "orte_tmpdir_base": str(scratch),
+        "prte_tmpdir_base": str(scratch),
         # All servers have the same processors: no process may keep one, waiting or not.
-        "hwloc_base_binding_policy": "none",
         "mpi_yield_when_idle": "1",
     }
-    words = [program, "--allow-run-as-root", "--host", ",".join(hosts)]
+    words = [program, "--allow-run-as-root", "--bind-to", "none", "--host", ",".join(hosts)]
     for name, value in settings.items():
         words += ["--mca", name, value]
     return words
