@@ -18,7 +18,8 @@ PLUGINS = Path(".local/lib/wireshark/plugins")
 def command(topology: Topology | None, install: bool) -> None:
     """Print a Wireshark dissector (Lua) for every header and control message.
 
-    With a network it shows servers by their addresses.
+    With a network it shows servers by their addresses. Run tshark as yourself: from Wireshark 4.4
+    on, root's loads no Lua.
 
     \b
     ./pillarbox dissector bcube,4,1 > pillarbox.lua

@@ -24,12 +24,23 @@ common.experts = { bad }
 local TYPES = { [8] = "UINT8", [16] = "UINT16", [24] = "UINT24", [32] = "UINT32", [64] = "UINT64" }
 local protos = {}
 
+-- Wireshark 4.2 has Lua 5.2 and 4.4 has Lua 5.4: no operators on bits that both know.
+local function power_of_two(exponent)
+    local power = 1
+    for _ = 1, exponent do power = power * 2 end
+    return power
+end
+
+local function bits_behind(field) -- in the last byte that it is in
+    return 8 - field.at % 8 - field.bits
+end
+
 local function proto_field(field, prefix)
     local whole = field.bits
     local mask = nil
     if TYPES[whole] == nil then -- some bits of one byte
         whole = 8
-        mask = bit32.lshift(2 ^ field.bits - 1, 8 - field.at % 8 - field.bits)
+        mask = (power_of_two(field.bits) - 1) * power_of_two(bits_behind(field))
     end
     local base_ = base.DEC
     if field.name == "checksum" or field.name == "identification" then base_ = base.HEX end
@@ -70,7 +81,7 @@ local function value_of(data, field, start) -- none has more than 32 bits where 
     if field.bits > 32 then return nil end
     local value = data(first, size):uint()
     if field.bits < 8 then
-        value = bit32.band(bit32.rshift(value, 8 - field.at % 8 - field.bits), 2 ^ field.bits - 1)
+        value = math.floor(value / power_of_two(bits_behind(field))) % power_of_two(field.bits)
     end
     return value
 end

@@ -9,14 +9,13 @@ import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.own import checkout, python
+from tests.experiments.observe.tshark import needs_tshark, tshark
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending-routing.md").read_text()
@@ -115,18 +114,14 @@ def test_simulator_and_gap_know_its_routing(necklace: Path) -> None:
     assert ours["throughput"] == pytest.approx(56 / 10)
 
 
-@pytest.mark.skipif(not shutil.which("tshark"), reason="there is no tshark")
+@needs_tshark
 def test_dissector_knows_its_header(necklace: Path) -> None:
     assert python(necklace, "-c", FRAME).returncode == 0
     script = python(necklace, "-m", "experiments", "dissector").stdout
-    (necklace / "pillarbox.lua").write_text(script)
     names = ["necklace.turn", "necklace.destination", "necklace.ttl", "ip.dst", "pillarbox.bad"]
-    command = ["tshark", "-r", "frames.pcapng", "-X", "lua_script:pillarbox.lua", "-T", "fields"]
-    command += [word for name in names for word in ("-e", name)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=necklace, timeout=60
-    )
-    right, later, damaged = (line.split("\t") for line in done.stdout.splitlines())
+    options = ["-T", "fields", *(word for name in names for word in ("-e", name))]
+    said = tshark(necklace / "frames.pcapng", script, *options)
+    right, later, damaged = (line.split("\t") for line in said.splitlines())
     assert right == ["1", "6", "255", "10.0.0.7", ""]
     assert later == ["1", "6", "3", "10.0.0.7", ""]
     assert damaged[4] != ""

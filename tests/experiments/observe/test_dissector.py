@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -25,8 +23,8 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, decapsulate
 from hosts.wire.layout import WireError
 from hosts.wire.messages import BODIES, parse_message
+from tests.experiments.observe.tshark import needs_tshark, tshark
 
-needs_tshark = pytest.mark.skipif(not shutil.which("tshark"), reason="there is no tshark")
 ROUTERS = [("dcell,2,1", "dfr"), ("bcube,2,1", "bsr"), ("ficonn,4,1", "tar"), ("dpillar,4,2", "mp")]
 FRAMES = 80  # live ones
 MACS = bytes.fromhex("020000000001 020000000002")
@@ -34,20 +32,15 @@ MACS = bytes.fromhex("020000000001 020000000002")
 
 def told_by_tshark(frames: list[Frame], folder: Path, spec: str = "") -> list[dict[str, Any]]:
     """Return the layers that tshark finds in each frame."""
-    script = folder / "pillarbox.lua"
-    script.write_text(lua(topos.parse(spec) if spec else None))
     capture = folder / "frames.pcapng"
     with capture.open("wb") as file:
         writer = Writer(file, [Interface("port", 65535)])
         for number, frame in enumerate(frames):
             data = MACS + frame.ethertype.to_bytes(2, "big") + frame.data
             writer.write(0, number * 1000, data, outgoing=True)
-    command = ["tshark", "-r", str(capture), "-X", f"lua_script:{script}", "-T", "json"]
-    done = subprocess.run(
-        [*command, "--no-duplicate-keys"], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert "Lua" not in done.stderr, done.stderr
-    return [one["_source"]["layers"] for one in json.loads(done.stdout)]
+    script = lua(topos.parse(spec) if spec else None)
+    said = tshark(capture, script, "-T", "json", "--no-duplicate-keys")
+    return [one["_source"]["layers"] for one in json.loads(said)]
 
 
 def found(layers: Any, name: str) -> list[Any]:
