@@ -15,6 +15,7 @@ from dataclasses import replace
 from operator import truediv
 
 import numpy
+from numpy.typing import NDArray
 
 from experiments.analysis.simulator.failures import draw
 from experiments.analysis.simulator.flows import random_flows
@@ -90,7 +91,7 @@ def measure(spec: str, servers: int, switches: int, random: numpy.random.Generat
     }
 
 
-def _mean(values: Ints) -> float | None:
+def _mean(values: Ints | NDArray[numpy.float64]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 

@@ -109,7 +109,7 @@ def test_dcn0_stands_for_the_server_until_a_forwarder_makes_it() -> None:
         assert "no dcn0" in host.defaultIntf().ifconfig("up")
         host.cmd("ip tuntap add dcn0 mode tun")
         host.defaultIntf().setIP("10.0.0.9/8")
-        assert "10.0.0.9/8" in host.cmd("ip -4 addr show dev dcn0")
+        assert "10.0.0.9/8" in host.cmd("ip -color=never -4 addr show dev dcn0")
 
 
 def test_the_ways_to_run_programs() -> None:
@@ -146,7 +146,7 @@ def test_settings_of_interfaces() -> None:
         assert "not" in h0.setMAC("01:00:00:00:00:00").lower()  # a group's: refused, and told
         assert reached(h0, h1)
         h0.setDefaultRoute(f"via {h1.IP()}")
-        assert f"default via {h1.IP()}" in h0.cmd("ip route")
+        assert f"default via {h1.IP()}" in h0.cmd("ip -color=never route")
         net.staticArp()
         assert h0.cmd("ip neigh show nud permanent").count("lladdr") == 2
 
