@@ -25,23 +25,39 @@ def test_scale_measures_both_planes() -> None:
     for row in rows:
         assert 1 < row["forwarder_mib"] < 20
         assert 16 * row["forwarder_mib"] / 1024 < row["memory_gib"] < 1
-        assert row["start_ms"] == pytest.approx(row["forwarders_s"] / 16 * 1e3)
+        assert row["up_s"] == pytest.approx(
+            row["cables_s"] + row["forwarders_s"] + row["converged_s"]
+        )
         assert 0 < row["rest_percent"] < 100
         assert row["silent_s"] > 0
 
 
 def test_scale_judges_time_memory_and_idle_load() -> None:
-    row = {"network": "dcell,4,2", "cables_s": 5.0, "forwarders_s": 8.0, "converged_s": 1.0}
-    row |= {"memory_gib": 2.0, "rest_percent": 9.0, "silent_s": 0.25}
+    row = {"network": "dcell,4,2", "plane": "ebpf", "cables_s": 5.0, "forwarders_s": 1.4}
+    row |= {"up_s": 14.0, "memory_gib": 1.3, "rest_percent": 9.0, "silent_s": 0.25}
     assert scale._verdict(row) == "ok"
     for change in (
-        {"forwarders_s": 9.5},
-        {"memory_gib": 4.5},
+        {"forwarders_s": 1.6},
+        {"up_s": 15.5},
+        {"memory_gib": 1.5},
         {"rest_percent": 11.0},
         {"silent_s": 0.4},
+        {"silent_s": None},
     ):
-        assert scale._verdict(row | change).startswith("missed: ")
-    assert scale._verdict(row | {"network": "bcube,8,2", "cables_s": 30.0}) == "ok"
+        (column,) = change
+        assert scale._verdict(row | change).startswith(f"missed: {column} <= ")
+    assert scale._verdict(row | {"plane": "python", "memory_gib": 3.9}) == "ok"
+    assert scale._verdict(row | {"network": "bcube,8,2", "up_s": 30.0}) == "ok"
+    large = row | {"network": "dcell,6,2", "up_s": 40.0, "rest_percent": 35.0, "memory_gib": 5.0}
+    assert scale._verdict(large) == "ok"
+    assert scale._verdict(large | {"cables_s": 16.0}) == "missed: cables_s <= 15 wanted"
+
+
+def test_scale_leaves_out_what_there_is_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "LARGE_GIB", 1e6)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    row = scale._row(scale.LARGE, "ebpf", quick=False)
+    assert row["outcome"] == "skipped: it takes up to 1e+06 GiB of memory"
 
 
 @pytest.mark.root
