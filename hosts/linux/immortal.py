@@ -23,7 +23,7 @@ def can_be() -> bool:
     """Tell whether this Python has such objects, marked as is known here."""
     return (
         sys.implementation.name == "cpython"
-        and (3, 12) <= sys.version_info < (3, 14)  # later ones mark them otherwise
+        and sys.version_info[:2] == (3, 13)  # where it was tried; 3.14 marks them otherwise
         and sys.maxsize > 1 << 32
         and sys.byteorder == "little"
         and not sys.abiflags  # builds for debugging, and those without a global lock
