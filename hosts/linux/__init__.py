@@ -1,6 +1,6 @@
 """The door to the kernel: what Linux offers and Python has no function for.
 
 `calls` are system calls, each checked; `bpf` is bpf(2) and libbpf; `interfaces` configures network
-interfaces; `immortal` marks objects so that forked processes go on to share them. Nothing else in
+interfaces; `sharing` has forked processes share the objects of who forked them. Nothing else in
 Pillarbox opens the C library (pyproject.toml holds that).
 """

@@ -20,7 +20,6 @@ copy of, and what all do at first has been done here once.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -39,7 +38,7 @@ from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
-from hosts.linux import immortal
+from hosts.linux import sharing
 from hosts.linux.calls import die_with_parent, enter
 from hosts.live import devices, liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
@@ -97,9 +96,7 @@ def serve(channel: socket.socket) -> None:
                         programs = _load(prepared)
                         show_tables(pacer, programs.loaded.maps)
                 known[name] = prepared
-                gc.collect()
-                immortal.become()
-                gc.freeze()  # what is here is shared: a collection in a child must not touch it
+                sharing.keep_shared()
             started: list[int] = []
             for server in request["servers"]:
                 pid = os.fork()
