@@ -39,7 +39,7 @@ def can_be_immortal() -> bool:
     """Tell whether this Python has objects that are never freed, marked as is known here."""
     return (
         sys.implementation.name == "cpython"
-        and sys.version_info[:2] == (3, 13)  # where it was tried; 3.14 marks them otherwise
+        and sys.version_info[:2] in ((3, 12), (3, 13))  # 3.14 marks them otherwise
         and sys.maxsize > 1 << 32
         and sys.byteorder == "little"
         and not sys.abiflags  # builds for debugging, and those without a global lock
