@@ -76,6 +76,7 @@ def wait_until_answered(host: Any, ip: str) -> None:
 
 
 @root
+@pytest.mark.alone  # a port that has to wait for a processor loses a part of its rate
 @pytest.mark.parametrize("rate_mbit", [10, 100])
 def test_a_rate_is_what_tcp_gets(rate_mbit: int) -> None:
     with lab(rate_mbit=rate_mbit) as net:
@@ -83,6 +84,7 @@ def test_a_rate_is_what_tcp_gets(rate_mbit: int) -> None:
 
 
 @root
+@pytest.mark.alone  # likewise
 def test_a_direct_cable_has_its_rate_too() -> None:
     with lab("dcell,2,1", rate_mbit=50) as net:
         h0, h2 = net["h0"], net["h2"]
