@@ -3,8 +3,8 @@
 Memory is shared by a parent and its children until either writes to it, a page at a time, and
 Python writes where nothing is changed. It counts a reference to each object that it looks at. Since
 3.12 it has objects that are never freed, of which it counts none (PEP 683): None, small numbers,
-the types that it is built of. Here whatever there is becomes such an object; modules, functions and
-constants live as long as the process in any case. And what a child makes Python puts into gaps
+the types that it is built of. There whatever exists is made such an object here; modules, functions
+and constants live as long as the process in any case. And what a child makes Python puts into gaps
 between the parent's objects, so that each small thing costs it a page. Here the gaps are filled.
 """
 
