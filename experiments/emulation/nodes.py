@@ -268,6 +268,10 @@ class LabSwitch(LabNode, LinuxBridge):
     def delIntf(self, intf: Any) -> None:  # noqa: N802
         """Let go of a port; until `tell` says anew where addresses are, all is the bridge's."""
         super().delIntf(intf)
+        self.see_all()
+
+    def see_all(self) -> None:
+        """Let no frames pass the bridge by; its entries stay."""
         for port in set(self.told.values()):
             tap, deed = bpf.Tap(port, bpf.INGRESS), f"let no frames pass {self.name} by"
             fabric().places.take(tap, bpf.STRAIGHT_ON, deed)
