@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from experiments.linux import bpf
-from experiments.linux.graces import ShortGraces
+from experiments.linux.kernel_settings import KernelSettings
 from hosts.linux import tcx
 from hosts.linux.calls import inside, nowhere
 from hosts.live.bpf import FORWARD, Alone, Programs
@@ -99,7 +99,7 @@ class ThreeServers:
     def __init__(self, *, straight_on: bool = True) -> None:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
-        self._stack.enter_context(ShortGraces())  # as a lab has them
+        self._stack.enter_context(KernelSettings())  # as a lab has them
         self.servers = [Namespace() for _ in range(3)]
         self.fabric = Namespace()
         for namespace in [*self.servers, self.fabric]:

@@ -12,7 +12,7 @@ import click
 def command(dry_run: bool) -> int:
     """Remove what dead labs left behind; show that nothing of them is left.
 
-    Labs in a sandbox leave no more than a setting of the kernel's, until the next lab ends. One
+    Labs in a sandbox leave no more than two settings of the kernel's, until the next lab ends. One
     that was run with --no-sandbox is swept by a process of its own when it dies; this command is
     for when that was killed as well. Running labs, and whatever is not Pillarbox's, are left alone.
     Exit code 1 says that something is left.
@@ -22,7 +22,7 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean --dry-run
     """
     from experiments.emulation import registry
-    from experiments.linux import graces, sweep
+    from experiments.linux import kernel_settings, sweep
     from topos.base.errors import require
 
     require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")
@@ -31,8 +31,8 @@ def command(dry_run: bool) -> int:
         click.echo(f"{done} {leftover}")
     for number in registry.remove_dead(remove=not dry_run):
         click.echo(f"{done} the folder of lab {number}, which is dead")
-    if graces.left(remove=not dry_run):
-        click.echo(f"{done} a setting of the kernel's (/sys/kernel/rcu_expedited)")
+    for setting in kernel_settings.left(remove=not dry_run):
+        click.echo(f"{done} a setting of the kernel's ({setting})")
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in registry.remove_dead(remove=False)]
     for what in left if not dry_run else sweep.unexplained():

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.linux.graces import ShortGraces
+from experiments.linux.kernel_settings import KernelSettings
 from hosts.live.control import ask
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
@@ -67,7 +67,7 @@ class Forwarders:
     ) -> None:
         self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
         self._namespace_of, self._on_event = namespace_of, on_event
-        self._graces = ShortGraces()  # before the nursery looks
+        self._kernel = KernelSettings()  # before the nursery looks
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -188,7 +188,7 @@ class Forwarders:
         except subprocess.TimeoutExpired:
             self._nursery.kill()
             self._nursery.wait()
-        self._graces.end()
+        self._kernel.end()
 
     def log(self, server: int) -> Path:
         """Return where a forwarder writes what it has to say."""

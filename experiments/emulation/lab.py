@@ -126,8 +126,8 @@ class Lab:
         """Return the queue of every port; data packets have the routing's header before IP."""
         router = router_for(self.topology, self.routing) if self.relays else None
         header = router.header_bytes() if router else 0
-        late_s = shaping.catch_up_s(self.settings.catch_up)
-        return Queue(self.settings.queue, self.settings.queue_length, header, late_s)
+        at_once_s = shaping.catch_up_s(self.settings.catch_up)
+        return Queue(self.settings.queue, self.settings.queue_length, header, at_once_s)
 
     def _switches(self) -> Switches | None:
         return switching.switches_of(

@@ -28,7 +28,7 @@ from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
 from experiments.emulation.shapes import Shape, Shapes
 from experiments.linux import netlink, shaping
-from experiments.linux.graces import ShortGraces
+from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
 from topos.base.emulated import emulated
@@ -102,7 +102,8 @@ class LabNet(Mininet):
         if topo is None and topology is not None:
             topo = emulated(topology)
         allow_open_files()
-        self._graces = ShortGraces()
+        self._kernel = KernelSettings()
+        self.cable["queue"] = queue._replace(in_bursts=shaping.in_bursts())
         Mininet.inited = True  # its own preparations change settings of the whole machine
         super().__init__(topo=topo, **options)
 
@@ -211,7 +212,7 @@ class LabNet(Mininet):
             elif node in self.switches and not isinstance(node, LabNode):
                 node.stop()
             node.terminate()
-        self._graces.end()
+        self._kernel.end()
         info("*** Done\n")
 
 

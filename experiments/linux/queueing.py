@@ -38,20 +38,22 @@ MAP_LOOKUP, KTIME_NS, STORE_BYTES, REPLACE_CHECKSUM = 1, 5, 9, 10  # helper func
 LENGTH, IFINDEX = 0, 40  # where in a packet's context (struct __sk_buff)
 LATEST_NS = 2**31 - 1  # of a queue: what one instruction can hold
 
-LATE_S = 0.003  # that a port's timer may be, on a busy machine, before its rate suffers
+AT_ONCE_S = 0.003  # of its rate, that a port at rest lets pass
+LATE_S = AT_ONCE_S / 2  # that its timer may be, on a busy machine, before its rate suffers
 
 
 class Queue(NamedTuple):
     """The queue of every port.
 
-    `header` is what stands between a frame's head and its IP packet; `late_s` by how much the
-    port's timer may be late before its rate suffers.
+    `header` is what stands between a frame's head and its IP packet; `at_once_s` how much of its
+    rate a port at rest lets pass at once. `in_bursts`: the kernel lets what waits go in bursts.
     """
 
     kind: str = DROPTAIL
     length: str = ""
     header: int = 0
-    late_s: float = LATE_S
+    at_once_s: float = AT_ONCE_S
+    in_bursts: bool = False
 
     def check(self) -> None:
         """Refuse what there is not."""

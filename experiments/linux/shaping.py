@@ -4,9 +4,11 @@ Rate is the kernel's HTB at both ends, behind a drop-tail queue. HTB it has to b
 super-packets of modern TCP apart and drops those of headers it does not know. The queue holds 100
 packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
 10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
-segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. A burst is one, or
-3 ms of the rate: what a port whose timer fired late on a busy machine may catch up, and what a port
-at rest lets pass at once (`burst_bytes`).
+segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. What a port at
+rest lets pass at once is one, or 3 ms of the rate, and the packet that exceeds it (`burst_bytes`).
+What waits goes in bursts of half of that, where the kernel can be told so (`HYSTERESIS`; ADR 16):
+to start a timer for each frame is dearer than all else that happens to it. So late, then, a timer
+may fire on a busy machine before the port's rate suffers.
 
 Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
@@ -30,13 +32,15 @@ from experiments.linux import bpf, netlink, queueing
 from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.linux.namespaces import Namespace
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
-from experiments.linux.queueing import LATE_S, Queue
+from experiments.linux.queueing import AT_ONCE_S, Queue
 from hosts.live.devices import PAST_SHAPERS
 from topos.base.errors import PillarboxError, require
 
 RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
+TCA_TBF_PARMS, TCA_TBF_BURST = 1, 6
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
+HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")  # of all of the machine
 ROOT = 0xFFFFFFFF
 HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet call them 5: and 10:
 DELAYED_HANDLE = 0x6 << 16  # where nothing goes by the classes: heart-beats have the delay as well
@@ -92,7 +96,7 @@ def checked_delay(delay: str | float | None, jitter: str | float | None) -> Dela
 
 
 def catch_up_s(value: str) -> float:
-    """Return by how much a port's timer may be late before its rate suffers.
+    """Return how much of its rate a port at rest lets pass at once.
 
     >>> catch_up_s("3ms")
     0.003
@@ -100,6 +104,14 @@ def catch_up_s(value: str) -> float:
     found = seconds(value, "time that a port may catch up")
     require(0 <= found <= 1, f"a port catches up from 0ms to 1s, not {value}")
     return found
+
+
+def in_bursts() -> bool:
+    """Tell whether the kernel lets what waits go in bursts, each as long as a class's own."""
+    try:
+        return HYSTERESIS.read_text().strip() != "0"
+    except OSError:
+        return False
 
 
 def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
@@ -129,14 +141,14 @@ def super_packet_segments(rate_mbit: float | None, mtu: int) -> int:
     return LEAST_SEGMENTS if rate_mbit is None else super_packet_bytes(rate_mbit, mtu) // mtu
 
 
-def burst_bytes(rate_mbit: float, mtu: int, late_s: float = LATE_S) -> float:
+def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
     """Return what a port at rest lets pass at once: its burst, and the packet that exceeds it.
 
     >>> burst_bytes(20, 1500), burst_bytes(100, 9000, 0.0)
     (10500.0, 36000)
     """
     size = super_packet_bytes(rate_mbit, mtu)
-    return max(size, late_s * rate_mbit * 125_000) + size
+    return max(size, at_once_s * rate_mbit * 125_000) + size
 
 
 def bound_super_packets(index: int, size: int, packets: int | None = None) -> Message:
@@ -180,20 +192,24 @@ def limited(
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
     usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
     root = DELAYED_HANDLE if delay else HTB_HANDLE
-    rate = _one_class(index, usual, bytes_s, size, deed, root, queue.late_s)
+    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
+    rate = [
+        _new(RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed, queue),
+    ]
     if delay:
         require(
-            queue._replace(header=0, late_s=LATE_S) == DROPTAIL,
+            queue._replace(header=0, at_once_s=AT_ONCE_S, in_bursts=False) == DROPTAIL,
             "a queue with a delay of netem's is droptail, of 100 packets",
         )
         return [*rate, _delayed(index, root | 1, delay, packets, rate_mbit)]
     control_bytes_s = int(bytes_s * CONTROL_SHARE)
     limit = queue_bytes(rate_mbit, packets, frame_bytes, queue)
-    share, late_s = (bytes_s - control_bytes_s, bytes_s), queue.late_s
+    control, data = (control_bytes_s, bytes_s), (bytes_s - control_bytes_s, bytes_s)
     return [
         *rate,
-        _class(index, CONTROL_CLASS, HTB_CLASS, (control_bytes_s, bytes_s), size, deed, 0, late_s),
-        _class(index, DATA_CLASS, HTB_CLASS, share, size, deed, 1, late_s),
+        _class(index, CONTROL_CLASS, HTB_CLASS, control, size, deed, queue),
+        _class(index, DATA_CLASS, HTB_CLASS, data, size, deed, queue, priority=1),
         _waiting(index, queue, limit, frame_bytes, deed),
         bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
         *_marked(index, queue, bytes_s, limit, deed),
@@ -231,9 +247,14 @@ def _marked(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> li
 def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
     """Return the requests that let an interface send at that rate and nothing else of it.
 
-    What it is behind it may catch up, up to so many bytes, at once.
+    What it is behind it may catch up, up to so many bytes, at once. It is TBF, which has the timer
+    of HTB, and no hysteresis.
     """
-    return _one_class(index, HTB_CLASS, bytes_s, catch_up_bytes, f"pace interface {index}")
+    limits = _rate_spec(bytes_s) + _rate_spec(0)  # and no peak
+    limits += struct.pack("=III", 0xFFFFFFFF, _ticks(catch_up_bytes / bytes_s), 0)
+    options = attribute(TCA_TBF_PARMS, limits)
+    options += attribute(TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
+    return [_new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "tbf", options, f"pace interface {index}")]
 
 
 def unlimited(index: int) -> list[Message]:
@@ -244,23 +265,27 @@ def unlimited(index: int) -> list[Message]:
 
 @functools.cache
 def kernel_has_netem() -> bool:
-    """Tell whether the kernel has netem, by trying it on an unused interface."""
-    namespace = Namespace()
-    try:
-        namespace.netlink.send(limited(1, None, Delay(1e-3)))
-    except netlink.NetlinkError:
-        return False
-    finally:
-        namespace.close()
-    return True
+    """Tell whether the kernel has netem."""
+    return _kernel_takes(limited(1, None, Delay(1e-3)))
 
 
 @functools.cache
 def kernel_has_queue(kind: str) -> bool:
-    """Tell whether the kernel has such a queue, by trying it on an interface that nobody uses."""
+    """Tell whether the kernel has such a queue."""
+    return _kernel_takes(limited(1, 1.0, None, queue=Queue(kind)))
+
+
+def load_htb() -> None:
+    """Have the kernel load HTB, if it is a module: before that it cannot be told anything."""
+    if not HYSTERESIS.exists():
+        _kernel_takes(limited(1, 1.0, None))
+
+
+def _kernel_takes(requests: list[Message]) -> bool:
+    """Tell whether the kernel knows what is asked of it, at an interface that nobody uses."""
     namespace = Namespace()
     try:
-        namespace.netlink.send(limited(1, 1.0, None, queue=Queue(kind)))
+        namespace.netlink.send(requests)
     except netlink.NetlinkError:
         return False
     finally:
@@ -287,23 +312,6 @@ def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: flo
     return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
-def _one_class(
-    index: int,
-    usual: int,
-    bytes_s: int,
-    size: int,
-    deed: str,
-    root: int = HTB_HANDLE,
-    late_s: float = LATE_S,
-) -> list[Message]:
-    """Return the requests for HTB with a class below its root; `usual` has what no filter finds."""
-    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
-    return [
-        _new(RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
-        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed, 0, late_s),
-    ]
-
-
 def _class(
     index: int,
     handle: int,
@@ -311,15 +319,18 @@ def _class(
     rates_bytes_s: tuple[int, int],
     size: int,
     deed: str,
+    queue: Queue,
+    *,
     priority: int = 0,
-    late_s: float = LATE_S,
 ) -> Message:
     """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
 
-    Turns are of one super-packet of that size.
+    Turns are of one super-packet of that size. A class at rest has its burst to spend; where the
+    kernel lets what waits go in bursts, it goes on until it owes as much.
     """
     rate, most = rates_bytes_s
-    bursts = (_ticks(max(size / each, late_s)) for each in rates_bytes_s)
+    bursts_s = (max(size / each, queue.at_once_s) for each in rates_bytes_s)
+    bursts = (_ticks(each / 2 if queue.in_bursts else each) for each in bursts_s)
     limits = _rate_spec(rate) + _rate_spec(most)
     limits += struct.pack("=IIIII", *bursts, size, 0, priority)
     options = attribute(TCA_HTB_PARMS, limits)

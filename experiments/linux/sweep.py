@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from experiments.linux import graces, netlink
+from experiments.linux import kernel_settings, netlink
 from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
 
@@ -289,7 +289,7 @@ def _remove(slot: int) -> None:
         _take_away(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
-    graces.left(remove=True)
+    kernel_settings.left(remove=True)
 
 
 def _take_away(group: Path) -> None:

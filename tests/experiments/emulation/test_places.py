@@ -8,12 +8,12 @@ import os
 import subprocess
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import topos
-from experiments.linux import bpf, graces
+from experiments.linux import bpf, kernel_settings, shaping
 from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
@@ -43,7 +43,7 @@ def test_programs_stand_in_the_order_of_their_priorities(
 
     setting_of_our_own(tmp_path)
     tap, places = bpf.Tap(LOOPBACK, bpf.INGRESS), fabric().places
-    with graces.ShortGraces():
+    with kernel_settings.KernelSettings():
         assert not places.by_filters
         for order in permutations(priorities):
             numbers: dict[int, int] = {}
@@ -126,76 +126,100 @@ def received(node: Any, name: str) -> int:
     return int(link["stats64"]["rx"]["packets"])
 
 
+class Machine(NamedTuple):
+    """The settings of a kernel, and where labs hold them."""
+
+    settings: tuple[Path, ...]
+    held: Path
+
+    @property
+    def values(self) -> set[str]:
+        return {setting.read_text() for setting in self.settings}
+
+
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Give the setting, and where it is held, of a machine that does not hurry."""
-    setting, held = tmp_path / "rcu_expedited", tmp_path / "run" / "graces"
-    setting.write_text("0\n")
-    monkeypatch.setattr(tcx, "HURRY", setting)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Give a machine on which nothing is set, and that nobody else uses."""
+    found = Machine(
+        (tmp_path / "rcu_expedited", tmp_path / "htb_hysteresis"), tmp_path / "run" / "settings"
+    )
+    for setting in found.settings:
+        setting.write_text("0\n")
+    monkeypatch.setattr(tcx, "HURRY", found.settings[0])
+    monkeypatch.setattr(shaping, "HYSTERESIS", found.settings[1])
     monkeypatch.setattr(tcx, "is_known", lambda: True)
-    monkeypatch.setattr(graces, "_wait_for_the_kernel", lambda: None)  # which needs root
-    monkeypatch.setattr(graces, "HELD", held)
-    return setting, held
+    monkeypatch.setattr(kernel_settings, "_wait_for_the_kernel", lambda: None)  # which needs root
+    monkeypatch.setattr(kernel_settings, "HELD", found.held)
+    return found
 
 
-def test_the_first_lab_sets_it_and_the_last_gives_it_back(machine: tuple[Path, Path]) -> None:
-    setting, held = machine
-    first, second = graces.ShortGraces(), graces.ShortGraces()
-    assert setting.read_text() == graces.OURS
+OURS = {kernel_settings.OURS}
+
+
+def test_the_first_lab_sets_them_and_the_last_gives_them_back(machine: Machine) -> None:
+    first, second = kernel_settings.KernelSettings(), kernel_settings.KernelSettings()
+    assert machine.values == OURS and shaping.in_bursts()
     first.end()
-    assert setting.read_text() == graces.OURS and not graces.left(remove=True)
+    assert machine.values == OURS and not kernel_settings.left(remove=True)
     second.end()
-    assert setting.read_text() == "0" and not held.exists()
+    assert machine.values == {"0"} and not machine.held.exists() and not shaping.in_bursts()
     second.end()
-    with graces.ShortGraces():
-        assert setting.read_text() == graces.OURS
-    assert setting.read_text() == "0"
+    with kernel_settings.KernelSettings():
+        assert machine.values == OURS
+    assert machine.values == {"0"}
 
 
-def test_what_others_have_set_is_left_alone(machine: tuple[Path, Path]) -> None:
-    setting, held = machine
-    setting.write_text("1\n")
-    graces.ShortGraces().end()
-    assert setting.read_text() == "1\n" and not held.exists()
+def test_what_others_have_set_is_left_alone(machine: Machine) -> None:
+    for setting in machine.settings:
+        setting.write_text("1\n")
+    kernel_settings.KernelSettings().end()
+    assert machine.values == {"1\n"} and not machine.held.exists()
+
+
+def test_one_is_set_where_the_other_cannot_be(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcx, "is_known", lambda: False)  # an older kernel
+    hurry, hysteresis = machine.settings
+    with kernel_settings.KernelSettings():
+        assert (hurry.read_text(), hysteresis.read_text()) == ("0\n", kernel_settings.OURS)
+    assert hysteresis.read_text() == "0"
 
 
 @pytest.mark.parametrize("by_next_lab", [False, True])
-def test_what_a_killed_lab_left_is_given_back(
-    machine: tuple[Path, Path], by_next_lab: bool
-) -> None:
-    setting, held = machine
+def test_what_a_killed_lab_left_is_given_back(machine: Machine, by_next_lab: bool) -> None:
     child = os.fork()
     if not child:
-        graces.ShortGraces()
+        kernel_settings.KernelSettings()
         os._exit(0)
     os.waitpid(child, 0)
-    assert setting.read_text() == graces.OURS and graces.left(remove=False)
+    ours = list(machine.settings)
+    assert machine.values == OURS and kernel_settings.left(remove=False) == ours
     if by_next_lab:
-        graces.ShortGraces().end()
+        kernel_settings.KernelSettings().end()
     else:
-        assert graces.left(remove=True)
-    assert setting.read_text() == "0" and not held.exists()
-    assert not graces.left(remove=True)
+        assert kernel_settings.left(remove=True) == ours
+    assert machine.values == {"0"} and not machine.held.exists()
+    assert not kernel_settings.left(remove=True)
 
 
-def test_nothing_is_held_for_a_killed_lab_whose_setting_others_have_changed(
-    machine: tuple[Path, Path],
+def test_nothing_is_held_for_a_killed_lab_whose_settings_others_have_changed(
+    machine: Machine,
 ) -> None:
-    setting, held = machine
-    graces._locked().close()  # a lab's, that was killed
+    kernel_settings._locked().close()  # a lab's, that was killed
     for others in ("0\n", "1\n"):
-        setting.write_text(others)
-        held.touch()
-        assert not graces.left(remove=False) and held.exists()
-        assert not graces.left(remove=True) and not held.exists()
-        assert setting.read_text() == others
+        for setting in machine.settings:
+            setting.write_text(others)
+        machine.held.touch()
+        assert not kernel_settings.left(remove=False) and machine.held.exists()
+        assert not kernel_settings.left(remove=True) and not machine.held.exists()
+        assert machine.values == {others}
 
 
 def test_who_waits_for_the_last_to_go_begins_anew(
-    machine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting, held = machine
-    first = graces.ShortGraces()
+    first = kernel_settings.KernelSettings()
     lock: Any = fcntl.flock
 
     def late(file: Any, how: int) -> None:
@@ -204,7 +228,7 @@ def test_who_waits_for_the_last_to_go_begins_anew(
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    second = graces.ShortGraces()
-    assert setting.read_text() == graces.OURS and held.exists()
+    second = kernel_settings.KernelSettings()
+    assert machine.values == OURS and machine.held.exists()
     second.end()
-    assert setting.read_text() == "0" and not held.exists()
+    assert machine.values == {"0"} and not machine.held.exists()

@@ -13,6 +13,7 @@ import struct
 import time
 from typing import Any
 
+import numpy
 import pytest
 
 import topos
@@ -21,6 +22,7 @@ from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
 WAIT_S = 20.0
+SO_TIMESTAMPNS = 35
 # What this machine's host takes of its processors while figures are those of the cables.
 LITTLE, MOST_TRIES = 0.01, 5
 
@@ -91,6 +93,38 @@ def test_a_direct_cable_has_its_rate_too() -> None:
         h0.intf("h0-eth1").setIP("10.9.0.1/24")
         h2.intf("h2-eth1").setIP("10.9.0.2/24")
         assert of_its_rate(goodput_mbit(h0, h2, ip="10.9.0.2"), 50)
+
+
+@pytest.mark.alone  # a late timer adds to the next burst
+@root
+def test_what_waits_leaves_in_bursts_and_no_more_at_once_than_from_a_port_at_rest() -> None:
+    from experiments.linux import shaping
+
+    queue = shaping.DROPTAIL._replace(at_once_s=0.1)  # a frame takes 12 ms
+    with lab(rate_mbit=1, queue=queue) as net:
+        sender, receiver = net["h0"], net["h1"]
+        with receiver.live_namespace():
+            hearer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with sender.live_namespace():
+            talker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with hearer, talker:
+            hearer.bind(("", 4000))
+            hearer.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            hearer.settimeout(WAIT_S)
+            for _ in range(19):
+                talker.sendto(bytes(1472), (receiver.IP(), 4000))
+            moments_s = [_moment_s(hearer) for _ in range(19)]
+        in_bursts = shaping.in_bursts()
+    pauses = [i for i, pause in enumerate(numpy.diff(moments_s), 1) if pause > 0.006]
+    first, *others, _ = numpy.diff([0, *pauses, 19])
+    assert first == 9
+    assert all(4 <= burst <= 6 if in_bursts else burst == 1 for burst in others)
+
+
+def _moment_s(hearer: socket.socket) -> float:
+    _, ((_, _, moment), *_), _, _ = hearer.recvmsg(2048, 64)
+    seconds, nanoseconds = struct.unpack("=qq", moment)
+    return float(seconds + nanoseconds * 1e-9)
 
 
 @root

@@ -134,10 +134,10 @@ def test_a_slow_network_allows_the_canary_a_tenth_of_its_round_trip() -> None:
 
 
 def test_with_large_packets_eight_of_them_are_allowed_up_to_what_a_shaper_catches_up() -> None:
-    large = replace(GOOD, packet_s=0.00072, pacing=Spread(1000, 1e-5, 0.0029, 0.02))
+    large = replace(GOOD, packet_s=0.00072, pacing=Spread(1000, 1e-5, 0.0014, 0.02))
     assert judge(large).valid
-    assert not judge(replace(large, packet_s=0.00024)).valid
-    assert not judge(replace(large, pacing=Spread(1000, 1e-5, 0.0031, 0.02))).valid
+    assert not judge(replace(large, packet_s=0.00015)).valid
+    assert not judge(replace(large, pacing=Spread(1000, 1e-5, 0.0016, 0.02))).valid
 
 
 def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:

@@ -1,12 +1,15 @@
-"""The kernel hurries as long as a lab is there.
+"""Two settings of the whole machine's kernel, for as long as a lab is there.
 
-When a program comes to an interface or goes, the kernel waits until no processor can be in what was
-there before (a grace period of RCU): 10 to 20 ms for each, under the lock of all interfaces. Told
-to hurry it asks the processors instead, which takes 0.1 ms. That is one setting of the whole
-machine. It changes no result, and costs each processor a few microseconds each time.
+`tcx.HURRY`: when a program comes to an interface or goes, the kernel waits until no processor can
+be in what was there before (a grace period of RCU): 10 to 20 ms for each, under the lock of all
+interfaces. Told to hurry it asks the processors instead, which takes 0.1 ms. It changes no result,
+and costs each processor a few microseconds each time.
 
-The first lab sets it and the last gives it back. Where that one was killed, what it left also goes
-the faster for it; then the next lab that ends gives it back, or ``pillarbox clean``.
+`shaping.HYSTERESIS`: what waits in a port leaves it in bursts, with a timer for each burst instead
+of one for each frame (ADR 16).
+
+The first lab sets them and the last gives them back. Where that one was killed, what it left also
+goes the faster for it; then the next lab that ends gives them back, or ``pillarbox clean``.
 """
 
 from __future__ import annotations
@@ -18,29 +21,34 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
+from experiments.linux import shaping
 from experiments.linux.netlink import End, Netlink, cable
 from hosts.linux import tcx
 from hosts.linux.calls import current_namespace, nowhere
 
-HELD = Path("/run/pillarbox/graces")  # locked by each lab
-# Any number but 0 has the kernel hurry: by this one whoever finds it knows that a lab has set it.
+HELD = Path("/run/pillarbox/settings")  # locked by each lab
+# Any number but 0 does it: by this one whoever finds it knows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
 ENDED_S = 1.0  # so long at most a process that was killed takes to let go of its files
 REMOVED_S = 60.0  # so long at most to wait until the kernel has removed what a dead lab had
 
 
-class ShortGraces:
-    """What one lab holds, from when it is made to `end`, so that the kernel hurries."""
+class KernelSettings:
+    """What one lab holds, from when it is made to `end`, so that the kernel is set for labs."""
 
     def __init__(self) -> None:
         self._held: IO[str] | None = None
-        if not (os.access(tcx.HURRY, os.W_OK) and tcx.is_known()):
-            return  # a container, perhaps: filters serve
+        shaping.load_htb()
+        wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_known() else [])]
+        wanted = [setting for setting in wanted if os.access(setting, os.W_OK)]
+        if not wanted:
+            return  # a container, perhaps: filters serve, and ports without bursts
         self._held = _locked()
-        if tcx.HURRY.read_text().strip() == "0":
-            tcx.HURRY.write_text(OURS)
+        for setting in wanted:
+            if setting.read_text().strip() == "0":
+                setting.write_text(OURS)
 
-    def __enter__(self) -> ShortGraces:
+    def __enter__(self) -> KernelSettings:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -55,25 +63,28 @@ class ShortGraces:
         self._held = None
 
 
-def left(*, remove: bool) -> bool:
-    """Tell whether a lab that was killed has left the setting, and give it back."""
+def left(*, remove: bool) -> list[Path]:
+    """Return the settings that a lab that was killed has left, and give them back."""
     if not HELD.exists():
-        return False
+        return []
     with _opened() as held:
         if not _is_nobodys(held):
-            return False
-        is_ours = _is_ours()  # else labs of a container, say, have set it, or given it back
+            return []
+        ours = _ours()  # else labs of a container, say, have set them, or given them back
         if remove:
-            if is_ours:
+            if tcx.HURRY in ours:
                 _wait_for_the_kernel()
             _give_back(held)
-    return is_ours
+    return ours
 
 
-def _is_ours() -> bool:
-    with suppress(OSError):
-        return tcx.HURRY.read_text().strip() == OURS
-    return False
+def _ours() -> list[Path]:
+    found = []
+    for setting in (tcx.HURRY, shaping.HYSTERESIS):
+        with suppress(OSError):
+            if setting.read_text().strip() == OURS:
+                found.append(setting)
+    return found
 
 
 def _is_nobodys(held: IO[str]) -> bool:
@@ -107,8 +118,8 @@ def _wait_for_the_kernel() -> None:
 
 def _give_back(held: IO[str]) -> None:
     if os.fstat(held.fileno()).st_nlink:
-        if _is_ours():
-            tcx.HURRY.write_text("0")
+        for setting in _ours():
+            setting.write_text("0")
         HELD.unlink()
 
 
