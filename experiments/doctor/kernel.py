@@ -19,7 +19,7 @@ MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(una
 def probes() -> list[Probe]:
     """Return the probes of this file, in the order in which they are told."""
     at_ports = [programs_at_ports, programs_by_themselves]
-    return [root, namespaces, cables, bridges, rates, delays, *at_ports, tun, ebpf]
+    return [root, namespaces, cables, bridges, rates, bursts, delays, *at_ports, tun, ebpf]
 
 
 def root() -> Finding:
@@ -81,6 +81,19 @@ def rates() -> Finding:
     costs = "cables have no rate (--rate-mbit), so no throughput can be trusted"
     mend = "load the module (modprobe sch_htb); " + MODULES
     return _tried("HTB", "cables can have a rate", attempt, costs, mend)
+
+
+def bursts() -> Finding:
+    """Whether what waits in a port may leave it in bursts."""
+    if os.geteuid() != 0:
+        return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
+    from experiments.linux import shaping
+
+    shaping.load_htb()
+    lack = "" if os.access(shaping.HYSTERESIS, os.W_OK) else f"{shaping.HYSTERESIS} is not writable"
+    costs = "a timer for each frame: the largest rate that a trial is valid at may be half as large"
+    mend = "use no container whose /sys is read-only"
+    return finding("HTB's hysteresis", "ports can send in bursts", lack, costs, mend)
 
 
 def delays() -> Finding:

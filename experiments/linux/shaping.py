@@ -6,9 +6,9 @@ packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a
 10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
 segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. What a port at
 rest lets pass at once is one, or 3 ms of the rate, and the packet that exceeds it (`burst_bytes`).
-What waits goes in bursts of half of that, where the kernel can be told so (`HYSTERESIS`; ADR 16):
-to start a timer for each frame is dearer than all else that happens to it. So late, then, a timer
-may fire on a busy machine before the port's rate suffers.
+What waits goes in bursts of half of that, or one super-packet, where the kernel can be told so
+(`HYSTERESIS`; ADR 16): to start a timer for each frame is dearer than all else that happens to it.
+So late, then, a timer may fire on a busy machine before the port's rate suffers.
 
 Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
@@ -329,8 +329,8 @@ def _class(
     kernel lets what waits go in bursts, it goes on until it owes as much.
     """
     rate, most = rates_bytes_s
-    bursts_s = (max(size / each, queue.at_once_s) for each in rates_bytes_s)
-    bursts = (_ticks(each / 2 if queue.in_bursts else each) for each in bursts_s)
+    burst_s = queue.at_once_s / 2 if queue.in_bursts else queue.at_once_s
+    bursts = (_ticks(max(size / each, burst_s)) for each in rates_bytes_s)
     limits = _rate_spec(rate) + _rate_spec(most)
     limits += struct.pack("=IIIII", *bursts, size, 0, priority)
     options = attribute(TCA_HTB_PARMS, limits)

@@ -24,8 +24,8 @@ class LabSettings:
     mtu: int = 1500
     queue: str = "droptail"  # of every port; or codel, fq_codel, ecn
     queue_length: str = ""  # in packets, bytes or time: "100 packets", "150 kB", "10ms"
-    # By how much a port's timer may be late before its rate suffers: so much of its rate a port at
-    # rest lets pass at once, and a small flow is over before a cable would have carried it.
+    # So much of its rate a port at rest lets pass at once, and a small flow is over before a cable
+    # would have carried it. By half of it a port's timer may be late before its rate suffers.
     catch_up: str = "3ms"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the router
 

@@ -107,6 +107,8 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 def lab_facts(lab: Any) -> dict[str, Any]:
     """Return what only a running lab has; its first server stands for all."""
+    from experiments.linux.shaping import in_bursts
+
     first = lab.here()[0]
     with lab.host(first).live_namespace():
         found = sysctls(NETWORK_SYSCTLS)
@@ -116,6 +118,7 @@ def lab_facts(lab: Any) -> dict[str, Any]:
         "plane": lab.plane,
         "sysctls": found,
         "qdiscs": queues,
+        "in_bursts": in_bursts(),
         "mininet": str(getattr(sys.modules.get("mininet.net"), "VERSION", "unknown")),
     }
 
