@@ -39,7 +39,6 @@ LENGTH, IFINDEX = 0, 40  # where in a packet's context (struct __sk_buff)
 LATEST_NS = 2**31 - 1  # of a queue: what one instruction can hold
 
 AT_ONCE_S = 0.003  # of its rate, that a port at rest lets pass
-LATE_S = AT_ONCE_S / 2  # that its timer may be, on a busy machine, before its rate suffers
 
 
 class Queue(NamedTuple):

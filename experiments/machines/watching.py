@@ -174,7 +174,6 @@ def merged(
         duration_s=max(one.duration_s for one in seen),
         rate_bps=first.rate_bps,
         base_rtt_s=first.base_rtt_s,
-        packet_s=first.packet_s,
         links=[row for one in seen for row in one.links],
         samples=min(one.samples for one in seen),
         interval_s=max(one.interval_s for one in seen),

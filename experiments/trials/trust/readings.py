@@ -87,8 +87,6 @@ class Readings:
         Of every cable; None where there is no limit.
     base_rtt_s
         Of a full packet to a neighbour and back on an idle network: cables' delays and rates.
-    packet_s
-        How long a port takes to send a full packet.
     links
         A row for each direction of each cable: the columns of `schema.LINKS`.
     samples, interval_s
@@ -123,7 +121,6 @@ class Readings:
     duration_s: float
     rate_bps: float | None
     base_rtt_s: float
-    packet_s: float
     links: list[dict[str, Any]]
     samples: int
     interval_s: float

@@ -9,7 +9,6 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.linux.queueing import LATE_S
 from experiments.trials.trust.readings import MachineReadings, Readings, Spread
 
 # What a backlogged cable sent of what its rate allows: burst and super-packets blur it by 1 or 2 %.
@@ -18,7 +17,6 @@ LEAST_CONSERVED_CABLE, MOST_CABLES_BELOW = 0.90, 0.05
 LEAST_OF_IDEAL = 0.90  # of the total, where no cable was backlogged
 MOST_LATE_S = 1e-3  # of the canary's round trip, and of pacing, at the 99th percentile, or:
 MOST_OF_BASE_RTT = 0.10
-MOST_FULL_PACKETS = 8  # that a port sends in that time; but no more than its shaper catches up
 MOST_LOST = 0.01  # of their packets
 MOST_FOREIGN = 0.10  # of all processors' time
 MOST_STRAYS = 1e-3  # of all packets: as TCP feels it, a loss of 0.1 %
@@ -147,8 +145,7 @@ class _Bench:
 
     @property
     def _most_late_s(self) -> float:
-        packets_s = min(MOST_FULL_PACKETS * self.seen.packet_s, LATE_S)
-        return max(MOST_LATE_S, MOST_OF_BASE_RTT * self.seen.base_rtt_s, packets_s)
+        return max(MOST_LATE_S, MOST_OF_BASE_RTT * self.seen.base_rtt_s)
 
     def pacing(self) -> None:
         """Judge the kernel's times, by which every packet goes."""

@@ -127,7 +127,6 @@ class Watch:
             duration_s=seen.duration_s,
             rate_bps=rate_bps,
             base_rtt_s=base_rtt_s(self._lab),
-            packet_s=packet_s(self._lab),
             links=self._rows(seen.ports, rate_bps, seen.duration_s),
             samples=seen.samples,
             interval_s=seen.interval_s,
@@ -230,13 +229,8 @@ def base_rtt_s(lab: Lab) -> float:
     settings, topology = lab.settings, lab.topology
     direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
     delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
-    return 2 * (1 if direct else 2) * (delay_s + packet_s(lab))
-
-
-def packet_s(lab: Lab) -> float:
-    """Return how long a port takes to send a full packet."""
-    settings = lab.settings
-    return (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
+    packet_s = (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
+    return 2 * (1 if direct else 2) * (delay_s + packet_s)
 
 
 def _directions(lab: Lab) -> Iterator[_Direction]:

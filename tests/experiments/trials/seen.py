@@ -9,7 +9,6 @@ SEEN = Readings(
     duration_s=2.0,
     rate_bps=20e6,
     base_rtt_s=1e-3,
-    packet_s=1e-4,
     links=[],
     samples=100,
     interval_s=0.1,

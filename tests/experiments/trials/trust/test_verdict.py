@@ -22,7 +22,6 @@ GOOD = Readings(
     duration_s=2.0,
     rate_bps=1e7,
     base_rtt_s=0.0024,
-    packet_s=0.0001,
     links=links(1.0, 0.999, None, 1.001),
     samples=100,
     interval_s=0.02,
@@ -131,13 +130,6 @@ def test_a_slow_network_allows_the_canary_a_tenth_of_its_round_trip() -> None:
     slow = replace(GOOD, base_rtt_s=0.080, round_trip=Spread(400, 1e-4, 0.007, 0.02))
     assert judge(slow).valid
     assert not judge(replace(slow, round_trip=Spread(400, 1e-4, 0.009, 0.02))).valid
-
-
-def test_with_large_packets_eight_of_them_are_allowed_up_to_what_a_shaper_catches_up() -> None:
-    large = replace(GOOD, packet_s=0.00072, pacing=Spread(1000, 1e-5, 0.0014, 0.02))
-    assert judge(large).valid
-    assert not judge(replace(large, packet_s=0.00015)).valid
-    assert not judge(replace(large, pacing=Spread(1000, 1e-5, 0.0016, 0.02))).valid
 
 
 def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:
