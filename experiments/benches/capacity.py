@@ -20,6 +20,7 @@ NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
 QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
 MTUS, QUICK_MTUS = (1500, 9000), (9000,)
 LEAST_OF_IDEAL = 0.9
+VALID = 3  # trials, at the largest rate
 START_MBIT = 1000.0
 # By whom a network is made: the tool that sends its flows, and the process of a trial.
 OURS, STOCK = "pillarbox", "mininet"
@@ -87,7 +88,7 @@ def _largest(try_at: Callable[[float], Tried]) -> float:
 
     reasons: list[str] = []
     for rate_mbit in reversed([rate for rate in SCALE_MBIT if rate <= START_MBIT]):
-        if confirmed(partial(good, rate_mbit)):
+        if confirmed(partial(good, rate_mbit), VALID):
             return rate_mbit
     raise PillarboxError(f"at no rate; the last reason: {reasons[-1]}")
 

@@ -30,7 +30,9 @@ SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10
 START_MBIT = 10.0
 STRIDE = 2  # on the scale: each step is 2 to 2.5 times the last
 TRIES = 2  # at a rate, before it is given up: a machine may hiccup
-CONFIRMATIONS, HICCUPS = 3, 1  # valid trials at the rate that is found, and others in between
+# Valid trials at the rate that is found, and others in between: a rate at which half of the trials
+# are valid passes one time in nine.
+CONFIRMATIONS, HICCUPS = 5, 1
 FILE = "rates.json"
 
 Say = Callable[[str], object]
@@ -99,12 +101,13 @@ def step_below(rate_mbit: float) -> float:
     return max((rate for rate in SCALE_MBIT if rate < rate_mbit), default=SCALE_MBIT[0])
 
 
-def confirmed(valid: Callable[[], bool]) -> bool:
-    """Tell whether trials are valid again and again, but for a hiccup."""
+def confirmed(valid: Callable[[], bool], times: int | None = None) -> bool:
+    """Tell whether trials are valid so many times, `CONFIRMATIONS` by default, but for a hiccup."""
+    wanted = CONFIRMATIONS if times is None else times
     found = [0, 0]
-    while found[True] < CONFIRMATIONS and found[False] <= HICCUPS:
+    while found[True] < wanted and found[False] <= HICCUPS:
         found[valid()] += 1
-    return found[True] == CONFIRMATIONS
+    return found[True] == wanted
 
 
 def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
