@@ -1,10 +1,10 @@
 """Whether the kernel keeps its times: packets that a shaper has to let go at known moments.
 
-Packets of one size wait in a shaper of their own, of the kind that every cable has, at a rate that
-lets one go every 2 ms. Each goes to another namespace, whose kernel answers it, and the kernel
-notes when it is back. So it takes the steps of every packet that the kernel forwards: a timer, and
-soft interrupts on both sides. No program has a part in it, for there none has: enough packets
-always wait that their writer may come half a second late.
+Packets of one size wait in a shaper of their own, which has the timer that every cable's has and
+sends in no bursts, at a rate that lets one go every 2 ms. Each goes to another namespace, whose
+kernel answers it, and the kernel notes when it is back. So it takes the steps of every packet that
+the kernel forwards: a timer, and soft interrupts on both sides. No program has a part in it, for
+there none has: enough packets always wait that their writer may come half a second late.
 
 A packet's turn is counted from the packet that came earliest, and how long after its turn it was
 back is how late the kernel was. A shaper is allowed to catch up for a second, so that one delay
