@@ -186,6 +186,19 @@ def test_one_is_set_where_the_other_cannot_be(
     assert hysteresis.read_text() == "0"
 
 
+def test_the_kernel_is_asked_for_htb_only_where_it_has_not_loaded_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(shaping, "_kernel_takes", asked.append)
+    kernel_settings.KernelSettings().end()
+    assert not asked
+    machine.settings[1].unlink()
+    kernel_settings.KernelSettings().end()
+    ((first, *_),) = asked
+    assert b"htb" in first.body
+
+
 @pytest.mark.parametrize("by_next_lab", [False, True])
 def test_what_a_killed_lab_left_is_given_back(machine: Machine, by_next_lab: bool) -> None:
     child = os.fork()
