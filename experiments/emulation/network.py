@@ -91,7 +91,7 @@ class LabNet(Mininet):
             "loss": loss,
         }
         self.shapes = Shapes(self, Shape(rate_mbit, delay, loss))
-        self.cable |= {"max_queue_size": queue_packets, "queue": queue, "mtu": mtu}
+        self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
         options = {
             "switch": LabSwitch,
             "host": LabHost,

@@ -9,7 +9,7 @@ and costs each processor a few microseconds each time.
 of one for each frame (ADR 16).
 
 The first lab sets them and the last gives them back. Where that one was killed, what it left also
-goes the faster for it; then the next lab that ends gives them back, or ``pillarbox clean``.
+goes the faster for the hurry; then the next lab that ends gives them back, or ``pillarbox clean``.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def largest(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if good(middle) else (low, middle)
-    while low >= 0 and not confirmed(partial(good, low, 1)):
+    while low >= 0 and not confirmed(partial(good, low, 1), CONFIRMATIONS):
         say(f"{SCALE_MBIT[low]:g} Mbit/s is not valid again and again")
         low -= 1
     require(
@@ -101,13 +101,12 @@ def step_below(rate_mbit: float) -> float:
     return max((rate for rate in SCALE_MBIT if rate < rate_mbit), default=SCALE_MBIT[0])
 
 
-def confirmed(valid: Callable[[], bool], times: int | None = None) -> bool:
-    """Tell whether trials are valid so many times, `CONFIRMATIONS` by default, but for a hiccup."""
-    wanted = CONFIRMATIONS if times is None else times
+def confirmed(valid: Callable[[], bool], times: int) -> bool:
+    """Tell whether trials are valid so many times, but for a hiccup."""
     found = [0, 0]
-    while found[True] < wanted and found[False] <= HICCUPS:
+    while found[True] < times and found[False] <= HICCUPS:
         found[valid()] += 1
-    return found[True] == wanted
+    return found[True] == times
 
 
 def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:

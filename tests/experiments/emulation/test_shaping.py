@@ -18,11 +18,11 @@ import pytest
 
 import topos
 from experiments.trials.trust.machine import between, machine
+from experiments.trials.trust.pacer import MOMENT, SO_TIMESTAMPNS
 from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
 WAIT_S = 20.0
-SO_TIMESTAMPNS = 35
 # What this machine's host takes of its processors while figures are those of the cables.
 LITTLE, MOST_TRIES = 0.01, 5
 
@@ -123,7 +123,7 @@ def test_what_waits_leaves_in_bursts_and_no_more_at_once_than_from_a_port_at_res
 
 def _moment_s(hearer: socket.socket) -> float:
     _, ((_, _, moment), *_), _, _ = hearer.recvmsg(2048, 64)
-    seconds, nanoseconds = struct.unpack("=qq", moment)
+    seconds, nanoseconds = MOMENT.unpack(moment)
     return float(seconds + nanoseconds * 1e-9)
 
 

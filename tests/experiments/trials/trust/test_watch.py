@@ -200,18 +200,14 @@ def test_a_canary_hears_that_nobody_had_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_pacer_does_not_mind_that_its_program_is_late_nor_that_ports_send_in_bursts() -> None:
     with KernelSettings():
-        _tend_a_pacer_late()
-
-
-def _tend_a_pacer_late() -> None:
-    pacer = Pacer()
-    begin_s = time.monotonic()
-    pacer.tend()
-    time.sleep(0.4)  # nobody tends it
-    untended_s = 0.35  # what was due at the very end may not be back
-    late, lost = pacer.heard(begin_s, begin_s + untended_s)
-    assert late.times + lost == pytest.approx(untended_s / pacing.INTERVAL_S, abs=1)  # rounding
-    # Half as late as the program was would be its own lateness, not the kernel's.
-    assert late.times > lost
-    assert late.median_s < untended_s / 4
-    assert late.median_s <= late.p99_s <= late.most_s
+        pacer = Pacer()
+        begin_s = time.monotonic()
+        pacer.tend()
+        time.sleep(0.4)  # nobody tends it
+        untended_s = 0.35  # what was due at the very end may not be back
+        late, lost = pacer.heard(begin_s, begin_s + untended_s)
+        assert late.times + lost == pytest.approx(untended_s / pacing.INTERVAL_S, abs=1)  # rounding
+        # Half as late as the program was would be its own lateness, not the kernel's.
+        assert late.times > lost
+        assert late.median_s < untended_s / 4
+        assert late.median_s <= late.p99_s <= late.most_s
