@@ -28,7 +28,8 @@ class Places:
     ) -> None:
         self._send, self._afterwards = send, afterwards
         self._hooked: set[int] = set()  # interfaces that filters can be at
-        self._there: dict[bpf.Tap, dict[int, int]] = {}  # programs, by their priorities
+        # Programs by their priorities, by interface and direction.
+        self._there: dict[tuple[int, int], dict[int, int]] = {}
 
     @cached_property
     def by_filters(self) -> bool:
@@ -59,7 +60,7 @@ class Places:
 
     def _put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
         self._take(tap, priority)
-        there = self._there.setdefault(tap, {})
+        there = self._there.setdefault((tap.ifindex, tap.hook), {})
         later = [other for other in there if other > priority]
         before = there[min(later)] if later else None
         try:
@@ -76,7 +77,7 @@ class Places:
             self._afterwards(partial(self._take, tap, priority))
 
     def _take(self, tap: bpf.Tap, priority: int) -> None:
-        program = self._there.get(tap, {}).pop(priority, None)
+        program = self._there.get((tap.ifindex, tap.hook), {}).pop(priority, None)
         if program is not None:
             with suppress(OSError):  # the interface may be gone
                 tcx.detach(program, tap.ifindex, egress=tap.hook == bpf.EGRESS)

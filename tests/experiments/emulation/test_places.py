@@ -42,18 +42,20 @@ def test_programs_stand_in_the_order_of_their_priorities(
         return tcx.standing(LOOPBACK, egress=False)
 
     setting_of_our_own(tmp_path)
-    tap, places = bpf.Tap(LOOPBACK, bpf.INGRESS), fabric().places
+    # A panel's is for what comes in alone, and stands in the same place.
+    taps = {one: bpf.Tap(LOOPBACK, bpf.INGRESS, alone=one == bpf.PATCH) for one in priorities}
+    places = fabric().places
     with kernel_settings.KernelSettings():
         assert not places.by_filters
         for order in permutations(priorities):
             numbers: dict[int, int] = {}
             for priority in (*order, order[0]):  # the last in place of the first
-                places.put(tap, priority, bpf.load(bpf.drop()), "try")
+                places.put(taps[priority], priority, bpf.load(bpf.drop()), "try")
                 numbers.pop(priority, None)
                 (numbers[priority],) = set(standing()) - set(numbers.values())
             assert standing() == [numbers[one] for one in priorities]
             for priority in order:
-                places.take(tap, priority, "take it away")
+                places.take(taps[priority], priority, "take it away")
             assert standing() == []
 
 
