@@ -152,8 +152,10 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
         _set_timer(given, one, SENDERS, timer_s(given.flows[one], now))
         _send(given, frames, packets, unused, one, now)
     else:
-        given.flows[one].own -= leaves_home
         _receive(given, frames, packets, unused, packet, now)
+        if leaves_home:  # by a cable between two servers
+            given.flows[one].own -= 1
+            _send(given, frames, packets, unused, one, now)
 
 
 def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float) -> None:

@@ -34,6 +34,13 @@ def test_a_flow_alone_has_the_cable_less_headers(congestion: str) -> None:
     assert found.timeouts.sum() == 0
 
 
+def test_two_servers_fill_the_cable_between_them_both_ways() -> None:
+    dcell = topos.parse("dcell,4,1")
+    (direct,) = (plug.node for _, plug in dcell.neighbours(0) if plug.node < dcell.servers)
+    found = bulk(dcell, "", [(0, direct), (direct, 0)], 20_000_000, TCP, seed=1).packets()
+    assert 8 * 20_000_000 / found.end_s == pytest.approx(GOODPUT_BPS, rel=0.05)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     spec=some.sampled_from(["bcube,2,1", "dcell,2,1", "tree,2,3", "ficonn,4,1"]),
