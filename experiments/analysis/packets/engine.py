@@ -49,6 +49,7 @@ class Frames(NamedTuple):
     segment: int  # bytes that a full one delivers
     overhead: int  # bytes of headers, which are all of an ACK
     most: float  # segments that the receiver lets be under way
+    own: float  # and that may wait at the sender's own port, where 1 ms sends less
     cubic: bool
 
 
@@ -195,7 +196,7 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
 def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
     """Send what a flow's window allows, and what is lost first."""
     flow = given.flows[one]
-    own, sent = most_own(flow), flow.sent
+    own, sent = most_own(flow, frames.own), flow.sent
     while flow.own < own:
         if flow.sent - flow.newest + 1 > flow.window:
             flow.full = True

@@ -2,8 +2,8 @@
 
 The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 10 segments on
 (RFC 6928), where it was full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
-elephants: New TCP slow start"). No more than a few packets of a flow wait at its server's own port
-(Linux' "small queues"). A loss that an ACK tells of is repaired at once, with no more under way
+elephants: New TCP slow start"). No more than two super-packets of a flow wait at its server's own
+port (Linux' "small queues"), or what 1 ms sends. A loss that an ACK tells of is repaired at once, with no more under way
 than the window (RFC 6675). The time-out is the smoothed round trip and four times its deviation, of
 which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is missing, a probe goes before
 it, after two round trips (TLP, RFC 8985, section 7).
@@ -24,7 +24,7 @@ CUBIC_SCALE = 0.4  # segments a second^3 (RFC 9438, section 5)
 CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)  # what makes CUBIC as fast as Reno (4.3)
 CUBIC_MOST = 1.5  # of the window, within a round trip (4.4)
 LEAST_WINDOW = 2.0
-OWN_PACKETS, OWN_S = 6.0, 1e-3  # at the own port: three super-packets of two; or of so much time
+OWN_S = 1e-3  # of a flow's packets, at its own port
 PACED, PACED_LATER = 2.0, 1.2  # of a window in a round trip: how fast that is, in slow start or not
 HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
 TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3  # between ACKs of one train; and what they may lie together
@@ -64,10 +64,12 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.full = False
 
 
-def most_own(flow: Any) -> float:
-    """Return how many packets of a flow may wait at its server's own port."""
+def most_own(flow: Any, own: float) -> float:
+    """Return how many packets of a flow may wait at its server's own port, `own` at least."""
+    if flow.acked == 0:  # where others begin as well, the handshake was no faster than they
+        return own
     pace = PACED if flow.window < flow.threshold else PACED_LATER
-    return float(max(OWN_PACKETS, OWN_S * pace * flow.window / flow.round_trip_s))
+    return float(max(own, OWN_S * pace * flow.window / flow.round_trip_s))
 
 
 def timer_s(flow: Any, now: float) -> float:

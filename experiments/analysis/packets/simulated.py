@@ -13,6 +13,7 @@ from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.packets.engine import EVENTS, MOST_ACTIVE, Frames, Given, run
 from experiments.analysis.packets.sender import FIRST_WINDOW
 from experiments.analysis.packets.state import FLOW, LINK, NEVER, NONE
+from experiments.linux.shaping import super_packet_segments
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -24,6 +25,8 @@ CUBIC, RENO = "cubic", "reno"
 CONGESTION = (CUBIC, RENO)
 BACKLOG_PACKETS = 1000  # that wait for a relay's processor: Linux' net.core.netdev_max_backlog
 RECEIVER_BYTES = 3_000_000  # under way at most: half of Linux' net.ipv4.tcp_rmem, 6 MB
+FIRST_BYTES = 65_535  # at first: no more can be said while the connection is opened (RFC 7323, 2.2)
+OWN_SUPER_PACKETS = 2  # of a flow, at its own port
 DRAWN = 1 << 16  # random numbers, which are used again and again
 MOST_SEGMENTS = 1 << 31
 AT_REST_S = 1e-4  # that programs take to send and to answer
@@ -58,6 +61,11 @@ class Tcp:
     def segment_bytes(self) -> int:
         """What a full segment delivers."""
         return self.mtu - TCP_IP_BYTES
+
+    @property
+    def super_packet(self) -> int:
+        """How many segments a server hands to its port at once, as in a lab."""
+        return super_packet_segments(self.rate_bps / 1e6, self.mtu)
 
 
 class Packets(NamedTuple):
@@ -134,7 +142,8 @@ def packets(
     )
     most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
     overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
-    run(given, Frames(tcp.segment_bytes, overhead, most, tcp.congestion == CUBIC))
+    own = float(OWN_SUPER_PACKETS * tcp.super_packet)
+    run(given, Frames(tcp.segment_bytes, overhead, most, own, tcp.congestion == CUBIC))
     return Packets(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),
@@ -166,7 +175,7 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["back_end"] = back.starts[1:] + len(forth.links)
-    flows["window"] = FIRST_WINDOW
+    flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
     flows["round_end"] = NONE
     # The connection was opened before: its handshake has measured the network at rest.
