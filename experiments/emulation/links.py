@@ -36,9 +36,6 @@ from experiments.linux.queueing import Queue
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
-# Up to this rate switches' queues are filled by what senders no longer count (see `bpf.own`);
-# beyond it, a processor has better things to do.
-MOST_OWNED_MBIT = 100
 PANEL_MARK = "~"
 LONGEST_NAME = 15
 
@@ -236,7 +233,7 @@ class LabLink(Link):
             intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
         )
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
-        self._own(intf, bw is not None and bw <= MOST_OWNED_MBIT)
+        self._own(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
         if messages and _is_application_side(intf):
             intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
