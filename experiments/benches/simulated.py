@@ -1,4 +1,4 @@
-"""Slowdowns of flows that arrive, live and simulated: how far they are apart."""
+"""Flows live and simulated: their slowdowns where they arrive, their goodput where they last."""
 
 from __future__ import annotations
 
@@ -7,64 +7,122 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment
+    from experiments.trials.runs.records import Run
 
 NETWORK, LOADS, TRIALS = "bcube,4,1", (0.3, 0.6), 2
 SHARES = {"median": (0.5, 0.15), "99th": (0.99, 0.30)}  # and by how much they may differ
 SECONDS, QUICK_S = 30.0, 1.0
+# Greedy flows, all-to-all: cables of that many Mbit/s, which two processors emulate at either MTU.
+GREEDY = ("bcube,4,1", "dcell,4,1", "ficonn,4,1", "dpillar,4,2", "tree,4,4")
+MTUS, GREEDY_MBIT, GREEDY_S = (1500, 9000), 100.0, 4.0
+LEAST_ALIKE = 0.03
 NOTES = f"""
 The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the
 same flows at the same moments on the same paths, simulated: as fluids, and by TCP, packet by packet
 (docs/simulator.md). off: by how much TCP's figure differs from the live one. Goals: the median
-within {SHARES["median"][1]:.0%}, the 99th percentile within {SHARES["99th"][1]:.0%}. Nothing in the
-simulation is fitted to a run. What it has not is the machine: on a busy one flows are slower live.
+within {SHARES["median"][1]:.0%}, the 99th percentile within {SHARES["99th"][1]:.0%}.
+Then greedy flows, all-to-all for {GREEDY_S:.0f} s over cables of {GREEDY_MBIT:.0f} Mbit/s, as many
+trials: their goodput together, in Mbit/s, and in place of fluids the ideal, which is max-min fair.
+Goal: TCP's within {LEAST_ALIKE:.0%} of the live one.
+Nothing in the simulation is fitted to a run. What it has not is the machine: on a busy one flows
+are slower live.
 """
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each load and percentile."""
+    """Yield a row for each load and percentile, and one for each network of greedy flows."""
     for load in LOADS[:1] if quick else LOADS:
         if os.geteuid():
             yield {"load": load, "outcome": "skipped: network namespaces need root"}
         else:
             yield from _measured(load, quick)
+    for network in GREEDY[:1] if quick else GREEDY:
+        for mtu in MTUS[:1] if quick else MTUS:
+            about: Row = {"network": network, "mtu": mtu, "load": "greedy", "of": "goodput"}
+            if os.geteuid():
+                yield about | {"outcome": "skipped: network namespaces need root"}
+            else:
+                yield about | _greedy(network, mtu, quick)
 
 
 def _measured(load: float, quick: bool) -> Iterator[Row]:
     from experiments.reporting.overlay import overlaid
     from experiments.trials.runs.run import run as run_experiment
 
+    about: Row = {"network": NETWORK, "mtu": _fct().systems[0].mtu, "load": load}
     with tempfile.TemporaryDirectory() as folder:
         found = run_experiment(_experiment(load, quick), Path(folder) / "run")
-        reasons = [one["reason"] for one in found.records if one["status"] != "completed"]
-        if reasons:
-            yield {"load": load, "outcome": f"failed: {reasons[0]}"}
+        if failure := _failure(found):
+            yield about | {"outcome": failure}
             return
         flows = overlaid(found)
-    valid = sum(bool(one["valid"]) for one in found.records)
     for name, (share, most) in SHARES.items():
         values: dict[str, float] = {
             kind: float(flows[kind].quantile(share)) for kind in ("live", "fluid", "tcp")
         }
         off = values["tcp"] / values["live"] - 1
         missed = f"missed: {abs(off):.0%} apart, and {most:.0%} is the goal"
-        row: dict[str, Any] = {"load": load, "of": name, "flows": len(flows), **values, "off": off}
+        row: Row = about | {"of": name, "flows": len(flows), **values, "off": off}
         # A quick look may be at a machine that is not quiet.
         outcome = "ok" if quick or abs(off) <= most else missed
-        yield row | {"valid": f"{valid} of {len(found.records)}", "outcome": outcome}
+        yield row | {"valid": _valid(found), "outcome": outcome}
 
 
 def _experiment(load: float, quick: bool) -> Experiment:
-    from experiments.trials.catalogue import FCT
-
-    (system,) = (one for one in FCT.systems if one.network == NETWORK)
-    workload = replace(FCT.workload, load=load, duration_s=SECONDS)
+    experiment = _fct()
+    workload = replace(experiment.workload, load=load, duration_s=SECONDS)
     if quick:
         # So short that only flows of one size come near the load.
         workload = replace(workload, duration_s=QUICK_S, warm_up_s=0.0, sizes="400000")
-    return replace(FCT, systems=(system,), workload=workload, repeats=1 if quick else TRIALS)
+    return replace(experiment, workload=workload, repeats=1 if quick else TRIALS)
+
+
+def _fct() -> Experiment:
+    """Return the experiment `fct`, on the one network."""
+    from experiments.trials.catalogue import FCT
+
+    (system,) = (one for one in FCT.systems if one.network == NETWORK)
+    return replace(FCT, systems=(system,))
+
+
+def _greedy(network: str, mtu: int, quick: bool) -> Row:
+    """Return what greedy flows of valid trials have, live and simulated."""
+    from experiments.reporting.lasting import lasting, length_rows
+    from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.greedy import all_to_all
+    from experiments.trials.runs.run import run as run_experiment
+
+    system = System(network, rate_mbit=GREEDY_MBIT, mtu=mtu)
+    workload = all_to_all(QUICK_S if quick else GREEDY_S)
+    experiment = Experiment("greedy", "", (system,), workload, repeats=1 if quick else TRIALS)
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_experiment(experiment, Path(folder) / "run")
+        if failure := _failure(found):
+            return {"outcome": failure}
+        flows = lasting(found)
+    valid = flows[flows["valid"].astype(bool)]
+    if not len(valid):
+        return {"valid": _valid(found), "outcome": "failed: no trial was valid"}
+    *_, both = length_rows(valid)
+    kinds = {"live": "live", "fluid": "ideal", "tcp": "tcp"}
+    values = {name: both[kind] / 1e6 for name, kind in kinds.items()}
+    alike = quick or abs(both["off"]) <= LEAST_ALIKE
+    missed = f"missed: {both['off']:+.1%}, and {LEAST_ALIKE:.0%} is the goal"
+    row: Row = {"flows": both["flows"], **values, "off": both["off"], "valid": _valid(found)}
+    return row | {"outcome": "ok" if alike else missed}
+
+
+def _failure(found: Run) -> str:
+    """Return what to say of a run of which a trial came to no end."""
+    reasons = [one["reason"] for one in found.records if one["status"] != "completed"]
+    return f"failed: {reasons[0]}" if reasons else ""
+
+
+def _valid(found: Run) -> str:
+    return f"{sum(bool(one['valid']) for one in found.records)} of {len(found.records)}"

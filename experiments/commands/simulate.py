@@ -14,9 +14,12 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from experiments.analysis.arrivals.simulated import Simulated
     from experiments.analysis.packets.simulated import Tcp
     from experiments.traffic.arrivals import Arrivals, Window
+    from experiments.trials.runs.records import Run
 
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
@@ -367,13 +370,18 @@ def _bulk(
 
 def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
     """Simulate the flows of a run again, and tell both."""
-    from experiments.reporting import overlay
+    from experiments.reporting import lasting, overlay
     from experiments.text import paragraphs, records
     from experiments.trials.runs.records import load
 
     if figure:
         overlay.check_file(figure)
-    flows = overlay.overlaid(load(folder))
+    run = load(folder)
+    if lasting.last(run):
+        require(figure is None, "flows that last have no curve: leave --figure away")
+        _lasting(run, as_json)
+        return
+    flows = overlay.overlaid(run)
     rows = overlay.class_rows(flows)
     if figure:
         overlay.write_figure(overlay.overlay_figure(flows), figure)
@@ -386,8 +394,34 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
         "Slowdown of the same flows: live; as fluids; and by TCP, packet by packet, at drop-tail "
         "queues as long as the lab's."
     ]
-    doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
-    if doubtful:
-        notes.append(f"Not valid live, by the run's own verdict: {', '.join(doubtful)}.")
-    text = f"{records(shown)}\n\n{paragraphs(notes)}"
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_doubts(flows)])}"
     answer(as_json, {"run": str(folder), "beside": rows}, text)
+
+
+def _lasting(run: Run, as_json: bool) -> None:
+    """Tell what flows that last get of the cables."""
+    from experiments.reporting.lasting import KINDS, lasting, length_rows
+    from experiments.text import paragraphs, records
+
+    flows = lasting(run)
+    rows = length_rows(flows)
+    shown = [
+        {name: row[name] for name in ("system", "cables", "flows")}
+        | {f"{kind} Mbit/s": row[kind] / 1e6 for kind in KINDS}
+        | {"off": None if row["off"] is None else f"{row['off']:+.1%}"}
+        for row in rows
+    ]
+    notes = [
+        "Goodput of the same flows, by how many cables their paths have: live; by TCP, packet by "
+        "packet, at drop-tail queues as long as the lab's; and ideal, which is max-min fair. off: "
+        "how far TCP simulated is from live."
+    ]
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_doubts(flows)])}"
+    answer(as_json, {"run": str(run.folder), "beside": rows}, text)
+
+
+def _doubts(flows: DataFrame) -> list[str]:
+    """Return a sentence that names the systems that were not valid, where there are any."""
+    doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
+    said = f"Not valid live, by the run's own verdict: {', '.join(doubtful)}."
+    return [said] if doubtful else []

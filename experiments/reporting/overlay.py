@@ -9,16 +9,16 @@ do, by what `experiments.analysis.packets` leaves out, and by a machine that fal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 import pandas
 
 from experiments.analysis.arrivals.engine import course
-from experiments.analysis.arrivals.simulated import by_size, goodput_bps
-from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes
+from experiments.analysis.arrivals.simulated import by_size
+from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
 from experiments.analysis.fluid.links import Routes, link_count, routes_of
 from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packets
 from experiments.analysis.simulator.paths import choose, routes
@@ -26,7 +26,6 @@ from experiments.linux.queueing import DEFAULT_LENGTH, length_bytes
 from experiments.linux.shaping import burst_bytes, catch_up_s, checked_delay
 from experiments.reporting import style
 from experiments.reporting.drawing.files import FORMATS, rendered
-from experiments.traffic.arrivals import Arrivals
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import System
 from experiments.trials.runs.paths import path_of
@@ -45,12 +44,22 @@ LINES = ("-", style.IDEAL, "--")
 PANEL = 1.9  # inches
 
 
-def overlaid(run: Run) -> pandas.DataFrame:
-    """Return a row for each flow that counts and that both ended: its slowdown, live and simulated.
+class Repeated(NamedTuple):
+    """A trial as a simulation repeats it."""
 
-    Twice: as a fluid, and by TCP.
+    system: System
+    topology: Topology
+    seed: int
+    flows: pandas.DataFrame
+    paths: Routes
+    back: Routes
+    tcp: Tcp
 
-    Raises PillarboxError for a run whose flows are not ones that a simulation can repeat.
+
+def repeated(run: Run) -> Iterator[Repeated]:
+    """Yield each trial of a run that came to its end, on the paths that its flows took.
+
+    Raises PillarboxError for a run that a simulation cannot repeat.
     """
     experiment = experiment_of(run.manifest["plan"])
     systems = {system.name: system for system in experiment.systems}
@@ -58,58 +67,57 @@ def overlaid(run: Run) -> pandas.DataFrame:
         not experiment.faults,
         f"{experiment.name} has faults, and a simulation has none: choose a run without",
     )
-    parts = []
     for record in run.records:
         flows = run.flows[run.flows["trial"] == record["trial"]]
         if record["status"] == COMPLETED and len(flows):
             system = systems[record["system"]]
-            parts.append(_trial(system, record, flows, experiment.workload.congestion))
+            require(
+                system.rate_mbit is not None,
+                f"the cables of {system.name} have no rate, which a simulation needs",
+            )
+            topology, routing = parse(system.network), str(record["routing"])
+            paths, back = _paths(topology, routing, flows)
+            tcp = _tcp(system, header_bytes(topology, routing), experiment.workload.congestion)
+            yield Repeated(system, topology, int(record["seed"]), flows, paths, back, tcp)
+
+
+def overlaid(run: Run) -> pandas.DataFrame:
+    """Return a row for each flow that counts and that both ended: its slowdown, live and simulated.
+
+    Twice: as a fluid, and by TCP.
+
+    Raises PillarboxError for a run whose flows are not ones that a simulation can repeat.
+    """
+    parts = list(map(_trial, repeated(run)))
     found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
     require(len(found) > 0, f"{run.folder} has no flow that counts and came to its end")
     return found
 
 
-def _trial(
-    system: System, record: Mapping[str, Any], flows: pandas.DataFrame, congestion: str
-) -> pandas.DataFrame:
+def _trial(trial: Repeated) -> pandas.DataFrame:
+    topology, flows, tcp = trial.topology, trial.flows, trial.tcp
     require(
         bool(flows["volume_bytes"].notna().all()),
-        f"flows of {system.name} have a duration and no volume: choose a run whose flows end",
+        f"flows of {trial.system.name} have a duration and no volume: choose a run whose flows end",
     )
-    require(
-        system.rate_mbit is not None,
-        f"the cables of {system.name} have no rate, which a simulation needs",
-    )
-    assert system.rate_mbit is not None
-    topology = parse(system.network)
-    routing, rate_bps = str(record["routing"]), system.rate_mbit * 1e6
-    bps = goodput_bps(topology, routing, rate_bps, system.mtu)
-    arrivals = Arrivals(
-        flows["start_s"].to_numpy(numpy.float64),
-        _servers(topology, flows["source"]),
-        _servers(topology, flows["destination"]),
-        flows["volume_bytes"].to_numpy(numpy.int64),
-    )
-    bits = flows["volume_bytes"].to_numpy(numpy.float64) * 8
-    paths = _paths(topology, routing, arrivals, flows)
-    capacity = numpy.full(link_count(topology), bps)
-    done = course(paths, arrivals.start_s, bits, capacity)
-    back = routes(topology, routing, arrivals.destination, arrivals.source)
-    volumes = arrivals.start_s, arrivals.volume_bytes
-    tcp = _tcp(system, header_bytes(topology, routing), congestion)
-    sent = packets(topology, paths, back, *volumes, tcp, seed=int(record["seed"]))
+    start_s = flows["start_s"].to_numpy(numpy.float64)
+    volume_bytes = flows["volume_bytes"].to_numpy(numpy.int64)
+    bps, bits = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu), volume_bytes * 8.0
+    done = course(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
+    both = trial.paths, trial.back
+    sent = packets(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
     # Records of flows that arrive say what each takes alone, frames, bursts and delays included.
     alone_s = flows["alone_s"].to_numpy(numpy.float64) if "alone_s" in flows else bits / bps
     found = pandas.DataFrame(
         {
-            "system": system.name,
+            "system": trial.system.name,
             "trial": flows["trial"],
             "valid": flows["valid"],
-            "volume_bytes": arrivals.volume_bytes,
+            "volume_bytes": volume_bytes,
             "live": (flows["end_s"] - flows["start_s"]) / alone_s,
             # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
-            "fluid": numpy.maximum((done.end_s - arrivals.start_s) / alone_s, 1.0),
-            "tcp": (sent.end_s - arrivals.start_s) / alone_s,
+            "fluid": numpy.maximum((done.end_s - start_s) / alone_s, 1.0),
+            "tcp": (sent.end_s - start_s) / alone_s,
         }
     )
     counts = flows["measured"].fillna(value=False) if "measured" in flows else True
@@ -120,12 +128,17 @@ def _servers(topology: Topology, addresses: pandas.Series) -> Any:
     return numpy.array([topology.server(address) for address in addresses], numpy.int64)
 
 
-def _paths(topology: Topology, routing: str, arrivals: Arrivals, flows: pandas.DataFrame) -> Routes:
-    """Return the links of the paths that flows took; where switches choose, as the rules say."""
+def _paths(topology: Topology, routing: str, flows: pandas.DataFrame) -> tuple[Routes, Routes]:
+    """Return the links of the paths that flows took, and of those back, as the rules say.
+
+    Where switches choose, the rules say it there too.
+    """
+    ends = _servers(topology, flows["source"]), _servers(topology, flows["destination"])
+    back = routes(topology, routing, *ends[::-1])
     if choose(topology, routing).walk is None:
-        return routes(topology, routing, arrivals.source, arrivals.destination)
+        return routes(topology, routing, *ends), back
     known = [path_of(topology, text.split()) for text in flows["path"].fillna("")]
-    return routes_of(topology, known)
+    return routes_of(topology, known), back
 
 
 def _tcp(system: System, header: int, congestion: str) -> Tcp:

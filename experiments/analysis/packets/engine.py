@@ -72,10 +72,11 @@ class Given(NamedTuple):
     counts: Any
     total: Any  # bytes delivered so far
     chance: Any  # random numbers from 0 to 1, a power of two of them
+    until_s: float
 
 
 def run(given: Given, frames: Frames) -> int:
-    """Let time go by until nothing is under way; return how many packets there were at most."""
+    """Let time go by until then, or until nothing is under way; return the most packets at once."""
     packets = numpy.zeros(FIRST_PACKETS, PACKET)
     unused = numpy.arange(FIRST_PACKETS, dtype=numpy.int32)
     given.counts[FREE] = FIRST_PACKETS
@@ -107,7 +108,7 @@ def _run(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
             given.delivered[counts[NOTED]] = given.total[0]
             given.active[counts[NOTED]] = counts[ACTIVE]
             counts[NOTED] += 1
-        if now == NEVER:
+        if now == NEVER or now > given.until_s:
             return True
         counts[EVENTS] += 1
         if begins == now:

@@ -3,10 +3,10 @@
 The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 10 segments on
 (RFC 6928), where it was full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
 elephants: New TCP slow start"). No more than two super-packets of a flow wait at its server's own
-port (Linux' "small queues"), or what 1 ms sends. A loss that an ACK tells of is repaired at once, with no more under way
-than the window (RFC 6675). The time-out is the smoothed round trip and four times its deviation, of
-which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is missing, a probe goes before
-it, after two round trips (TLP, RFC 8985, section 7).
+port (Linux' "small queues"), or what 1 ms sends. A loss that an ACK tells of is repaired at once,
+with no more under way than the window (RFC 6675). The time-out is the smoothed round trip and four
+times its deviation, of which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is
+missing, a probe goes before it, after two round trips (TLP, RFC 8985, section 7).
 """
 
 from __future__ import annotations

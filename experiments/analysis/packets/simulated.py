@@ -78,6 +78,7 @@ class Packets(NamedTuple):
     timeouts: Ints
     passed: Ints  # packets, by link; those of relays' processors stand behind them
     dropped: Ints
+    arrived_bytes: Ints  # of each flow, without a gap
     delivered_bits: Floats  # by all flows together, up to each moment that was asked for
     active: Ints  # how many flows were under way at each of these moments
     events: int
@@ -93,8 +94,9 @@ def packets(
     tcp: Tcp,
     moments_s: Floats | None = None,
     seed: int = 1,
+    until_s: float = NEVER,
 ) -> Packets:
-    """Return what becomes of flows, each on its path, whose ACKs take a path back.
+    """Return what becomes of flows, each on its path, whose ACKs take a path back, until then.
 
     Examples
     --------
@@ -139,6 +141,7 @@ def packets(
         counts=numpy.zeros(8, numpy.int64),
         total=numpy.zeros(1),
         chance=numpy.random.default_rng(seed).random(DRAWN),
+        until_s=float(until_s),
     )
     most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
     overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
@@ -152,6 +155,7 @@ def packets(
         timeouts=flows["timeouts"].copy(),
         passed=links["passed"].copy(),
         dropped=links["dropped"].copy(),
+        arrived_bytes=numpy.minimum(flows["expected"] * tcp.segment_bytes, volume_bytes),
         delivered_bits=given.delivered * 8,
         active=given.active,
         events=int(given.counts[EVENTS]),
