@@ -107,7 +107,10 @@ def _trial(trial: Repeated) -> pandas.DataFrame:
     both = trial.paths, trial.back
     sent = packets(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
     # Records of flows that arrive say what each takes alone, frames, bursts and delays included.
-    alone_s = flows["alone_s"].to_numpy(numpy.float64) if "alone_s" in flows else bits / bps
+    alone_s = bits / bps
+    if "alone_s" in flows:
+        recorded_s = flows["alone_s"].to_numpy(numpy.float64)
+        alone_s = numpy.where(numpy.isnan(recorded_s), alone_s, recorded_s)
     found = pandas.DataFrame(
         {
             "system": trial.system.name,
@@ -120,7 +123,7 @@ def _trial(trial: Repeated) -> pandas.DataFrame:
             "tcp": (sent.end_s - start_s) / alone_s,
         }
     )
-    counts = flows["measured"].fillna(value=False) if "measured" in flows else True
+    counts = flows["measured"].fillna(value=True) if "measured" in flows else True
     return found[(flows["status"] == COMPLETED) & found["fluid"].notna() & counts]
 
 

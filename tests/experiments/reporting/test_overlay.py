@@ -53,6 +53,13 @@ def test_each_flow_is_simulated_at_its_moment_on_its_path(tmp_path):
     assert found["fluid"].tolist() == pytest.approx([1.5, 1.6, 1.1], rel=1e-3)
 
 
+def test_flows_that_all_begin_at_once_count_and_have_the_cable_alone_as_fluids(tmp_path):
+    # Only of flows that arrive do records say which count, and what each takes alone.
+    unsaid = {"measured": None, "alone_s": None}
+    found = overlaid(records.load(written(tmp_path / "run", **unsaid)))
+    assert found["live"].tolist() == pytest.approx([2.5, 2.1, 1.2], rel=1e-3)
+
+
 def test_by_tcp_it_takes_the_packets_and_queues_of_the_lab(tmp_path):
     found = overlaid(records.load(written(tmp_path / "run")))
     assert found["tcp"].tolist() == pytest.approx(found["fluid"].tolist(), rel=0.15)
