@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 KINDS = ("live", "tcp", "ideal")
+MORE = 2
 
 
 def last(run: Run) -> bool:
@@ -51,8 +52,10 @@ def _duration_s(run: Run) -> float:
 def _trial(trial: Repeated, until_s: float) -> pandas.DataFrame:
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
-    # As much as a cable carries: more than any has to deliver.
-    volume = numpy.full(len(flows), math.ceil(trial.tcp.rate_bps * until_s / 8))
+    # More than any has to deliver: what a cable carries, or twice what any delivered live.
+    cable_bytes = math.ceil(trial.tcp.rate_bps * until_s / 8)
+    most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
+    volume = numpy.full(len(flows), max(most_bytes, 1))
     paths = trial.paths, trial.back
     sent = packets(
         trial.topology, *paths, begin_s, volume, trial.tcp, seed=trial.seed, until_s=until_s
