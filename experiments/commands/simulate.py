@@ -377,7 +377,7 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
     if figure:
         overlay.check_file(figure)
     run = load(folder)
-    if lasting.last(run):
+    if lasting.lasts(run):
         require(figure is None, "flows that last have no curve: leave --figure away")
         _lasting(run, as_json)
         return

@@ -27,7 +27,7 @@ KINDS = ("live", "tcp", "ideal")
 MORE = 2
 
 
-def last(run: Run) -> bool:
+def lasts(run: Run) -> bool:
     """Tell whether its flows have a duration in place of a volume."""
     return not math.isnan(_duration_s(run)) and bool(run.flows["volume_bytes"].isna().all())
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.cli import cli
-from experiments.reporting.lasting import last, lasting, length_rows
+from experiments.reporting.lasting import lasting, lasts, length_rows
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt
 from experiments.trials.runs import records
@@ -30,7 +30,7 @@ def greedy(folder: Path, **changes: Any) -> records.Run:
 
 def test_each_flow_has_what_the_cables_give_it(tmp_path: Path) -> None:
     run = greedy(tmp_path / "run")
-    assert last(run)
+    assert lasts(run)
     flows = lasting(run)
     assert flows["live"].tolist() == pytest.approx([8 * 2 * SECOND / DURATION_S] * 3)
     assert flows["cables"].tolist() == [4, 4, 4]
@@ -52,7 +52,7 @@ def test_rows_are_means_of_trials_by_the_length_of_paths(tmp_path: Path) -> None
 
 
 def test_runs_whose_flows_end_do_not_last_and_faults_are_refused(tmp_path: Path) -> None:
-    assert not last(records.load(written(tmp_path / "ends")))
+    assert not lasts(records.load(written(tmp_path / "ends")))
     faulty = replace(GREEDY, faults=(FaultAt("cut 0.0-s0 at 0.5"),))
     with pytest.raises(PillarboxError, match="has faults"):
         lasting(records.load(written(tmp_path / "faulty", faulty, volume_bytes=None)))
