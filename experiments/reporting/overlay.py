@@ -22,8 +22,14 @@ from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes, heade
 from experiments.analysis.fluid.links import Routes, link_count, routes_of
 from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packets
 from experiments.analysis.simulator.paths import choose, routes
-from experiments.linux.queueing import DEFAULT_LENGTH, length_bytes
-from experiments.linux.shaping import burst_bytes, catch_up_s, checked_delay
+from experiments.linux.queueing import Queue
+from experiments.linux.shaping import (
+    QUEUE_PACKETS,
+    burst_bytes,
+    catch_up_s,
+    checked_delay,
+    queue_bytes,
+)
 from experiments.reporting import style
 from experiments.reporting.drawing.files import FORMATS, rendered
 from experiments.trials.loading import experiment_of
@@ -148,10 +154,10 @@ def _tcp(system: System, header: int, congestion: str) -> Tcp:
     """Return the TCP and the ports of a lab; every queue as a drop-tail one."""
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
-    length, frame_bytes = system.queue_length or DEFAULT_LENGTH, system.mtu + ETHERNET_BYTES
+    queue, frame_bytes = Queue(length=system.queue_length), system.mtu + ETHERNET_BYTES
     return Tcp(
         system.rate_mbit * 1e6,
-        length_bytes(length, system.rate_mbit * 125_000, frame_bytes),
+        queue_bytes(system.rate_mbit, QUEUE_PACKETS, frame_bytes, queue),
         system.mtu,
         header,
         delay.delay_s if delay else 0.0,

@@ -28,7 +28,8 @@ def test_the_testbeds_size_comes_near_what_fluids_carry(tmp_path: Path) -> None:
         row = find(found.points, name, 16)
         assert row.ours is not None
         assert row.ideal is not None
-        # TCP gives flows with short paths more than is fair, and more is delivered at first.
-        assert 0.8 * row.ideal < row.ours < 1.05 * row.ideal
+        # In BCube TCP gives flows with short paths more than is fair: more is delivered at first.
+        most = {"BCube": 1.05, "tree": 1.02}[name]
+        assert 0.8 * row.ideal < row.ours < most * row.ideal
         # Four fifths are delivered faster than all, where local flows of the tree end early.
         assert row.ideal == pytest.approx({"BCube": 1.24, "tree": 0.33}[name], rel=0.02)
