@@ -13,7 +13,13 @@ from typing import Any
 from experiments.machines.ends import ELSEWHERE
 from experiments.machines.many import Machines
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
-from experiments.traffic.generator import ANSWER_S, check_congestion_control, facts, interval_of
+from experiments.traffic.generator import (
+    ANSWER_S,
+    check_congestion_control,
+    facts,
+    interval_of,
+    joint_cost,
+)
 from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require
@@ -195,13 +201,8 @@ class Generators:
 
     def versions(self) -> dict[str, Any]:
         """Return what sends, how, and, after the end, what it has cost."""
-        cost: dict[str, Any] = {}
-        if self._costs:
-            sums, most = ("own_s", "cpu_s", "cpu_share"), ("peak_mb", "late_s")
-            cost = {key: round(sum(one[key] for one in self._costs), 3) for key in sums}
-            cost |= {key: max(one[key] for one in self._costs) for key in most}
         found = facts(self.name, self._sending, self.interval_s)
-        return {**found, "processes": len(self._of), **cost}
+        return {**found, "processes": len(self._of), **joint_cost(self._costs)}
 
     def close(self) -> None:
         """End all processes, however far they came."""

@@ -11,6 +11,7 @@ neighbours. A routing that looks for other ways when that cable is loaded takes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,6 +45,7 @@ class Distribution(Generator):
 
     name = "distribution"
     worker = "experiments.traffic.distribution_worker"
+    most_processes = 1
 
     def __init__(
         self,
@@ -57,9 +59,9 @@ class Distribution(Generator):
         self._hops = hops_of(plan, size_bytes)
         super().__init__(lab, [flow for _, flow in self._hops], sending)
 
-    def _task(self) -> DistributionTask:
+    def _task(self, flows: Sequence[Flow]) -> DistributionTask:
         return {
-            **super()._task(),
+            **super()._task(flows),
             "source": self.plan.source,
             "trees": [tree for tree, _ in self._hops],
             "seed": self._seed,

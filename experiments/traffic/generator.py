@@ -1,9 +1,10 @@
-"""The built-in generator: any number of flows from one process, by the kernel's own TCP.
+"""The built-in generator: any number of flows from few processes, by the kernel's own TCP.
 
 Programs with a process for each flow take the processors away from the network that they measure.
-This one holds both ends of all connections, whose sockets were opened on the servers; nothing else
-of the flows is shared, neither kernel nor congestion control nor path. `generator_worker` is that
-process, and this is its other end.
+This one has a process for each processor, and each holds both ends of its connections, whose
+sockets were opened on the servers; nothing else of the flows is shared, neither kernel nor
+congestion control nor path. `generator_worker` is such a process, and this is its other end. A
+single one would be kept by one processor from sending what flows might (ADR 18).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from experiments.files import CHECKOUT
 from experiments.traffic.flows import (
@@ -39,15 +40,73 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 MOST_ROWS_PER_S = 5000  # more of them would cost a noticeable part of a processor
+MOST_PROCESSES = 8
+SUMS = ("own_s", "cpu_s", "cpu_share")  # of all processes; of other figures, the largest
 ANSWER_S = 15.0  # beyond what the process allows itself
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
+class Process:
+    """One of the generator's processes, and the flows that are its own."""
+
+    def __init__(self, module: str, task: Task, log: IO[bytes]) -> None:
+        self.flows = [int(number) for number, *_ in task["flows"]]
+        self._running = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            pass_fds=[*task["namespaces"].values(), task["board"]],
+            cwd=CHECKOUT,
+        )
+        assert self._running.stdin is not None and self._running.stdout is not None
+        self._input, self._output = self._running.stdin, self._running.stdout
+        self.pid = self._running.pid
+
+    def tell(self, what: object) -> bool:
+        """Write a line to it; tell whether it still listens."""
+        try:
+            self._input.write(json.dumps(what).encode() + b"\n")
+            self._input.flush()
+        except BrokenPipeError:
+            return False
+        return True
+
+    def answer(self) -> bytes:
+        """Return the line that it says when it has connected its flows; nothing if it does not."""
+        answered = select.select([self._output], [], [], ALL_S + ANSWER_S)[0]
+        return self._output.readline() if answered else b""
+
+    def finish(self) -> None:
+        """Let flows that have a duration end now."""
+        self._running.send_signal(signal.SIGUSR1)
+
+    def gone(self) -> bool:
+        """Tell whether it has ended."""
+        return self._running.poll() is not None
+
+    def rest(self) -> bytes:
+        """Return all that it says until it ends."""
+        try:
+            return self._running.communicate(timeout=ANSWER_S)[0]
+        except subprocess.TimeoutExpired:
+            self._running.kill()
+            return b""
+
+    def close(self) -> None:
+        """End it, however far it came."""
+        self._running.kill()
+        self._input.close()
+        self._output.close()
+        self._running.wait()
+
+
 class Generator:
-    """Sends flows from one process of its own."""
+    """Sends flows from one process for each processor."""
 
     name = "generator"
     worker = "experiments.traffic.generator_worker"  # the module that is the process
+    most_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
     def __init__(
         self,
@@ -66,7 +125,7 @@ class Generator:
         self._delivered = board[: 8 * len(self._flows)].cast("Q")
         self._ended = board[8 * len(self._flows) :]
         self._log = lab.folder / "generator.log"
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._processes: list[Process] = []
         self._give_up_s = float("inf")
         self._cost: dict[str, Any] = {}
         self._results: list[FlowResult] | None = None
@@ -74,32 +133,26 @@ class Generator:
     def prepare(self) -> None:
         """Connect every flow; one that cannot be connected has failed, and the others go on."""
         check_congestion_control(self._sending.congestion)
-        task = self._task()
+        count = min(self.most_processes, len(self._flows))
         with self._log.open("wb") as log:
-            self._worker = subprocess.Popen(
-                [sys.executable, "-m", self.worker],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                pass_fds=[*task["namespaces"].values(), self._board_file],
-                cwd=CHECKOUT,
-            )
-        self._send(task)
-        assert self._worker.stdout is not None
-        answered = select.select([self._worker.stdout], [], [], ALL_S + ANSWER_S)[0]
-        line = self._worker.stdout.readline() if answered else b""
-        require(bool(line), f"the generator could not connect its flows: {self._last_words()}")
-        refused = json.loads(line).get("refused")
-        if refused:
-            raise PillarboxError(refused)
+            for first in range(count):
+                task = self._task(self._flows[first::count])
+                self._processes.append(Process(self.worker, task, log))
+                self._tell(self._processes[-1], task)
+        for process in self._processes:
+            line = process.answer()
+            require(bool(line), f"the generator could not connect its flows: {self._last_words()}")
+            refused = json.loads(line).get("refused")
+            if refused:
+                raise PillarboxError(refused)
 
-    def _task(self) -> Task:
+    def _task(self, flows: Sequence[Flow]) -> Task:
         lab, topology = self._lab, self._lab.topology
-        servers = sorted({end for flow in self._flows for end in (flow.source, flow.destination)})
+        servers = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         log = lab.folder / "events.jsonl"
         known_bytes = log.stat().st_size  # read first: no death falls between the two reads
         return {
-            "flows": [list(astuple(flow)) for flow in self._flows],
+            "flows": [list(astuple(flow)) for flow in flows],
             "namespaces": {str(server): lab.namespace_of(server) for server in servers},
             "addresses": {str(server): topology.ip(server) for server in servers},
             "names": {topology.address(server): server for server in servers},
@@ -113,24 +166,20 @@ class Generator:
             "board": self._board_file,
         }
 
-    def _send(self, what: object) -> None:
-        assert self._worker is not None and self._worker.stdin is not None
-        try:
-            self._worker.stdin.write(json.dumps(what).encode() + b"\n")
-            self._worker.stdin.flush()
-        except BrokenPipeError:
-            raise PillarboxError(f"the generator has ended: {self._last_words()}") from None
+    def _tell(self, process: Process, what: object) -> None:
+        require(process.tell(what), f"the generator has ended: {self._last_words()}")
 
     def start(self, at_s: float) -> None:
         """Begin at that instant of CLOCK_MONOTONIC."""
-        require(self._worker is not None, "prepare() comes before start()")
-        self._send(at_s)
+        require(bool(self._processes), "prepare() comes before start()")
+        for process in self._processes:
+            self._tell(process, at_s)
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
         """End flows that have a duration now."""
-        assert self._worker is not None
-        self._worker.send_signal(signal.SIGUSR1)
+        for process in self._processes:
+            process.finish()
 
     def progress(self) -> Sequence[Progress]:
         """Return how far the flows are."""
@@ -138,12 +187,13 @@ class Generator:
         return [Progress(number, delivered, bool(ended)) for number, (delivered, ended) in pairs]
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed."""
-        return all(self._ended) or self._worker is None or self._gone()
+        """Tell whether every flow has ended, or failed: all do with a process that ends too early."""
+        if all(self._ended) or time.monotonic() > self._give_up_s:
+            return True
+        return any(one.gone() and not self._has_ended(one) for one in self._processes)
 
-    def _gone(self) -> bool:
-        assert self._worker is not None
-        return self._worker.poll() is not None or time.monotonic() > self._give_up_s
+    def _has_ended(self, process: Process) -> bool:
+        return all(self._ended[number] for number in process.flows)
 
     def results(self) -> list[FlowResult]:
         """Return what became of each flow; whatever has not ended by now has failed."""
@@ -152,23 +202,20 @@ class Generator:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        printed = b""
-        if self._worker is not None and all(self._ended):
-            try:
-                printed = self._worker.communicate(timeout=ANSWER_S)[0]
-            except subprocess.TimeoutExpired:
-                self._worker.kill()
-        line, _, rows = printed.partition(b"\n")
-        if not line:
-            return [self._broken_off(flow) for flow in self._flows]
-        outcome = json.loads(line)
-        self._cost = outcome["cost"]
-        results = [
-            FlowResult(flow, self.name, *fields)
-            for flow, fields in zip(self._flows, outcome["flows"], strict=True)
-        ]
-        for number, *fields in ROW.iter_unpack(rows):
-            results[number].intervals.append(Interval(*fields))
+        results = [self._broken_off(flow) for flow in self._flows]
+        costs = []
+        for process in self._processes:
+            printed = process.rest() if self._has_ended(process) else b""
+            line, _, rows = printed.partition(b"\n")
+            if not line:
+                continue
+            outcome = json.loads(line)
+            costs.append(outcome["cost"])
+            for number, fields in zip(process.flows, outcome["flows"], strict=True):
+                results[number] = FlowResult(self._flows[number], self.name, *fields)
+            for number, *fields in ROW.iter_unpack(rows):
+                results[number].intervals.append(Interval(*fields))
+        self._cost = joint_cost(costs)
         return results
 
     def _broken_off(self, flow: Flow) -> FlowResult:
@@ -177,25 +224,38 @@ class Generator:
         return FlowResult(flow, self.name, reason=reason, delivered_bytes=delivered)
 
     def _last_words(self) -> str:
-        """Return the last line that the process has complained with."""
+        """Return the last line that a process has complained with."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return lines[-1] if lines else "it said nothing"
 
     def versions(self) -> dict[str, Any]:
         """Return what sends, how, and, after the end, what it has cost."""
-        return {**facts(self.name, self._sending, self.interval_s), "processes": 1, **self._cost}
+        found = facts(self.name, self._sending, self.interval_s)
+        return {**found, "processes": len(self._processes), **self._cost}
 
     def close(self) -> None:
-        """End the process, however far it came."""
-        if self._worker is not None:
-            self._worker.kill()
-            for pipe in (self._worker.stdin, self._worker.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._worker.wait()
+        """End the processes, however far they came."""
+        for process in self._processes:
+            process.close()
         if self._board_file >= 0:
             os.close(self._board_file)
             self._board_file = -1
+
+
+def joint_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what several processes have cost; what only one has to say is kept.
+
+    >>> joint_cost([{"cpu_s": 1.5, "late_s": 0.1}, {"cpu_s": 2.0, "late_s": 0.0}])
+    {'cpu_s': 3.5, 'late_s': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for cost in costs:
+        for key, value in cost.items():
+            if key in SUMS:
+                found[key] = round(found.get(key, 0.0) + value, 3)
+            else:
+                found[key] = max(found[key], value) if key in found else value
+    return found
 
 
 def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:

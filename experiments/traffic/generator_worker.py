@@ -1,4 +1,4 @@
-"""The process that sends and receives all flows of the built-in generator, in one loop.
+"""A process that sends and receives flows of the built-in generator, in one loop.
 
 It is a process of its own so that its memory is small and its loop waits for nothing else. It reads
 a line of JSON on its standard input (`Task`), connects everything and answers with a line (how many
@@ -30,7 +30,7 @@ from typing import Any, NoReturn, TypedDict
 
 from experiments.linux.processes import peak_mib
 from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
-from experiments.traffic.generator_sockets import Connection, Connector
+from experiments.traffic.generator_sockets import MOST_UNSENT, Connection, Connector
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import die_with_parent, wake_punctually
 
@@ -39,7 +39,9 @@ ROW = struct.Struct("=IddQIIQ")
 BOARD_BYTES = 9  # for each flow
 DEATHS_EVERY_S = 0.05
 MOST_EVENTS = 64  # between two looks at what is due: a send goes all the way through the network
-DATA = memoryview(bytes(1 << 18))
+# Who writes less than a window at a time has nothing waiting at the flow's turn: all that a flow is
+# then given is what this process has time for.
+DATA = memoryview(bytes(MOST_UNSENT))
 SINK = bytearray(1 << 20)
 MSG_TRUNC = 0x20
 # Who sends has to wake the receiver up, which is a third of all that a super-packet costs. So a

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from experiments.traffic.flows import FlowResult, Progress
+from experiments.traffic.flows import Flow, FlowResult, Progress
 from experiments.traffic.generator import Generator
 from experiments.traffic.generator_worker import Task
 
@@ -25,10 +25,11 @@ class OpenLoop(Generator):
 
     name = "generator"
     worker = "experiments.traffic.open_loop_worker"
+    most_processes = 1
     _counted: Any = None
 
-    def _task(self) -> Task:
-        return {**super()._task(), "together": min(TOGETHER, len(self._flows))}
+    def _task(self, flows: Sequence[Flow]) -> Task:
+        return {**super()._task(flows), "together": min(TOGETHER, len(self._flows))}
 
     def progress(self) -> Sequence[Progress]:
         """Return how far those flows are that did something since this was last asked."""

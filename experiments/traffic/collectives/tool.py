@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.traffic.collectives.plan import Plan
 from experiments.traffic.collectives.worker import CollectiveTask
-from experiments.traffic.flows import FlowResult, Sending
+from experiments.traffic.flows import Flow, FlowResult, Sending
 from experiments.traffic.generator import Generator
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Collective(Generator):
 
     name = "collective"
     worker = "experiments.traffic.collectives.worker"
+    most_processes = 1
 
     def __init__(
         self,
@@ -43,10 +45,10 @@ class Collective(Generator):
         self._moments: list[list[float | None]] = []
         super().__init__(lab, plan.flows(), sending)
 
-    def _task(self) -> CollectiveTask:
+    def _task(self, flows: Sequence[Flow]) -> CollectiveTask:
         graph = self.plan.graph
         return {
-            **super()._task(),
+            **super()._task(flows),
             "transfers": [list(one) for one in graph.transfers],
             "flow_of": list(self.plan.flow_of),
             "offsets": [self.plan.offset(chunk) for chunk in range(graph.chunks + 1)],

@@ -107,14 +107,15 @@ def test_an_end_that_is_asked_for_too_late_costs_no_interval(tmp_path: Path) -> 
     with lab_of("tree,2,2", tmp_path) as lab:
         flows = [Flow(i, *pair, duration_s=1.0) for i, pair in enumerate(permutations(range(4), 2))]
         with closing(begun(lab, flows, interval_s=0.005)) as tool:
-            worker = tool._worker
-            assert worker is not None and worker.stdout is not None
             waiting = array("i", [0])
 
             def is_full() -> bool:
-                """Tell whether the process waits for somebody to read what it writes."""
-                ioctl(worker.stdout, FIONREAD, waiting)
-                return waiting[0] > 1 << 15
+                """Tell whether each process waits for somebody to read what it writes."""
+                for process in tool._processes:
+                    ioctl(process._output, FIONREAD, waiting)
+                    if waiting[0] <= 1 << 15:
+                        return False
+                return True
 
             wait_until(is_full, "it writes nothing")
             tool.finish()
@@ -189,8 +190,7 @@ def test_generator_that_is_ended_leaves_failures(tmp_path: Path) -> None:
         with closing(begun(lab, flows)) as tool:
             wait_until(lambda: bool(tool.progress()[0].delivered_bytes), "nothing moves")
             assert not tool.ended()
-            assert tool._worker is not None
-            os.kill(tool._worker.pid, signal.SIGKILL)
+            os.kill(tool._processes[-1].pid, signal.SIGKILL)
             wait_until(tool.ended, "its death is not seen")
             results = tool.results()
         tool.close()  # twice is no harm

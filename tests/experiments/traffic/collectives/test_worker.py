@@ -32,7 +32,9 @@ def loop_of(plan: Plan, folder: Path, network: str, timeout_s: float = 20.0) -> 
     lab = SimpleNamespace(
         topology=topology, folder=folder, dead=set(), namespace_of=lambda server: -1
     )
-    task = Collective(cast("Any", lab), plan, Sending(timeout_s=timeout_s), SEED)._task()
+    task = Collective(cast("Any", lab), plan, Sending(timeout_s=timeout_s), SEED)._task(
+        plan.flows()
+    )
     task["board"] = board_of(len(task["flows"]))
     connections = [connected(flow) for flow in plan.flows()]
     return Exchanging(connections, task, Deaths(str(log), 0, task["names"]))
