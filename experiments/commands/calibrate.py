@@ -36,12 +36,12 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Find the largest rate at which this machine emulates a network faithfully, in Mbit/s.
+    """Find the rate at which this machine emulates a network faithfully, in Mbit/s.
 
     Trials of two seconds, in which every server sends as much as it can, at rates of 10, 30, 70 ...
-    Mbit/s until the verdict is that the machine did not keep up; then in between. It takes about a
-    minute, in which nothing else should run. The rate is kept, and `run` with a rate of
-    "calibrated" uses it.
+    Mbit/s until the verdict is that the machine did not keep up; then in between. The rate is a
+    step below the largest that is valid again and again. It takes about a minute, in which nothing
+    else should run. The rate is kept, and `run` with a rate of "calibrated" uses it.
 
     \b
     sudo ./pillarbox calibrate bcube,4,1

@@ -44,18 +44,15 @@ class Scale(NamedTuple):
 
 
 def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
-    """Return the systems at one rate: the given one, or one that all are faithful at.
-
-    A step below the largest: at that, two of three trials of one system in six were not valid.
-    """
+    """Return the systems at one rate: the given one, or one that all are faithful at."""
     rate = settings.rate_mbit or _faithful_mbit(settings, systems)
     return tuple(replace(system, rate_mbit=rate) for system in systems)
 
 
 def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
-    from experiments.trials.runs.calibration import calibrated_rate, step_below
+    from experiments.trials.runs.calibration import calibrated_rate
 
-    return step_below(min(calibrated_rate(system, settings.say) for system in systems))
+    return min(calibrated_rate(system, settings.say) for system in systems)
 
 
 def repeats(settings: Settings, count: int = 3) -> int:

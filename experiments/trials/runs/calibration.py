@@ -1,10 +1,11 @@
-"""The largest rate of cables at which this machine emulates a network faithfully.
+"""How fast cables may be for this machine to emulate a network faithfully.
 
 Trials of greedy flows at rates of 1, 2, 3, 5, 7, 10, 20, 30 ... Mbit/s, each judged like any other
 trial (`verdict`): first in large steps until one is invalid, then in between. What is found has to
-be valid some times more, else the next smaller rate has to be.
+be valid some times more, else the next smaller rate has to be. That is the edge, where nine trials
+of ten are valid while nothing else happens; the rate to measure at is a step below.
 
-It is kept in the user's cache, for this network, routing, plane, kernel and machine.
+The edge is kept in the user's cache, for this network, routing, plane, kernel and machine.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ def calibrated_rate(
     again: bool = False,  # measure even where the rate is known from before
     cache: Path | None = None,  # where rates are kept; the user's cache by default
 ) -> float:
-    """Return the largest faithful rate for a system on this machine, in Mbit/s."""
-    file = (cache or user_cache()) / FILE
+    """Return the rate at which a system is emulated faithfully on this machine, in Mbit/s."""
+    return step_below(_edge(system, say, again, (cache or user_cache()) / FILE))
+
+
+def _edge(system: System, say: Say, again: bool, file: Path) -> float:
+    """Return the largest rate at which trials are valid, known or measured."""
     key = known_as(system)
     if key and not again:
         known = _read(file).get(key)
         if known:
-            say(f"{system.network}: {known:g} Mbit/s, as found before on this machine")
+            say(f"{system.network}: valid up to {known:g} Mbit/s, as found before on this machine")
             return float(known)
     # Flows that are greedy know no collective operation, and no load.
     plain = replace(system, algorithm="", at_load=None)
