@@ -187,7 +187,7 @@ class Generator:
         return [Progress(number, delivered, bool(ended)) for number, (delivered, ended) in pairs]
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed: all do with a process that ends too early."""
+        """Tell whether every flow has ended, or failed: all have if a process ends too early."""
         if all(self._ended) or time.monotonic() > self._give_up_s:
             return True
         return any(one.gone() and not self._has_ended(one) for one in self._processes)

@@ -64,7 +64,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine
 
 
-def test_the_edge_is_measured_once_and_kept_and_the_rate_is_a_step_below(measured: Machine, tmp_path: Path) -> None:
+def test_the_edge_is_measured_once_and_kept_and_the_rate_is_a_step_below(
+    measured: Machine, tmp_path: Path
+) -> None:
     folder, system = tmp_path / "new" / "cache", System("bcube,2,1")
     assert calibration.calibrated_rate(system, cache=folder) == 30
     trials = len(measured.rates)
