@@ -202,7 +202,7 @@ class Generator:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        results = [self._broken_off(flow) for flow in self._flows]
+        results: dict[int, FlowResult] = {}
         costs = []
         for process in self._processes:
             printed = process.rest() if self._has_ended(process) else b""
@@ -216,7 +216,7 @@ class Generator:
             for number, *fields in ROW.iter_unpack(rows):
                 results[number].intervals.append(Interval(*fields))
         self._cost = joint_cost(costs)
-        return results
+        return [results.get(flow.number) or self._broken_off(flow) for flow in self._flows]
 
     def _broken_off(self, flow: Flow) -> FlowResult:
         delivered = self._delivered[flow.number]
