@@ -29,8 +29,8 @@ BUILDERS = {OURS: ("generator", ""), STOCK: ("iperf3", "experiments.benches._sto
 GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
 # Flows send until each has had its share for so long that it carried that many seconds of a cable:
 # the 1.5 MB of `run all-to-all` at 100 Mbit/s. Of 2,256 flows each has a packet in 10 ms, and they
-# need that long to share what there is; how flows of a size begin and end is another matter. For
-# some seconds they find out what the queues on their ways hold, and lose packets.
+# need that long to share what there is; how flows of a size begin and end is another matter. Some
+# seconds are to be long against how they begin.
 SECONDS, LEAST_S = 0.12, 6.0
 QUICK_S, QUICK_MBIT = 0.6, 10.0
 NOTES = f"""

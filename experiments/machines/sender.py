@@ -5,18 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import select
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import astuple
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
-from experiments.files import CHECKOUT
 from experiments.traffic.flows import Flow
-from experiments.traffic.generator import ANSWER_S
-from experiments.traffic.generator_sockets import ALL_S
+from experiments.traffic.generator_process import Process, last_words
 from experiments.traffic.generator_worker import BOARD_BYTES, Task
 from topos.base.errors import PillarboxError, require
 
@@ -46,19 +41,11 @@ class Sender:
         self._delivered = board[: 8 * self._count].cast("Q")
         self._ended = board[8 * self._count :]
         self._known: dict[int, tuple[int, int]] = {}
-        self._numbers = [fields[0] for fields in flows]
         self._log = lab.folder / "generator.log"
         arrive = how.pop("arrive")
         task = self._task(lab, [Flow(*fields) for fields in flows], how)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "experiments.machines.ends"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                pass_fds=[*task["namespaces"].values(), self._board_file],
-                cwd=CHECKOUT,
-            )
+            self._process = Process("experiments.machines.ends", task, log)
         self._order = {"task": task, "arrive": arrive}
 
     def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> Task:
@@ -87,66 +74,41 @@ class Sender:
 
     def start(self, at_s: float) -> None:
         """Begin at that instant of this machine's CLOCK_MONOTONIC."""
-        self._tell({"at_s": at_s})
+        self._process.tell({"at_s": at_s})
 
     def finish(self) -> None:
         """End flows that have a duration now."""
-        self._tell({"finish": True})
+        self._process.tell({"finish": True})
 
     def look(self, over: list[int]) -> dict[str, Any]:
         """Return how far flows are that moved since the last look; end what is over elsewhere."""
-        if over and self._process.poll() is None:
+        if over and self._process.ended() is None:
             with suppress(PillarboxError):  # it is ending: all has ended here as well
-                self._tell({"over": over})
+                self._process.tell({"over": over})
         moved = []
-        for number in self._numbers:
+        for number in self._process.flows:
             now = self._delivered[number], self._ended[number]
             if self._known.get(number) != now:
                 self._known[number] = now
                 moved.append([number, *now])
-        return {"moved": moved, "gone": self._gone() and self._last_words()}
+        return {"moved": moved, "gone": self._gone() and last_words(self._log)}
 
     def _gone(self) -> bool:
-        return bool(self._process.poll())  # with a code that is not 0
+        return bool(self._process.ended())  # with a code that is not 0
 
     def results(self) -> dict[str, Any]:
         """Return what became of each flow's ends here."""
-        try:
-            printed = self._process.communicate(timeout=ANSWER_S)[0]
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            printed = b""
-        line, _, rows = printed.partition(b"\n")
-        require(bool(line), f"a generator was stopped before its end: {self._last_words()}")
+        line, _, rows = self._process.rest().partition(b"\n")
+        require(bool(line), f"a generator was stopped before its end: {last_words(self._log)}")
         return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
 
     def close(self) -> None:
         """End the process, however far it came."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
+        self._process.close()
         if self._board_file >= 0:
             os.close(self._board_file)
             self._board_file = -1
 
-    def _tell(self, what: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(what).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise PillarboxError(f"a generator has ended: {self._last_words()}") from None
-
     def _asked(self, what: dict[str, Any]) -> dict[str, Any]:
-        self._tell(what)
-        assert self._process.stdout is not None
-        answered = select.select([self._process.stdout], [], [], ALL_S + ANSWER_S)[0]
-        line = self._process.stdout.readline() if answered else b""
-        require(bool(line), f"a generator could not connect its flows: {self._last_words()}")
-        return dict(json.loads(line))
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        self._process.tell(what)
+        return self._process.answer()

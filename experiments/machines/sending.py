@@ -13,13 +13,8 @@ from typing import Any
 from experiments.machines.ends import ELSEWHERE
 from experiments.machines.many import Machines
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
-from experiments.traffic.generator import (
-    ANSWER_S,
-    check_congestion_control,
-    facts,
-    interval_of,
-    joint_cost,
-)
+from experiments.traffic.generator import check_congestion_control, facts, interval_of, joint_cost
+from experiments.traffic.generator_process import ANSWER_S
 from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require

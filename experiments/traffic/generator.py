@@ -3,8 +3,8 @@
 Programs with a process for each flow take the processors away from the network that they measure.
 This one has a process for each processor, and each holds both ends of its connections, whose
 sockets were opened on the servers; nothing else of the flows is shared, neither kernel nor
-congestion control nor path. `generator_worker` is such a process, and this is its other end. A
-single one would be kept by one processor from sending what flows might (ADR 18).
+congestion control nor path. From a single process flows would get what one processor can send,
+and not what TCP takes (ADR 18). `generator_worker` is what such a process does.
 """
 
 from __future__ import annotations
@@ -12,19 +12,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-import select
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import astuple
 from mmap import mmap
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.files import CHECKOUT
 from experiments.traffic.flows import (
     Flow,
     FlowResult,
@@ -32,7 +27,7 @@ from experiments.traffic.flows import (
     Progress,
     Sending,
 )
-from experiments.traffic.generator_sockets import ALL_S
+from experiments.traffic.generator_process import ANSWER_S, Process, last_words
 from experiments.traffic.generator_worker import BOARD_BYTES, ROW, Task
 from topos.base.errors import PillarboxError, require
 
@@ -40,65 +35,9 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 MOST_ROWS_PER_S = 5000  # more of them would cost a noticeable part of a processor
-MOST_PROCESSES = 8
+MOST_PROCESSES = 8  # where there are more processors, the others are the network's
 SUMS = ("own_s", "cpu_s", "cpu_share")  # of all processes; of other figures, the largest
-ANSWER_S = 15.0  # beyond what the process allows itself
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-
-
-class Process:
-    """One of the generator's processes, and the flows that are its own."""
-
-    def __init__(self, module: str, task: Task, log: IO[bytes]) -> None:
-        self.flows = [int(number) for number, *_ in task["flows"]]
-        self._running = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            pass_fds=[*task["namespaces"].values(), task["board"]],
-            cwd=CHECKOUT,
-        )
-        assert self._running.stdin is not None and self._running.stdout is not None
-        self._input, self._output = self._running.stdin, self._running.stdout
-        self.pid = self._running.pid
-
-    def tell(self, what: object) -> bool:
-        """Write a line to it; tell whether it still listens."""
-        try:
-            self._input.write(json.dumps(what).encode() + b"\n")
-            self._input.flush()
-        except BrokenPipeError:
-            return False
-        return True
-
-    def answer(self) -> bytes:
-        """Return the line that it says when it has connected its flows; nothing if it does not."""
-        answered = select.select([self._output], [], [], ALL_S + ANSWER_S)[0]
-        return self._output.readline() if answered else b""
-
-    def finish(self) -> None:
-        """Let flows that have a duration end now."""
-        self._running.send_signal(signal.SIGUSR1)
-
-    def gone(self) -> bool:
-        """Tell whether it has ended."""
-        return self._running.poll() is not None
-
-    def rest(self) -> bytes:
-        """Return all that it says until it ends."""
-        try:
-            return self._running.communicate(timeout=ANSWER_S)[0]
-        except subprocess.TimeoutExpired:
-            self._running.kill()
-            return b""
-
-    def close(self) -> None:
-        """End it, however far it came."""
-        self._running.kill()
-        self._input.close()
-        self._output.close()
-        self._running.wait()
 
 
 class Generator:
@@ -138,11 +77,9 @@ class Generator:
             for first in range(count):
                 task = self._task(self._flows[first::count])
                 self._processes.append(Process(self.worker, task, log))
-                self._tell(self._processes[-1], task)
+                self._processes[-1].tell(task)
         for process in self._processes:
-            line = process.answer()
-            require(bool(line), f"the generator could not connect its flows: {self._last_words()}")
-            refused = json.loads(line).get("refused")
+            refused = process.answer().get("refused")
             if refused:
                 raise PillarboxError(refused)
 
@@ -166,14 +103,11 @@ class Generator:
             "board": self._board_file,
         }
 
-    def _tell(self, process: Process, what: object) -> None:
-        require(process.tell(what), f"the generator has ended: {self._last_words()}")
-
     def start(self, at_s: float) -> None:
         """Begin at that instant of CLOCK_MONOTONIC."""
         require(bool(self._processes), "prepare() comes before start()")
         for process in self._processes:
-            self._tell(process, at_s)
+            process.tell(at_s)
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
@@ -190,7 +124,7 @@ class Generator:
         """Tell whether every flow has ended, or failed: all have if a process ends too early."""
         if all(self._ended) or time.monotonic() > self._give_up_s:
             return True
-        return any(one.gone() and not self._has_ended(one) for one in self._processes)
+        return any(one.ended() is not None and not self._has_ended(one) for one in self._processes)
 
     def _has_ended(self, process: Process) -> bool:
         return all(self._ended[number] for number in process.flows)
@@ -220,13 +154,8 @@ class Generator:
 
     def _broken_off(self, flow: Flow) -> FlowResult:
         delivered = self._delivered[flow.number]
-        reason = f"the generator was stopped before its end: {self._last_words()}"
+        reason = f"the generator was stopped before its end: {last_words(self._log)}"
         return FlowResult(flow, self.name, reason=reason, delivered_bytes=delivered)
-
-    def _last_words(self) -> str:
-        """Return the last line that a process has complained with."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        return lines[-1] if lines else "it said nothing"
 
     def versions(self) -> dict[str, Any]:
         """Return what sends, how, and, after the end, what it has cost."""

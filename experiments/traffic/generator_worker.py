@@ -39,8 +39,8 @@ ROW = struct.Struct("=IddQIIQ")
 BOARD_BYTES = 9  # for each flow
 DEATHS_EVERY_S = 0.05
 MOST_EVENTS = 64  # between two looks at what is due: a send goes all the way through the network
-# Who writes less than a window at a time has nothing waiting at the flow's turn: all that a flow is
-# then given is what this process has time for.
+# A flow whose window is larger than what is written at a time waits for this process's next turn,
+# and not for acknowledgements (ADR 18).
 DATA = memoryview(bytes(MOST_UNSENT))
 SINK = bytearray(1 << 20)
 MSG_TRUNC = 0x20

@@ -61,6 +61,7 @@ def _edge(system: System, say: Say, again: bool, file: Path) -> float:
     # Flows that are greedy know no collective operation, and no load.
     plain = replace(system, algorithm="", at_load=None)
     rate_mbit = largest(lambda rate: _tried(replace(plain, rate_mbit=rate), say), say)
+    say(f"{system.network}: valid up to {rate_mbit:g} Mbit/s")
     if key:
         _keep(file, key, rate_mbit)
     return rate_mbit

@@ -112,7 +112,7 @@ def test_an_end_that_is_asked_for_too_late_costs_no_interval(tmp_path: Path) -> 
             def is_full() -> bool:
                 """Tell whether each process waits for somebody to read what it writes."""
                 for process in tool._processes:
-                    ioctl(process._output, FIONREAD, waiting)
+                    ioctl(process.output, FIONREAD, waiting)
                     if waiting[0] <= 1 << 15:
                         return False
                 return True

@@ -1,0 +1,82 @@
+"""A process of the generator's, as whoever started it holds it: lines of JSON in, and lines out."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from experiments.files import CHECKOUT
+from experiments.traffic.generator_sockets import ALL_S
+from experiments.traffic.generator_worker import Task
+from topos.base.errors import PillarboxError, require
+
+ANSWER_S = 15.0  # beyond what the process allows itself
+
+
+class Process:
+    """One of the generator's processes, and the flows that are its own."""
+
+    def __init__(self, module: str, task: Task, log: IO[bytes]) -> None:
+        self.flows = [int(number) for number, *_ in task["flows"]]
+        self._log = Path(log.name)
+        self._running = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            pass_fds=[*task["namespaces"].values(), task["board"]],
+            cwd=CHECKOUT,
+        )
+        assert self._running.stdin is not None and self._running.stdout is not None
+        self._input, self.output = self._running.stdin, self._running.stdout
+        self.pid = self._running.pid
+
+    def tell(self, what: object) -> None:
+        """Write a line to it; raise PillarboxError if it has ended."""
+        try:
+            self._input.write(json.dumps(what).encode() + b"\n")
+            self._input.flush()
+        except BrokenPipeError:
+            ended = f"the generator has ended: {last_words(self._log)}"
+            raise PillarboxError(ended) from None
+
+    def answer(self) -> dict[str, Any]:
+        """Return what it says next, while it connects its flows."""
+        answered = select.select([self.output], [], [], ALL_S + ANSWER_S)[0]
+        line = self.output.readline() if answered else b""
+        require(bool(line), f"the generator could not connect its flows: {last_words(self._log)}")
+        return dict(json.loads(line))
+
+    def finish(self) -> None:
+        """Let flows that have a duration end now."""
+        self._running.send_signal(signal.SIGUSR1)
+
+    def ended(self) -> int | None:
+        """Return the code with which it has ended; None if it has not."""
+        return self._running.poll()
+
+    def rest(self) -> bytes:
+        """Return all that it says until it ends; nothing if it does not."""
+        try:
+            return self._running.communicate(timeout=ANSWER_S)[0]
+        except subprocess.TimeoutExpired:
+            self._running.kill()
+            return b""
+
+    def close(self) -> None:
+        """End it, however far it came."""
+        self._running.kill()
+        self._input.close()
+        self.output.close()
+        self._running.wait()
+
+
+def last_words(log: Path) -> str:
+    """Return the last line that a process has complained with."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1] if lines else "it said nothing"
