@@ -7,6 +7,9 @@ the first packet of each link waits in the heap of what is due, and the others b
 A packet that would wait longer than a full queue takes to be sent is dropped. For packets of one
 size that is a queue of so many, beside the one that is being sent.
 
+A packet is a super-packet, as in a lab: segments that a sender hands down together, and that go
+through all queues together, are dropped together, and acknowledged by one ACK.
+
 Without chance, packets of one flow could find a place in a queue again and again where those of
 another never do (Floyd and Jacobson 1991, "On traffic phase effects"). So servers take a random
 time to send, up to that of a full frame.
@@ -25,6 +28,7 @@ from experiments.analysis.packets.sender import (
     is_probe,
     most_own,
     next_lost,
+    one_packet,
     timed_out,
     timer_s,
 )
@@ -49,7 +53,7 @@ class Frames(NamedTuple):
     segment: int  # bytes that a full one delivers
     overhead: int  # bytes of headers, which are all of an ACK
     most: float  # segments that the receiver lets be under way
-    own: float  # and that may wait at the sender's own port, where 1 ms sends less
+    super_packet: int  # segments that a sender hands to its port at once, at most
     cubic: bool
 
 
@@ -130,7 +134,7 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     link = given.links[at]
     number = link.first
     packet = packets[number]
-    one = packet.flow
+    one, count = packet.flow, packet.count
     leaves_home = packet.at == given.flows[one].path
     link.first = packet.behind
     if link.first == NONE:
@@ -143,7 +147,7 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     if packet.at < packet.end:
         _forward(given, frames, packets, unused, number, now)
         if leaves_home:
-            given.flows[one].own -= 1
+            given.flows[one].own -= count
             _send(given, frames, packets, unused, one, now)
         return
     # Given back before others are taken: it is read, but not written any more.
@@ -156,7 +160,7 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     else:
         _receive(given, frames, packets, unused, packet, now)
         if leaves_home:  # by a cable between two servers
-            given.flows[one].own -= 1
+            given.flows[one].own -= count
             _send(given, frames, packets, unused, one, now)
 
 
@@ -168,17 +172,20 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     flow = given.flows[packet.flow]
     wait_s = max(link.free_s - link.burst_s - now, 0.0)
     if wait_s > link.limit_s * (1 + ROUNDING):
-        link.dropped += 1
-        flow.drops += 1
+        link.dropped += packet.count
+        flow.drops += packet.count
         unused[given.counts[FREE]] = number
         given.counts[FREE] += 1
         return
-    size = frames.overhead
+    size = packet.count * frames.overhead
     if not packet.is_ack:
-        size += flow.last_bytes if packet.number == flow.segments - 1 else frames.segment
-    link.passed += 1
-    flow.own += packet.at == flow.path
-    link.free_s = max(link.free_s, now) + size * link.byte_s + link.packet_s
+        size += packet.count * frames.segment
+        if packet.number + packet.count == flow.segments:
+            size += flow.last_bytes - frames.segment
+    link.passed += packet.count
+    if packet.at == flow.path:
+        flow.own += packet.count
+    link.free_s = max(link.free_s, now) + size * link.byte_s + packet.count * link.packet_s
     leaves_s = max(link.free_s - link.burst_s, now)
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
     packet.due_s = max(link.last_s, leaves_s + link.delay_s + chance * link.jitter_s)
@@ -197,54 +204,62 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
 def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
     """Send what a flow's window allows, and what is lost first."""
     flow = given.flows[one]
-    own, sent = most_own(flow, frames.own), flow.sent
-    while flow.own < own:
-        if flow.sent - flow.newest + 1 > flow.window:
+    sent = flow.sent
+    while True:
+        room = int(flow.window - (flow.sent - flow.newest))
+        if room < 1:
             flow.full = True
             break
-        segment = next_lost(flow, given.arrived, given.sent_as)
-        if segment >= flow.segments:
+        first = next_lost(flow, given.arrived, given.sent_as)
+        if first >= flow.segments:
             break
-        _transmit(given, frames, packets, unused, one, segment, now)
+        most = min(frames.super_packet, room)
+        count = one_packet(flow, first, most, given.arrived, given.sent_as)
+        if flow.own >= most_own(flow, count):
+            break
+        _transmit(given, frames, packets, unused, one, first, count, now)
     if flow.sent > sent:
         _set_timer(given, one, SENDERS, timer_s(flow, now))
 
 
 def _transmit(
-    given: Any, frames: Any, packets: Any, unused: Any, one: int, segment: int, now: float
+    given: Any, frames: Any, packets: Any, unused: Any, one: int, first: int, count: int, now: float
 ) -> None:
-    """Send one segment."""
+    """Send so many segments in one packet."""
     flow = given.flows[one]
-    if segment == flow.next:
-        flow.next += 1
-    else:
-        flow.repeats += 1
-    flow.sent += 1
-    given.sent_as[flow.segment + segment] = flow.sent
+    for segment in range(first, first + count):
+        if segment == flow.next:
+            flow.next += 1
+        else:
+            flow.repeats += 1
+        flow.sent += 1
+        given.sent_as[flow.segment + segment] = flow.sent
     given.counts[FREE] -= 1
     number = unused[given.counts[FREE]]
     packet = packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, False, False
-    packet.number, packet.newest, packet.stamp_s = segment, flow.sent, now
+    packet.number, packet.count = first, count
+    packet.newest, packet.stamp_s = flow.sent, now
     packet.at, packet.end = flow.path, flow.path_end
     _forward(given, frames, packets, unused, number, now)
 
 
 def _receive(given: Any, frames: Any, packets: Any, unused: Any, packet: Any, now: float) -> None:
-    """Take a segment; acknowledge every second one, and at once whatever is out of order."""
+    """Take a packet; acknowledge two segments or more, and at once whatever is out of order."""
     one = packet.flow
     flow = given.flows[one]
-    at = flow.segment + packet.number
     flow.arrived = packet.newest
     if flow.unacked == 0:
         flow.echo_s = packet.stamp_s
-    flow.unacked += 1
+    flow.unacked += packet.count
     in_order = packet.number == flow.expected and flow.highest == flow.expected
-    if not given.arrived[at]:
-        given.arrived[at] = True
-        is_last = packet.number == flow.segments - 1
-        given.total[0] += flow.last_bytes if is_last else frames.segment
-    flow.highest = max(flow.highest, packet.number + 1)
+    for segment in range(packet.number, packet.number + packet.count):
+        at = flow.segment + segment
+        if not given.arrived[at]:
+            given.arrived[at] = True
+            is_last = segment == flow.segments - 1
+            given.total[0] += flow.last_bytes if is_last else frames.segment
+    flow.highest = max(flow.highest, packet.number + packet.count)
     while flow.expected < flow.highest and given.arrived[flow.segment + flow.expected]:
         flow.expected += 1
     done = flow.expected == flow.segments
@@ -265,7 +280,8 @@ def _acknowledge(given: Any, frames: Any, packets: Any, unused: Any, one: int, n
     number = unused[given.counts[FREE]]
     packet = packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, True, flow.highest > flow.expected
-    packet.number, packet.newest, packet.stamp_s = flow.expected, flow.arrived, flow.echo_s
+    packet.number, packet.count = flow.expected, 1
+    packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.at, packet.end = flow.back, flow.back_end
     _forward(given, frames, packets, unused, number, now)
 
@@ -308,10 +324,10 @@ def _timer(given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: 
     elif is_probe(flow):
         flow.probed = True
         segment = min(flow.next, flow.segments - 1)
-        _transmit(given, frames, packets, unused, one, segment, now)
+        _transmit(given, frames, packets, unused, one, segment, 1, now)
         _set_timer(given, one, SENDERS, timer_s(flow, now))
     else:
         timed_out(flow, now, frames.cubic)
         # It may have arrived, and its ACK be lost: the sender cannot know.
-        _transmit(given, frames, packets, unused, one, flow.acked, now)
+        _transmit(given, frames, packets, unused, one, flow.acked, 1, now)
         _set_timer(given, one, SENDERS, timer_s(flow, now))

@@ -25,6 +25,7 @@ CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)  # what makes CUBIC as fast
 CUBIC_MOST = 1.5  # of the window, within a round trip (4.4)
 LEAST_WINDOW = 2.0
 OWN_S = 1e-3  # of a flow's packets, at its own port
+OWN_PACKETS = 2  # of the size of the next one
 PACED, PACED_LATER = 2.0, 1.2  # of a window in a round trip: how fast that is, in slow start or not
 HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
 TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3  # between ACKs of one train; and what they may lie together
@@ -64,8 +65,9 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.full = False
 
 
-def most_own(flow: Any, own: float) -> float:
-    """Return how many packets of a flow may wait at its server's own port, `own` at least."""
+def most_own(flow: Any, count: int) -> float:
+    """Return how many segments may wait at a flow's own port, if the next packet has so many."""
+    own = OWN_PACKETS * float(count)
     if flow.acked == 0:  # where others begin as well, the handshake was no faster than they
         return own
     pace = PACED if flow.window < flow.threshold else PACED_LATER
@@ -116,6 +118,24 @@ def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
         segment += 1
     flow.repairs = segment
     return segment
+
+
+def one_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> int:
+    """Return how many segments go in one packet, from that one on: all of them lost, or all new.
+
+    Linux makes it of half a window at most (`tcp_cwnd_test`).
+    """
+    most = min(most, max(int(flow.window / 2), 1))
+    if first == flow.next:
+        return int(min(most, flow.segments - first))
+    end = min(first + most, flow.next)
+    segment = first + 1
+    while segment < end:
+        at = flow.segment + segment
+        if arrived[at] or sent_as[at] > flow.newest:
+            break
+        segment += 1
+    return segment - first
 
 
 def _look_for_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> None:

@@ -26,7 +26,6 @@ CONGESTION = (CUBIC, RENO)
 BACKLOG_PACKETS = 1000  # that wait for a relay's processor: Linux' net.core.netdev_max_backlog
 RECEIVER_BYTES = 3_000_000  # under way at most: half of Linux' net.ipv4.tcp_rmem, 6 MB
 FIRST_BYTES = 65_535  # at first: no more can be said while the connection is opened (RFC 7323, 2.2)
-OWN_SUPER_PACKETS = 2  # of a flow, at its own port
 DRAWN = 1 << 16  # random numbers, which are used again and again
 MOST_SEGMENTS = 1 << 31
 AT_REST_S = 1e-4  # that programs take to send and to answer
@@ -145,8 +144,8 @@ def packets(
     )
     most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
     overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
-    own = float(OWN_SUPER_PACKETS * tcp.super_packet)
-    run(given, Frames(tcp.segment_bytes, overhead, most, own, tcp.congestion == CUBIC))
+    frames = Frames(tcp.segment_bytes, overhead, most, tcp.super_packet, tcp.congestion == CUBIC)
+    run(given, frames)
     return Packets(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),

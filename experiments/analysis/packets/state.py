@@ -42,7 +42,8 @@ PACKET = numpy.dtype(
         ("behind", "i4"),  # the next one on the same link
         ("at", "i8"),  # which of all paths' links it is on
         ("end", "i8"),  # and where its path ends
-        ("number", "i4"),  # of the segment; of an ACK, the first segment that is missing
+        ("number", "i4"),  # of the first segment; of an ACK, the first segment that is missing
+        ("count", "i4"),  # of segments, one behind the other: a super-packet
         ("newest", "i4"),  # the number of this transmission; of an ACK, of the newest to arrive
         ("is_ack", "b1"),
         ("has_holes", "b1"),  # an ACK of something behind what is missing

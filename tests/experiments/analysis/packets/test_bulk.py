@@ -93,6 +93,17 @@ def test_tiny_queues_make_flows_time_out_where_they_meet() -> None:
     assert most_dropped(network, found)[0]["where"] == "s1 to 1.7"
 
 
+def test_segments_go_together_and_one_acknowledgement_answers_them() -> None:
+    network, segments = topos.parse("tree,4,2"), 1000
+    for rate_bps, together in ((10e6, 2), (100e6, 8)):
+        tcp = Tcp(rate_bps, 100 * 1514)
+        found = bulk(network, "", [(0, 7)], segments * 1448, tcp, 1).packets()
+        forth, back = found.passed[found.passed >= segments], found.passed[found.passed < segments]
+        assert tcp.super_packet == together
+        assert forth.tolist() == [segments] * 4  # what stands in one packet is counted by itself
+        assert 0.9 * segments / together < back.max() < 1.1 * segments / together
+
+
 def test_another_seed_is_another_course() -> None:
     network = topos.parse("bcube,4,1")
     pairs = [(a, b) for a in range(16) for b in range(16) if a != b]
