@@ -28,7 +28,7 @@ from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.meter import Meter
-from experiments.emulation.network import HEADER_ROOM, LabNet, end_programs_in
+from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch, sent_by
 from experiments.emulation.outside import Outside, options_of
 from experiments.emulation.resizing import resize
@@ -115,7 +115,7 @@ class Lab:
             "loss": settings.loss,
             "queue": self._queue(),
             "forwarders": self.relays,
-            "mtu": settings.mtu + HEADER_ROOM if self.relays else settings.mtu,
+            "mtu": settings.mtu + (shaping.HEADER_ROOM if self.relays else 0),
             "switch": self.switches.node if self.switches else LabSwitch,
         }
 

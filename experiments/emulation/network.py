@@ -35,7 +35,6 @@ from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Plug, Topology
 
-HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP
 MOST_OPEN_FILES = 1 << 20
 
 
@@ -81,7 +80,7 @@ class LabNet(Mininet):
         several = topology is not None and topology.ports > 1
         self.forwarders = several if forwarders is None else forwarders
         if mtu is None:
-            mtu = ETHERNET_MTU + (HEADER_ROOM if self.forwarders else 0)
+            mtu = ETHERNET_MTU + (shaping.HEADER_ROOM if self.forwarders else 0)
         self.spanning_tree = spanning_tree
         self.rate_mbit = rate_mbit
         self.cable: dict[str, Any] = {
@@ -181,10 +180,11 @@ class LabNet(Mininet):
 
     def bound_super_packets(self) -> None:
         """Bound what TCP hands to dcn0 at once; forwarders have to be there."""
+        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # TCP's
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:
-                host.make_super_packets(index, self.rate_mbit, self.cable["mtu"])
+                host.make_super_packets(index, self.rate_mbit, mtu)
 
     # -- down ----------------------------------------------------------------------------------
 

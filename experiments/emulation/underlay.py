@@ -6,10 +6,10 @@ import errno
 import os
 from collections.abc import Sequence
 
-from experiments.emulation.network import HEADER_ROOM
 from experiments.linux import bpf, netlink, offloads
 from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import End, Netlink, Tunnel
+from experiments.linux.shaping import HEADER_ROOM
 from hosts.linux.calls import current_namespace
 from topos.base.errors import require
 

@@ -50,6 +50,7 @@ LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
 ETHERNET_BYTES = 14
 FRAME_BYTES = 1500 + ETHERNET_BYTES
+HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP, where servers relay
 LEAST_SUPER_PACKETS = 8  # that a queue has room for
 MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
@@ -149,6 +150,15 @@ def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> flo
     """
     size = super_packet_bytes(rate_mbit, mtu)
     return max(size, at_once_s * rate_mbit * 125_000) + size
+
+
+def owed_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
+    """Return what a port that sends in bursts may owe, and what it saves up at rest.
+
+    >>> owed_bytes(100, 1500), owed_bytes(100, 9000)
+    (18750.0, 18750.0)
+    """
+    return max(super_packet_bytes(rate_mbit, mtu), at_once_s / 2 * rate_mbit * 125_000)
 
 
 def bound_super_packets(index: int, size: int, packets: int | None = None) -> Message:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.control.looks import iperf
-from experiments.emulation.network import HEADER_ROOM
 from experiments.emulation.underlay import TUNNEL_BYTES
+from experiments.linux.shaping import HEADER_ROOM
 from experiments.machines.cluster import GONE, Cluster
 from experiments.machines.joined import code
 from experiments.machines.lab import LabOverMachines

@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation.network import HEADER_ROOM
 from experiments.emulation.underlay import TUNNEL_BYTES
 from experiments.linux import bpf, netlink, offloads
 from experiments.linux.namespaces import Namespace, fabric
+from experiments.linux.shaping import HEADER_ROOM
 from experiments.machines.joined import CONFIG
 from experiments.machines.started import Started, order_for
 from topos.base.errors import PillarboxError, require

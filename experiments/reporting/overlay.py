@@ -24,10 +24,11 @@ from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packe
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.linux.queueing import Queue
 from experiments.linux.shaping import (
+    HEADER_ROOM,
     QUEUE_PACKETS,
-    burst_bytes,
     catch_up_s,
     checked_delay,
+    owed_bytes,
     queue_bytes,
 )
 from experiments.reporting import style
@@ -83,7 +84,8 @@ def repeated(run: Run) -> Iterator[Repeated]:
             )
             topology, routing = parse(system.network), str(record["routing"])
             paths, back = _paths(topology, routing, flows)
-            tcp = _tcp(system, header_bytes(topology, routing), experiment.workload.congestion)
+            header = header_bytes(topology, routing)
+            tcp = _tcp(system, topology, header, experiment.workload.congestion)
             yield Repeated(system, topology, int(record["seed"]), flows, paths, back, tcp)
 
 
@@ -150,18 +152,19 @@ def _paths(topology: Topology, routing: str, flows: pandas.DataFrame) -> tuple[R
     return routes_of(topology, known), back
 
 
-def _tcp(system: System, header: int, congestion: str) -> Tcp:
+def _tcp(system: System, topology: Topology, header: int, congestion: str) -> Tcp:
     """Return the TCP and the ports of a lab; every queue as a drop-tail one."""
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
-    queue, frame_bytes = Queue(length=system.queue_length), system.mtu + ETHERNET_BYTES
+    port_mtu = system.mtu + (HEADER_ROOM if topology.ports > 1 else 0)
+    queue = Queue(length=system.queue_length)
     return Tcp(
         system.rate_mbit * 1e6,
-        queue_bytes(system.rate_mbit, QUEUE_PACKETS, frame_bytes, queue),
+        queue_bytes(system.rate_mbit, QUEUE_PACKETS, port_mtu + ETHERNET_BYTES, queue),
         system.mtu,
         header,
         delay.delay_s if delay else 0.0,
-        burst_bytes(system.rate_mbit, system.mtu, catch_up_s(system.catch_up)),
+        owed_bytes(system.rate_mbit, port_mtu, catch_up_s(system.catch_up)),
         congestion=congestion if congestion in CONGESTION else CUBIC,
     )
 

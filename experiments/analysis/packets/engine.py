@@ -4,11 +4,12 @@ An event is a packet that has reached the end of a link, a timer, or a flow that
 sends in the order in which packets came: when one comes it is known when it will have left. So only
 the first packet of each link waits in the heap of what is due, and the others behind it.
 
-A packet that would wait longer than a full queue takes to be sent is dropped. For packets of one
-size that is a queue of so many, beside the one that is being sent.
+A packet that has to wait, and for which the queue has no room beside those that wait already, is
+dropped. The one that is being sent is not in the queue any more.
 
-A packet is a super-packet, as in a lab: segments that a sender hands down together, and that go
-through all queues together, are dropped together, and acknowledged by one ACK.
+In a lab a packet is a super-packet (ADR 19): segments that a sender hands down together, and that
+go through all queues together, are dropped together, and acknowledged by one ACK. And a lab's port
+sends in bursts (ADR 16): until it owes one, and then it waits until it owes nothing.
 
 Without chance, packets of one flow could find a place in a queue again and again where those of
 another never do (Floyd and Jacobson 1991, "On traffic phase effects"). So servers take a random
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 FIRST_PACKETS = 1 << 12
 DELAYED_ACK_S = 0.04  # Linux' minimum
+OWN_PACKETS = 2  # of the size of the next one
 SEGMENTS_PER_ACK = 2  # RFC 5681, section 4.2
 SENDERS, RECEIVERS = 0, 1  # timers
 FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # of `counts`
@@ -53,7 +55,8 @@ class Frames(NamedTuple):
     segment: int  # bytes that a full one delivers
     overhead: int  # bytes of headers, which are all of an ACK
     most: float  # segments that the receiver lets be under way
-    super_packet: int  # segments that a sender hands to its port at once, at most
+    together: int  # segments that are one packet, at most
+    own: int  # segments that may wait at the sender's own port, at least
     cubic: bool
 
 
@@ -137,6 +140,8 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
     one, count = packet.flow, packet.count
     leaves_home = packet.at == given.flows[one].path
     link.first = packet.behind
+    if link.waits == number:
+        link.waits = packet.behind
     if link.first == NONE:
         take_first(given.heap, given.at, given.due_s, given.counts[SIZE])
         given.counts[SIZE] -= 1
@@ -170,25 +175,30 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     at = given.paths[packet.at]
     link = given.links[at]
     flow = given.flows[packet.flow]
-    wait_s = max(link.free_s - link.burst_s - now, 0.0)
-    if wait_s > link.limit_s * (1 + ROUNDING):
-        link.dropped += packet.count
-        flow.drops += packet.count
-        unused[given.counts[FREE]] = number
-        given.counts[FREE] += 1
-        return
     size = packet.count * frames.overhead
     if not packet.is_ack:
         size += packet.count * frames.segment
         if packet.number + packet.count == flow.segments:
             size += flow.last_bytes - frames.segment
+    begins_s = max(link.turn_s, now)
+    if link.free_s - begins_s > link.burst_s:
+        begins_s = link.free_s
+    limit_s = link.limit_s * (1 + ROUNDING)
+    if begins_s > now and _waiting_s(link, packets, now) + size * link.byte_s > limit_s:
+        link.dropped += packet.count
+        flow.drops += packet.count
+        unused[given.counts[FREE]] = number
+        given.counts[FREE] += 1
+        return
     link.passed += packet.count
     if packet.at == flow.path:
         flow.own += packet.count
-    link.free_s = max(link.free_s, now) + size * link.byte_s + packet.count * link.packet_s
-    leaves_s = max(link.free_s - link.burst_s, now)
+    link.turn_s = begins_s
+    link.free_s = max(link.free_s, begins_s - link.burst_s)
+    link.free_s += size * link.byte_s + packet.count * link.packet_s
+    packet.leaves_s = begins_s if link.burst_s > 0.0 else link.free_s
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
-    packet.due_s = max(link.last_s, leaves_s + link.delay_s + chance * link.jitter_s)
+    packet.due_s = max(link.last_s, packet.leaves_s + link.delay_s + chance * link.jitter_s)
     link.last_s = packet.due_s
     packet.behind = NONE
     if link.first == NONE:
@@ -199,6 +209,17 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     else:
         packets[link.last].behind = number
     link.last = number
+    if link.waits == NONE:
+        link.waits = number
+
+
+def _waiting_s(link: Any, packets: Any, now: float) -> float:
+    """Return how long a link will take for what waits in its queue."""
+    while link.waits != NONE and packets[link.waits].leaves_s <= now:
+        link.waits = packets[link.waits].behind
+    if link.waits == NONE:
+        return 0.0
+    return float(link.free_s - packets[link.waits].leaves_s)
 
 
 def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
@@ -213,9 +234,9 @@ def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: flo
         first = next_lost(flow, given.arrived, given.sent_as)
         if first >= flow.segments:
             break
-        most = min(frames.super_packet, room)
+        most = min(frames.together, room)
         count = one_packet(flow, first, most, given.arrived, given.sent_as)
-        if flow.own >= most_own(flow, count):
+        if flow.own >= most_own(flow, max(OWN_PACKETS * count, frames.own)):
             break
         _transmit(given, frames, packets, unused, one, first, count, now)
     if flow.sent > sent:
@@ -252,6 +273,7 @@ def _receive(given: Any, frames: Any, packets: Any, unused: Any, packet: Any, no
     if flow.unacked == 0:
         flow.echo_s = packet.stamp_s
     flow.unacked += packet.count
+    flow.segments_in += packet.count
     in_order = packet.number == flow.expected and flow.highest == flow.expected
     for segment in range(packet.number, packet.number + packet.count):
         at = flow.segment + segment
@@ -280,7 +302,7 @@ def _acknowledge(given: Any, frames: Any, packets: Any, unused: Any, one: int, n
     number = unused[given.counts[FREE]]
     packet = packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, True, flow.highest > flow.expected
-    packet.number, packet.count = flow.expected, 1
+    packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.at, packet.end = flow.back, flow.back_end
     _forward(given, frames, packets, unused, number, now)

@@ -4,9 +4,10 @@ The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 1
 (RFC 6928), where it was full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
 elephants: New TCP slow start"). No more than two super-packets of a flow wait at its server's own
 port (Linux' "small queues"), or what 1 ms sends. A loss that an ACK tells of is repaired at once,
-with no more under way than the window (RFC 6675). The time-out is the smoothed round trip and four
-times its deviation, of which at least 200 ms (RFC 6298, but for Linux' minimum). If nothing is
-missing, a probe goes before it, after two round trips (TLP, RFC 8985, section 7).
+with no more under way than the window (RFC 6675), which comes down as segments arrive (RFC 6937).
+The time-out is the smoothed round trip and four times its deviation, of which at least 200 ms (RFC
+6298, but for Linux' minimum). If nothing is missing, a probe goes before it, after two round trips
+(TLP, RFC 8985, section 7).
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)  # what makes CUBIC as fast
 CUBIC_MOST = 1.5  # of the window, within a round trip (4.4)
 LEAST_WINDOW = 2.0
 OWN_S = 1e-3  # of a flow's packets, at its own port
-OWN_PACKETS = 2  # of the size of the next one
 PACED, PACED_LATER = 2.0, 1.2  # of a window in a round trip: how fast that is, in slow start or not
 HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
 TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3  # between ACKs of one train; and what they may lie together
@@ -35,6 +35,8 @@ LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8  # of a round trip, for a q
 def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
     """Take what an ACK tells."""
     progress = packet.number - flow.acked
+    delivered = packet.taken - flow.taken
+    has_lost = packet.newest - flow.newest > delivered
     if progress > 0 or packet.newest > flow.newest:
         round_trip_s = now - packet.stamp_s  # by time stamps, also of what was sent again
         _timed(flow, round_trip_s)
@@ -52,11 +54,17 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.window, flow.threshold = flow.undo_window, flow.undo_threshold
         flow.doing = OPEN
     if flow.doing != OPEN and flow.acked >= flow.until:
+        if flow.doing == RECOVERY:
+            flow.window = flow.threshold
         flow.doing = OPEN
     if flow.doing == OPEN and packet.has_holes:
+        flow.begun_sent, flow.begun_taken = flow.sent, flow.taken
+        flow.begun_window = flow.window
         _lost(flow, cubic)
-        flow.window = flow.threshold
         flow.doing, flow.until = RECOVERY, flow.next
+    flow.taken = max(flow.taken, packet.taken)
+    if flow.doing == RECOVERY and delivered > 0:
+        _come_down(flow, delivered, progress > 0 and not has_lost)
     elif flow.doing != RECOVERY and progress > 0:
         # In slow start it grows also where half of it was under way.
         under_way = flow.sent - flow.newest + progress
@@ -65,9 +73,9 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.full = False
 
 
-def most_own(flow: Any, count: int) -> float:
-    """Return how many segments may wait at a flow's own port, if the next packet has so many."""
-    own = OWN_PACKETS * float(count)
+def most_own(flow: Any, least: int) -> float:
+    """Return how many segments of a flow may wait at its server's own port, that many at least."""
+    own = float(least)
     if flow.acked == 0:  # where others begin as well, the handshake was no faster than they
         return own
     pace = PACED if flow.window < flow.threshold else PACED_LATER
@@ -161,6 +169,17 @@ def _timed(flow: Any, round_trip_s: float) -> None:
     flow.round_trip_s += (round_trip_s - flow.round_trip_s) / 8
 
 
+def _come_down(flow: Any, delivered: int, goes_well: bool) -> None:
+    """Set the window to what is under way, and what may be sent now (RFC 6937, with 3.1's SSRB)."""
+    sent, under_way = flow.sent - flow.begun_sent, flow.sent - flow.newest
+    taken, room = flow.taken - flow.begun_taken, flow.threshold - under_way
+    if room < 0:
+        more = math.ceil(flow.threshold * taken / flow.begun_window) - sent
+    else:
+        more = min(max(taken - sent, delivered) + (1 if goes_well else 0), room)
+    flow.window = under_way + max(more, 0.0 if sent else 1.0)
+
+
 def _lost(flow: Any, cubic: bool) -> None:
     """Give way, once for all that was lost together."""
     left = CUBIC_LEFT if cubic else RENO_LEFT
@@ -189,8 +208,7 @@ def _cubic(flow: Any, segments: int, now: float) -> float:
         flow.epoch_s, flow.reno = now, window
         flow.most = max(flow.most, window)
         flow.rise_s = math.pow((flow.most - window) / CUBIC_SCALE, 1 / 3)
-    share = CUBIC_RENO if flow.reno < flow.most else 1.0
-    flow.reno += share * segments / window
+    flow.reno += CUBIC_RENO * segments / window  # always, in Linux
     away_s = now - flow.epoch_s + flow.round_trip_s - flow.rise_s
     target = flow.most + CUBIC_SCALE * away_s**3
     target = min(max(target, window), CUBIC_MOST * window)

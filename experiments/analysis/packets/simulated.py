@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from experiments.analysis.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
 from experiments.analysis.fluid.links import Routes, link_count
-from experiments.analysis.packets.engine import EVENTS, MOST_ACTIVE, Frames, Given, run
+from experiments.analysis.packets.engine import (
+    EVENTS,
+    MOST_ACTIVE,
+    OWN_PACKETS,
+    Frames,
+    Given,
+    run,
+)
 from experiments.analysis.packets.sender import FIRST_WINDOW
 from experiments.analysis.packets.state import FLOW, LINK, NEVER, NONE
 from experiments.linux.shaping import super_packet_segments
@@ -40,7 +47,7 @@ class Tcp:
     mtu: int = 1500
     header: int = 0  # what the routing puts between the Ethernet header and the packet
     delay_s: float = 0.0  # of each cable
-    burst_bytes: float = 0.0  # that a port at rest lets pass at once, as a lab's does
+    burst_bytes: float = 0.0  # that a port may owe before it waits, as a lab's does
     relay_s: float = 0.0  # what a server takes to forward a packet
     congestion: str = CUBIC
 
@@ -65,6 +72,11 @@ class Tcp:
     def super_packet(self) -> int:
         """How many segments a server hands to its port at once, as in a lab."""
         return super_packet_segments(self.rate_bps / 1e6, self.mtu)
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether ports send in bursts, and super-packets whole: cards cut them apart."""
+        return self.burst_bytes > 0
 
 
 class Packets(NamedTuple):
@@ -144,8 +156,10 @@ def packets(
     )
     most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
     overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
-    frames = Frames(tcp.segment_bytes, overhead, most, tcp.super_packet, tcp.congestion == CUBIC)
-    run(given, frames)
+    together = tcp.super_packet if tcp.is_lab else 1
+    own = 0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet
+    cubic = tcp.congestion == CUBIC
+    run(given, Frames(tcp.segment_bytes, overhead, most, together, own, cubic))
     return Packets(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),
@@ -183,7 +197,7 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     flows["round_end"] = NONE
     # The connection was opened before: its handshake has measured the network at rest.
     ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
-    on_cable_s = numpy.where(tcp.burst_bytes, 0.0, ack_s) + tcp.delay_s + tcp.relay_s
+    on_cable_s = (0.0 if tcp.is_lab else ack_s) + tcp.delay_s + tcp.relay_s
     lengths = sum(numpy.diff(one.starts) for one in ways)
     flows["round_trip_s"] = numpy.maximum(lengths * on_cable_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
@@ -194,7 +208,7 @@ def _links(topology: Topology, tcp: Tcp) -> Any:
     """Return a record of each link, and of the processor of each server behind them."""
     cables = link_count(topology)
     links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
-    links["first"] = links["last"] = NONE
+    links["first"] = links["last"] = links["waits"] = NONE
     links["byte_s"][:cables] = 8 / tcp.rate_bps
     links["delay_s"][:cables] = tcp.delay_s
     links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps

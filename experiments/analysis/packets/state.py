@@ -24,11 +24,13 @@ LINK = numpy.dtype(
         ("delay_s", "f8"),  # until it is at the other end
         ("jitter_s", "f8"),  # what is drawn and comes to it, at most
         ("limit_s", "f8"),  # the longest wait: that of a full queue
-        ("burst_s", "f8"),  # by how much it may be ahead of its rate: a lab's port, at rest
+        ("burst_s", "f8"),  # what it may owe before it waits, and save up at rest: a lab's port
         ("free_s", "f8"),  # when all will have left that it was given, by its rate
+        ("turn_s", "f8"),  # when the last packet begins to be sent
         ("last_s", "f8"),  # when the last packet is due: nothing overtakes it
         ("first", "i4"),  # of the packets that it has, and the last
         ("last", "i4"),
+        ("waits", "i4"),  # the first of those that have not left it, when that was last asked
         ("passed", "i8"),  # packets
         ("dropped", "i8"),
     ],
@@ -37,6 +39,7 @@ LINK = numpy.dtype(
 PACKET = numpy.dtype(
     [
         ("due_s", "f8"),  # at the other end of its link
+        ("leaves_s", "f8"),  # it
         ("stamp_s", "f8"),  # when the data was sent; an ACK echoes it
         ("flow", "i4"),
         ("behind", "i4"),  # the next one on the same link
@@ -45,6 +48,7 @@ PACKET = numpy.dtype(
         ("number", "i4"),  # of the first segment; of an ACK, the first segment that is missing
         ("count", "i4"),  # of segments, one behind the other: a super-packet
         ("newest", "i4"),  # the number of this transmission; of an ACK, of the newest to arrive
+        ("taken", "i4"),  # of an ACK, how many segments have arrived
         ("is_ack", "b1"),
         ("has_holes", "b1"),  # an ACK of something behind what is missing
     ],
@@ -69,7 +73,12 @@ FLOW = numpy.dtype(
         ("sent", "i4"),  # transmissions
         ("newest", "i4"),  # up to which they have left the network
         ("repairs", "i4"),  # where to look for the next lost segment
+        ("taken", "i4"),  # that are known to have arrived, in whatever order
         ("until", "i4"),  # the recovery lasts until all below has arrived
+        # When it began: transmissions, what had arrived, and the window.
+        ("begun_sent", "i4"),
+        ("begun_taken", "i4"),
+        ("begun_window", "f8"),
         ("doing", "i4"),
         ("doublings", "i4"),  # of the time-out
         ("probed", "b1"),  # the tail: see `sender.py`
@@ -95,6 +104,7 @@ FLOW = numpy.dtype(
         ("expected", "i4"),  # the first segment that is missing
         ("highest", "i4"),  # one above the highest that has arrived
         ("arrived", "i4"),  # the newest transmission to arrive
+        ("segments_in", "i4"),  # that have arrived, again or not
         ("unacked", "i4"),  # that have arrived since the last ACK
         ("echo_s", "f8"),  # the first one's time stamp
         # What became of it.

@@ -62,8 +62,8 @@ def test_flows_that_all_begin_at_once_count_and_have_the_cable_alone_as_fluids(t
 
 def test_by_tcp_it_takes_the_packets_and_queues_of_the_lab(tmp_path):
     found = overlaid(records.load(written(tmp_path / "run")))
-    # The second flow finds the first with a window that fills the queue, or takes more than half.
-    assert found["tcp"].tolist() == pytest.approx(found["fluid"].tolist(), rel=0.25)
+    # The second flow takes more than half from the first, which loses packets when it comes.
+    assert found["tcp"].tolist() == pytest.approx(found["fluid"].tolist(), rel=0.35)
     assert found["tcp"].sum() != pytest.approx(found["fluid"].sum(), rel=1e-3)
 
 
