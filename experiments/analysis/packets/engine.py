@@ -13,7 +13,7 @@ sends in bursts (ADR 16): until it owes one, and then it waits until it owes not
 
 Without chance, packets of one flow could find a place in a queue again and again where those of
 another never do (Floyd and Jacobson 1991, "On traffic phase effects"). So servers take a random
-time to send, up to that of a full frame.
+time to send, as they propose: up to what the packet itself takes, if its segments are full.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     link.free_s += size * link.byte_s + packet.count * link.packet_s
     packet.leaves_s = begins_s if link.burst_s > 0.0 else link.free_s
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
-    packet.due_s = max(link.last_s, packet.leaves_s + link.delay_s + chance * link.jitter_s)
+    packet.due_s = max(
+        link.last_s, packet.leaves_s + link.delay_s + chance * link.jitter_s * packet.count
+    )
     link.last_s = packet.due_s
     packet.behind = NONE
     if link.first == NONE:

@@ -22,7 +22,7 @@ LINK = numpy.dtype(
         ("byte_s", "f8"),  # that a byte takes
         ("packet_s", "f8"),  # and each packet besides
         ("delay_s", "f8"),  # until it is at the other end
-        ("jitter_s", "f8"),  # what is drawn and comes to it, at most
+        ("jitter_s", "f8"),  # what is drawn and comes to it for each segment, at most
         ("limit_s", "f8"),  # the longest wait: that of a full queue
         ("burst_s", "f8"),  # what it may owe before it waits, and save up at rest: a lab's port
         ("free_s", "f8"),  # when all will have left that it was given, by its rate
