@@ -198,9 +198,8 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     link.free_s += size * link.byte_s + packet.count * link.packet_s
     packet.leaves_s = begins_s if link.burst_s > 0.0 else link.free_s
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
-    packet.due_s = max(
-        link.last_s, packet.leaves_s + link.delay_s + chance * link.jitter_s * packet.count
-    )
+    later_s = link.delay_s + chance * link.jitter_s * packet.count
+    packet.due_s = max(link.last_s, packet.leaves_s + later_s)
     link.last_s = packet.due_s
     packet.behind = NONE
     if link.first == NONE:
@@ -227,11 +226,11 @@ def _waiting_s(link: Any, packets: Any, now: float) -> float:
 def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
     """Send what a flow's window allows, and what is lost first."""
     flow = given.flows[one]
-    sent = flow.sent
+    sent, full = flow.sent, False
     while True:
         room = int(flow.window - (flow.sent - flow.newest))
         if room < 1:
-            flow.full = True
+            full = True
             break
         first = next_lost(flow, given.arrived, given.sent_as)
         if first >= flow.segments:
@@ -241,6 +240,9 @@ def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: flo
         if flow.own >= most_own(flow, max(OWN_PACKETS * count, frames.own)):
             break
         _transmit(given, frames, packets, unused, one, first, count, now)
+    # That it was full counts for a round trip (Linux' tcp_cwnd_validate).
+    if full or (flow.sent > sent and flow.acked >= flow.full_until):
+        flow.full, flow.full_until = full, flow.next
     if flow.sent > sent:
         _set_timer(given, one, SENDERS, timer_s(flow, now))
 

@@ -70,7 +70,6 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         under_way = flow.sent - flow.newest + progress
         if flow.full or (flow.window < flow.threshold and flow.window < 2 * under_way):
             _grow(flow, progress, now, cubic, most)
-        flow.full = False
 
 
 def most_own(flow: Any, least: int) -> float:

@@ -86,7 +86,8 @@ FLOW = numpy.dtype(
         ("undo_window", "f8"),
         ("undo_threshold", "f8"),
         ("own", "i4"),  # packets that wait at the server's own port
-        ("full", "b1"),  # since the last ACK the window was
+        ("full", "b1"),  # the window was, within a round trip:
+        ("full_until", "i4"),  # it ends when all before this is acknowledged
         ("round_trip_s", "f8"),
         ("deviation_s", "f8"),
         ("most", "f8"),  # CUBIC's: the window at which packets were lost,
