@@ -169,7 +169,7 @@ def _timed(flow: Any, round_trip_s: float) -> None:
 
 
 def _come_down(flow: Any, delivered: int, goes_well: bool) -> None:
-    """Set the window to what is under way, and what may be sent now (RFC 6937, with 3.1's SSRB)."""
+    """Set the window to what is under way, and what may be sent now (RFC 6937)."""
     sent, under_way = flow.sent - flow.begun_sent, flow.sent - flow.newest
     taken, room = flow.taken - flow.begun_taken, flow.threshold - under_way
     if room < 0:

@@ -306,6 +306,13 @@ def test_tree_needs_no_forwarders(tmp_path: Path) -> None:
         check_tcp(lab)
 
 
+def test_super_packets_are_as_large_where_servers_relay(tmp_path: Path) -> None:
+    # Ports have room for headers that TCP does not know of: eight segments all the same.
+    with lab_of("dcell,2,1", tmp_path, rate_mbit=100.0) as lab:
+        for host in lab.net.hosts:
+            assert host.cmd("cat /proc/sys/net/ipv4/tcp_min_tso_segs").strip() == "8"
+
+
 def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
     from topos.base.errors import PillarboxError
 
