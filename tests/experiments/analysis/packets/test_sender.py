@@ -1,4 +1,4 @@
-"""What a sender of TCP puts into one packet."""
+"""What a sender of TCP puts into one packet, and how its window comes down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from experiments.analysis.packets.sender import one_packet
+from experiments.analysis.packets.sender import acknowledged, one_packet
+from experiments.analysis.packets.state import RECOVERY
 
 SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number 25 is known
 
@@ -32,3 +33,28 @@ def test_segments_go_together_that_are_all_lost_or_all_new(
     arrived, sent_as = numpy.zeros(SEGMENTS, bool), numpy.arange(SEGMENTS)
     arrived[7], sent_as[12] = True, NEXT
     assert one_packet(flow, first, most, arrived, sent_as) == count
+
+
+@pytest.mark.parametrize(
+    ("taken", "newest", "acked", "may_send"),
+    [
+        (4, 84, 0, 3),  # seven of ten that arrive, while more is under way than will be
+        (10, 90, 0, 4),  # then up to what will be
+        (1, 92, 0, 1),  # but one for one where so much is lost,
+        (1, 92, 1, 1),
+        (1, 81, 1, 1),
+    ],
+)
+def test_a_window_comes_down_as_segments_arrive(
+    taken: int, newest: int, acked: int, may_send: int
+) -> None:
+    # Twenty segments were under way when one was missed, and fourteen are to be.
+    flow = SimpleNamespace(
+        doing=RECOVERY, until=100, sent=100, newest=80, acked=0, taken=0, window=20.0,
+        threshold=14.0, begun_sent=100, begun_taken=0, begun_window=20.0, round_trip_s=0.1,
+        deviation_s=0.0, ever_s=0.1,
+    )  # fmt: skip
+    ack = SimpleNamespace(number=acked, newest=newest, taken=taken, stamp_s=0.0, has_holes=True)
+    acknowledged(flow, ack, 0.1, True, 1000.0)
+    assert flow.window == flow.sent - flow.newest + may_send
+    assert flow.doing == RECOVERY
