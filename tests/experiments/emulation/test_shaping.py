@@ -264,10 +264,9 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it(
         ]
         waiting = 0
         while loads[0].poll() is None:
-            said = net["s0"].popen("tc -s qdisc show dev s0-eth2").communicate()[0].decode()
-            found = re.search(r"bfifo .*?backlog (\d+)(K?)b", said, re.DOTALL)
-            assert found
-            waiting = max(waiting, int(found[1]) * (1000 if found[2] else 1))
+            said = net["s0"].popen("tc -s -j qdisc show dev s0-eth2").communicate()[0]
+            (backlog,) = (one["backlog"] for one in json.loads(said) if one["kind"] == "bfifo")
+            waiting = max(waiting, backlog)
         # 14 KB and 330 KB where each sender is stopped by its own account of what is under way.
         assert waiting > least
 
