@@ -115,7 +115,7 @@ class Lab:
             "loss": settings.loss,
             "queue": self._queue(),
             "forwarders": self.relays,
-            "mtu": settings.mtu + (shaping.HEADER_ROOM if self.relays else 0),
+            "mtu": shaping.port_mtu(settings.mtu, self.relays),
             "switch": self.switches.node if self.switches else LabSwitch,
         }
 

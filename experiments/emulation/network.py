@@ -80,7 +80,7 @@ class LabNet(Mininet):
         several = topology is not None and topology.ports > 1
         self.forwarders = several if forwarders is None else forwarders
         if mtu is None:
-            mtu = ETHERNET_MTU + (shaping.HEADER_ROOM if self.forwarders else 0)
+            mtu = shaping.port_mtu(ETHERNET_MTU, self.forwarders)
         self.spanning_tree = spanning_tree
         self.rate_mbit = rate_mbit
         self.cable: dict[str, Any] = {

@@ -115,6 +115,15 @@ def in_bursts() -> bool:
         return False
 
 
+def port_mtu(mtu: int, relays: bool) -> int:
+    """Return the MTU of ports where TCP has that one.
+
+    >>> port_mtu(1500, relays=True), port_mtu(1500, relays=False)
+    (1564, 1500)
+    """
+    return mtu + (HEADER_ROOM if relays else 0)
+
+
 def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
     """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
 

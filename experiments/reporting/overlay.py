@@ -24,11 +24,11 @@ from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packe
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.linux.queueing import Queue
 from experiments.linux.shaping import (
-    HEADER_ROOM,
     QUEUE_PACKETS,
     catch_up_s,
     checked_delay,
     owed_bytes,
+    port_mtu,
     queue_bytes,
 )
 from experiments.reporting import style
@@ -156,15 +156,14 @@ def _tcp(system: System, topology: Topology, header: int, congestion: str) -> Tc
     """Return the TCP and the ports of a lab; every queue as a drop-tail one."""
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
-    port_mtu = system.mtu + (HEADER_ROOM if topology.ports > 1 else 0)
-    queue = Queue(length=system.queue_length)
+    queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
     return Tcp(
         system.rate_mbit * 1e6,
-        queue_bytes(system.rate_mbit, QUEUE_PACKETS, port_mtu + ETHERNET_BYTES, queue),
+        queue_bytes(system.rate_mbit, QUEUE_PACKETS, ports_mtu + ETHERNET_BYTES, queue),
         system.mtu,
         header,
         delay.delay_s if delay else 0.0,
-        owed_bytes(system.rate_mbit, port_mtu, catch_up_s(system.catch_up)),
+        owed_bytes(system.rate_mbit, ports_mtu, catch_up_s(system.catch_up)),
         congestion=congestion if congestion in CONGESTION else CUBIC,
     )
 

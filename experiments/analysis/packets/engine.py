@@ -175,16 +175,12 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     at = given.paths[packet.at]
     link = given.links[at]
     flow = given.flows[packet.flow]
-    size = packet.count * frames.overhead
-    if not packet.is_ack:
-        size += packet.count * frames.segment
-        if packet.number + packet.count == flow.segments:
-            size += flow.last_bytes - frames.segment
+    takes_s = _takes_s(link, frames, flow, packet)
     begins_s = max(link.turn_s, now)
-    if link.free_s - begins_s > link.burst_s:
+    if link.free_s - begins_s > link.owed_s:
         begins_s = link.free_s
     limit_s = link.limit_s * (1 + ROUNDING)
-    if begins_s > now and _waiting_s(link, packets, now) + size * link.byte_s > limit_s:
+    if begins_s > now and _waiting_s(link, packets, now) + takes_s > limit_s:
         link.dropped += packet.count
         flow.drops += packet.count
         unused[given.counts[FREE]] = number
@@ -194,9 +190,8 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     if packet.at == flow.path:
         flow.own += packet.count
     link.turn_s = begins_s
-    link.free_s = max(link.free_s, begins_s - link.burst_s)
-    link.free_s += size * link.byte_s + packet.count * link.packet_s
-    packet.leaves_s = begins_s if link.burst_s > 0.0 else link.free_s
+    link.free_s = max(link.free_s, begins_s - link.owed_s) + takes_s
+    packet.leaves_s = begins_s if link.owed_s > 0.0 else link.free_s
     chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
     later_s = link.delay_s + chance * link.jitter_s * packet.count
     packet.due_s = max(link.last_s, packet.leaves_s + later_s)
@@ -212,6 +207,16 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
     link.last = number
     if link.waits == NONE:
         link.waits = number
+
+
+def _takes_s(link: Any, frames: Any, flow: Any, packet: Any) -> float:
+    """Return how long a link takes to send a packet."""
+    size = packet.count * frames.overhead
+    if not packet.is_ack:
+        size += packet.count * frames.segment
+        if packet.number + packet.count == flow.segments:
+            size += flow.last_bytes - frames.segment
+    return float(size * link.byte_s + packet.count * link.packet_s)
 
 
 def _waiting_s(link: Any, packets: Any, now: float) -> float:

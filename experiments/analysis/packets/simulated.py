@@ -47,7 +47,7 @@ class Tcp:
     mtu: int = 1500
     header: int = 0  # what the routing puts between the Ethernet header and the packet
     delay_s: float = 0.0  # of each cable
-    burst_bytes: float = 0.0  # that a port may owe before it waits, as a lab's does
+    owed_bytes: float = 0.0  # that a port may owe before it waits, as a lab's does
     relay_s: float = 0.0  # what a server takes to forward a packet
     congestion: str = CUBIC
 
@@ -76,7 +76,7 @@ class Tcp:
     @property
     def is_lab(self) -> bool:
         """Whether ports send in bursts, and super-packets whole: cards cut them apart."""
-        return self.burst_bytes > 0
+        return self.owed_bytes > 0
 
 
 class Packets(NamedTuple):
@@ -212,7 +212,7 @@ def _links(topology: Topology, tcp: Tcp) -> Any:
     links["byte_s"][:cables] = 8 / tcp.rate_bps
     links["delay_s"][:cables] = tcp.delay_s
     links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps
-    links["burst_s"][:cables] = tcp.burst_bytes * 8 / tcp.rate_bps
+    links["owed_s"][:cables] = tcp.owed_bytes * 8 / tcp.rate_bps
     frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / tcp.rate_bps
     links["jitter_s"][: topology.servers * topology.ports] = frame_s
     links["packet_s"][cables:] = tcp.relay_s

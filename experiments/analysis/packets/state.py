@@ -24,7 +24,7 @@ LINK = numpy.dtype(
         ("delay_s", "f8"),  # until it is at the other end
         ("jitter_s", "f8"),  # what is drawn and comes to it for each segment, at most
         ("limit_s", "f8"),  # the longest wait: that of a full queue
-        ("burst_s", "f8"),  # what it may owe before it waits, and save up at rest: a lab's port
+        ("owed_s", "f8"),  # what it may owe before it waits, and save up at rest: a lab's port
         ("free_s", "f8"),  # when all will have left that it was given, by its rate
         ("turn_s", "f8"),  # when the last packet begins to be sent
         ("last_s", "f8"),  # when the last packet is due: nothing overtakes it

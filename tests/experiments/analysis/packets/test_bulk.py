@@ -96,8 +96,8 @@ def test_tiny_queues_make_flows_time_out_where_they_meet() -> None:
 def test_in_a_lab_segments_go_together_and_one_acknowledgement_answers_them() -> None:
     # Else every second one is answered.
     network, segments = topos.parse("tree,4,2"), 1000
-    for rate_bps, burst_bytes, together in ((10e6, 3000, 2), (100e6, 18750, 8), (100e6, 0, 2)):
-        tcp = Tcp(rate_bps, 100 * 1514, burst_bytes=burst_bytes)
+    for rate_bps, owed_bytes, together in ((10e6, 3000, 2), (100e6, 18750, 8), (100e6, 0, 2)):
+        tcp = Tcp(rate_bps, 100 * 1514, owed_bytes=owed_bytes)
         found = bulk(network, "", [(0, 7)], segments * 1448, tcp, 1).packets()
         forth, back = found.passed[found.passed >= segments], found.passed[found.passed < segments]
         assert forth.tolist() == [segments] * 4  # what stands in one packet is counted by itself
@@ -140,7 +140,7 @@ def test_a_time_out_that_was_none_is_undone() -> None:
 
 def test_a_port_at_rest_lets_a_burst_pass_at_once() -> None:
     # It has saved up a frame, and may owe one: two super-packets of two frames pass.
-    tcp = replace(TCP, burst_bytes=FRAME)
+    tcp = replace(TCP, owed_bytes=FRAME)
     two, four, six = (
         bulk(topos.parse("bcube,4,1"), "", [(0, 1)], count * 8948, tcp, 1).packets()
         for count in (2, 4, 6)
