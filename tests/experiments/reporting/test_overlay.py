@@ -64,6 +64,11 @@ def test_by_tcp_it_takes_the_packets_and_queues_of_the_lab(tmp_path):
     found = overlaid(records.load(written(tmp_path / "run")))
     # The second flow takes more than half from the first, which loses packets when it comes.
     assert found["tcp"].tolist() == pytest.approx(found["fluid"].tolist(), rel=0.35)
+    # Together they are as fast: the last of both, each after its start, and the third.
+    starts_s = [start_s for _, start_s, _ in FLOWS]
+    last_s = [max((found[kind] + starts_s)[:2]) for kind in ("tcp", "fluid")]
+    assert last_s[0] == pytest.approx(last_s[1], rel=0.05)
+    assert found["tcp"][2] == pytest.approx(found["fluid"][2], rel=0.05)
     assert found["tcp"].sum() != pytest.approx(found["fluid"].sum(), rel=1e-3)
 
 
