@@ -5,10 +5,10 @@ super-packets of modern TCP apart and drops those of headers it does not know. T
 packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
 10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
 segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. What a port at
-rest lets pass at once is one, or 3 ms of the rate, and the packet that exceeds it (`burst_bytes`).
-What waits goes in bursts of half of that, or one super-packet, where the kernel can be told so
-(`HYSTERESIS`; ADR 16): to start a timer for each frame is dearer than all else that happens to it.
-So late, then, a timer may fire on a busy machine before the port's rate suffers.
+rest lets pass at once is two, or 3 ms of the rate, and the packet that exceeds it (`burst_bytes`).
+What waits goes in bursts of half of that where the kernel can be told so (`HYSTERESIS`; ADR 16):
+to start a timer for each frame is dearer than all else that happens to it. So late, then, a timer
+may fire on a busy machine before the port's rate suffers.
 
 Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
 in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
@@ -152,13 +152,14 @@ def super_packet_segments(rate_mbit: float | None, mtu: int) -> int:
 
 
 def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
-    """Return what a port at rest lets pass at once: its burst, and the packet that exceeds it.
+    """Return what a port at rest lets pass at once, at most: its burst, and what exceeds it.
 
-    >>> burst_bytes(20, 1500), burst_bytes(100, 9000, 0.0)
-    (10500.0, 36000)
+    In bursts that is what it has saved up, what it may owe, and the packet that makes it owe more.
+
+    >>> burst_bytes(20, 1500), burst_bytes(10, 1500)
+    (10500.0, 9000)
     """
-    size = super_packet_bytes(rate_mbit, mtu)
-    return max(size, at_once_s * rate_mbit * 125_000) + size
+    return 2 * owed_bytes(rate_mbit, mtu, at_once_s) + super_packet_bytes(rate_mbit, mtu)
 
 
 def owed_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
