@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
+from hosts.live.devices import TUN
 from topos.base.errors import PillarboxError
 
 LOOPBACK = 1
@@ -145,10 +145,10 @@ def programs_by_themselves() -> Finding:
 
 def tun() -> Finding:
     """Whether servers can have an application interface."""
-    lack = "" if Path("/dev/net/tun").exists() else "there is no /dev/net/tun"
+    lack = "" if TUN.exists() else f"there is no {TUN}"
     costs = "no server can relay: its applications' interface is a TUN"
-    mend = "load the module (modprobe tun); a container needs the device (--device /dev/net/tun)"
-    return finding("TUN", "/dev/net/tun", lack, costs, mend, MISSING)
+    mend = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
+    return finding("TUN", str(TUN), lack, costs, mend, MISSING)
 
 
 def ebpf() -> Finding:

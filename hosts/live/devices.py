@@ -11,12 +11,14 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from hosts.linux.sieve import Byte, keep, shared
 from hosts.live import segments
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from topos.base.errors import require
 
 APPLICATION_INTERFACE = "dcn0"
 BROADCAST_MAC = b"\xff" * 6
@@ -41,6 +43,7 @@ _MESSAGE = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
+TUN = Path("/dev/net/tun")
 SOURCE_END_AT = 11  # the last byte of a frame's source
 SHARES = 4  # of a port's neighbours: a power of two
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
@@ -54,11 +57,20 @@ PACKETS = (MESSAGE._replace(equal=False),)
 _SHARES = [(Byte(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
 
 
+def check_tun() -> None:
+    """Refuse a machine on which no server can have an interface for its applications."""
+    require(
+        TUN.exists(),
+        f"no server can relay, since there is no {TUN}: load the module (modprobe tun); "
+        f"a container needs the device (--device {TUN})",
+    )
+
+
 class Tun:
     """The interface of the server's applications: whole IPv4 packets."""
 
     def __init__(self, name: str = APPLICATION_INTERFACE) -> None:
-        self.fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         request = struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI)
         fcntl.ioctl(self.fd, TUNSETIFF, request)
 

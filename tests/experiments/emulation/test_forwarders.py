@@ -17,6 +17,7 @@ import topos
 from experiments.emulation import forwarders
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from tests.experiments.labs import EBPF, WAIT_S, wait_until
+from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -106,3 +107,12 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
         assert not lab.state(0)["down"]
     finally:
         lab.stop()
+
+
+def test_a_machine_without_tun_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hosts.live.devices.TUN", tmp_path / "tun")
+    monkeypatch.setattr(forwarders.subprocess, "Popen", None)  # nothing has been started by then
+    with pytest.raises(PillarboxError, match="there is no .*tun: load the module"):
+        forwarders.Forwarders(
+            topos.parse("bcube,2,1"), LabSettings(), 0, tmp_path, lambda _: 0, lambda *_: None
+        )
