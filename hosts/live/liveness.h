@@ -202,10 +202,12 @@ static __always_inline struct link *came_by(struct __sk_buff *skb, __u32 *number
 static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 {
 	struct answer *answer = bpf_map_lookup_elem(&answers, &number);
-	__u32 size = skb->len;
+	__u64 size = skb->len;
 
-	if (!answer || answer->size != size || !size || size > LONGEST_ANSWER ||
-	    bpf_skb_store_bytes(skb, 0, answer->frame, size, 0))
+	if (!answer || answer->size != size || size > LONGEST_ANSWER)
+		return TC_ACT_SHOT;
+	barrier_var(size); /* or clang joins both bounds, and Linux before 6.18 finds none */
+	if (size < ETHERNET_SIZE || bpf_skb_store_bytes(skb, 0, answer->frame, size, 0))
 		return TC_ACT_SHOT;
 	skb->priority = PAST_SHAPERS;
 	return bpf_redirect(skb->ifindex, 0);
