@@ -68,7 +68,11 @@ class Entrance:
     def _open(self, program: int) -> int:
         place = len(self._entrances)
         self._table[_NUMBER.pack(place)] = _NUMBER.pack(program)
-        made = self._entrances[program] = load(entrance(self._numbers, self._table.fd, place))
+        try:
+            made = load(entrance(self._numbers, self._table.fd, place))
+        except OSError as error:
+            raise refused("the kernel refused a server's entrance", error.errno or 0) from None
+        self._entrances[program] = made
         self._files.append(made)
         return made
 

@@ -21,8 +21,11 @@ def set_register(register: int, constant: int) -> bytes:
 
 
 def store(at: int, number: int) -> bytes:
-    """Return the instruction that writes a number there in the packet's context, a word."""
-    return instruction(0x62, 1, at, number)  # *(u32 *)(r1 + at) = number
+    """Return what writes a number there in the packet's context, a word.
+
+    It goes by a register: before Linux 6.3 no constant may be stored in the context.
+    """
+    return set_register(2, number) + instruction(0x63, 0x21, at)  # *(u32 *)(r1 + at) = r2
 
 
 def call_helper(helper: int) -> bytes:
