@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -215,7 +216,11 @@ def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
     data = random.Random(1).randbytes(14_000)
     with forwarding(WAYS[name], (DATAGRAMS,)) as (lab, tables):
         with datagrams(lab, 1400) as (sender, receiver):
-            sender.send(data)
+            try:
+                sender.send(data)
+            except OSError as error:  # without the checksums of a device
+                assert error.errno == errno.EIO
+                pytest.skip("this kernel makes no super-packets of UDP for a TUN")
             if name == "plain IP":
                 assert b"".join(receiver.recv(1 << 16) for _ in range(10)) == data
                 return
