@@ -218,8 +218,9 @@ def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
         with datagrams(lab, 1400) as (sender, receiver):
             try:
                 sender.send(data)
-            except OSError as error:  # without the checksums of a device
-                assert error.errno == errno.EIO
+            except OSError as error:
+                if error.errno != errno.EIO:  # older kernels want a device that does checksums
+                    raise
                 pytest.skip("this kernel makes no super-packets of UDP for a TUN")
             if name == "plain IP":
                 assert b"".join(receiver.recv(1 << 16) for _ in range(10)) == data
