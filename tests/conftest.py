@@ -31,6 +31,7 @@ settings.load_profile("same")
 
 gc.disable()  # until all tests are collected: nothing of them is garbage
 TIME_LIMIT_S = 300  # only a guard: a busy machine may be many times slower than a quiet one
+SKIPPED = 77  # the exit code of a test that skips itself in its sandbox
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,12 +104,17 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
         signal.alarm(TIME_LIMIT_S)
         try:
             pyfuncitem.obj(**arguments)
+        except pytest.skip.Exception as skipped:
+            print(skipped, file=sys.__stderr__)
+            return SKIPPED
         except BaseException:  # noqa: BLE001 - told to the caller by text and exit code
             traceback.print_exc(file=sys.__stderr__)  # whatever the test itself captures
             return 1
         return 0
 
     code = sandbox.run(program)
+    if code == SKIPPED:
+        pytest.skip("in its sandbox, which says why on stderr")
     if code:
         pytest.fail(f"exit code {code} in the sandbox: its message is on stderr", pytrace=False)
     return True
