@@ -206,7 +206,7 @@ static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 
 	if (!answer || answer->size != size || size > LONGEST_ANSWER)
 		return TC_ACT_SHOT;
-	barrier_var(size); /* or clang joins both bounds, and Linux before 6.18 finds none */
+	barrier_var(size); /* or clang joins both bounds, and Linux 6.12 finds neither */
 	if (size < ETHERNET_SIZE || bpf_skb_store_bytes(skb, 0, answer->frame, size, 0))
 		return TC_ACT_SHOT;
 	skb->priority = PAST_SHAPERS;
