@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
-from hosts.live.devices import TUN
+from hosts.live.devices import MEND_TUN, TUN
 from topos.base.errors import PillarboxError
 
 LOOPBACK = 1
@@ -147,8 +147,7 @@ def tun() -> Finding:
     """Whether servers can have an application interface."""
     lack = "" if TUN.exists() else f"there is no {TUN}"
     costs = "no server can relay: its applications' interface is a TUN"
-    mend = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
-    return finding("TUN", str(TUN), lack, costs, mend, MISSING)
+    return finding("TUN", str(TUN), lack, costs, MEND_TUN, MISSING)
 
 
 def ebpf() -> Finding:

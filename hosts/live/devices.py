@@ -44,6 +44,7 @@ _LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
 TUN = Path("/dev/net/tun")
+MEND_TUN = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
 SOURCE_END_AT = 11  # the last byte of a frame's source
 SHARES = 4  # of a port's neighbours: a power of two
 PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
@@ -59,11 +60,7 @@ _SHARES = [(Byte(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHA
 
 def check_tun() -> None:
     """Refuse a machine on which no server can have an interface for its applications."""
-    require(
-        TUN.exists(),
-        f"no server can relay, since there is no {TUN}: load the module (modprobe tun); "
-        f"a container needs the device (--device {TUN})",
-    )
+    require(TUN.exists(), f"no server can relay, since there is no {TUN}: {MEND_TUN}")
 
 
 class Tun:
