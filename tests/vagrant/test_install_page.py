@@ -39,7 +39,7 @@ def test_page_names_the_settings_of_the_vagrantfile() -> None:
 def test_page_leads_to_files_and_headings_that_are_there() -> None:
     headings = {
         re.sub(r"[^a-z -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+        for title in re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)
     }
     for link in re.findall(r"\]\(([^)]+)\)", PAGE):
         if link.startswith("#"):

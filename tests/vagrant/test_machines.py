@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -37,10 +38,10 @@ def needs(program: str) -> str:
     return found
 
 
-def providers(**environment: str) -> dict[str, Any]:
+def providers(vagrantfile: Path = VAGRANTFILE, **environment: str) -> dict[str, Any]:
     ruby = needs("ruby")
     ran = subprocess.run(
-        [ruby, Path(__file__).with_name("vagrantfile.rb"), VAGRANTFILE],
+        [ruby, Path(__file__).with_name("vagrantfile.rb"), vagrantfile],
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
@@ -85,6 +86,63 @@ def test_vagrantfile_is_changed_by_the_environment() -> None:
     assert {machine["box"] for machine in found.values()} == {"somebody/else"}
     assert {machine["ports"][0]["guest"] for machine in found.values()} == {REPORT_PORT}
     assert {machine["ports"][0]["host"] for machine in found.values()} == {8123}
+
+
+def test_vagrantfile_in_a_box_asks_for_no_checkout(tmp_path: Path) -> None:
+    shutil.copy(VAGRANTFILE, tmp_path)
+    found = providers(tmp_path / "Vagrantfile")
+    assert {name: machine["settings"] for name, machine in found.items()} == SIZES
+    for machine in found.values():
+        assert machine["box"] is None
+        assert list(machine["folders"]) == ["/vagrant"]
+        assert machine["provisions"] == []
+        assert machine["ports"] == providers()["libvirt"]["ports"]
+
+
+def test_box_for_virtualbox_is_the_machine_of_the_vagrantfile() -> None:
+    rasd = "{http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData}"
+    machine = ElementTree.parse(VAGRANT / "box.ovf")
+    sizes = {
+        item.findtext(f"{rasd}Caption"): item.findtext(f"{rasd}VirtualQuantity")
+        for item in machine.iter("{http://schemas.dmtf.org/ovf/envelope/1}Item")
+    }
+    assert sizes["Processors"] == str(SIZES["virtualbox"]["cpus"])
+    assert sizes["Memory"] == str(SIZES["virtualbox"]["memory"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "make-box: 'make-box virtualbox FILE' or 'make-box libvirt FILE' is what can be asked"),
+        (["hyperv", "new.box"], "make-box: there is no box for hyperv; "),
+        (["libvirt", "old.box"], "old.box is there already; move it away."),
+        (["libvirt", "nowhere/new.box"], "make-box: there is no folder "),
+        (["libvirt", "new.box"], "make-box: there is no debootstrap extlinux "),
+    ],
+)
+def test_make_box_says_what_it_cannot_do(
+    arguments: list[str], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "old.box").touch()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("dirname", "git", "id", "readlink", "sh", "uname"):
+        (tools / tool).symlink_to(needs(tool))
+    script = (VAGRANT / "make-box").read_text()
+    alone = tmp_path / "make-box"
+    alone.write_text(script.replace("PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n", ""))
+    ran = subprocess.run(
+        ["sh", alone, *arguments],
+        cwd=tmp_path,
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert sentence in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "make-box", "old.box"}
 
 
 @pytest.mark.parametrize("provider", SIZES)
@@ -162,7 +220,7 @@ def instructions(dockerfile: Path) -> list[tuple[str, str]]:
 
 def test_container_is_made_by_the_script() -> None:
     told = instructions(VAGRANT / "container" / "Dockerfile")
-    assert told[0] == ("FROM", "debian:12")
+    assert told[0] == ("FROM", "debian:13")
     assert ("COPY", f". {PLACE}") in told
     assert ("WORKDIR", PLACE) in told
     assert ("EXPOSE", str(REPORT_PORT)) in told
@@ -188,7 +246,7 @@ def test_development_container_mounts_the_checkout_where_the_image_has_it() -> N
     assert interpreter == f"{venv[1]}/bin/python"
 
 
-@pytest.mark.parametrize("name", ["pillarbox", SCRIPT])
+@pytest.mark.parametrize("name", ["pillarbox", SCRIPT, "vagrant/make-box"])
 def test_shellcheck_finds_nothing(name: str) -> None:
     ran = subprocess.run(
         [needs("shellcheck"), CHECKOUT / name], capture_output=True, text=True, check=False
