@@ -78,10 +78,11 @@ class Session:
 
     def bytes_read(self) -> int:
         """Return how much the client has received and read, or had when it exited."""
-        if self.stream:
+        stream = self.stream  # another thread may let go of it meanwhile
+        if stream:
             with suppress(OSError, ValueError):  # closed just now
-                waiting = fcntl.ioctl(self.stream, FIONREAD, bytes(4))
-                received = tcp_info(self.stream).get("bytes_received", 0)
+                waiting = fcntl.ioctl(stream, FIONREAD, bytes(4))
+                received = tcp_info(stream).get("bytes_received", 0)
                 now_read = received - int.from_bytes(waiting, sys.byteorder)
                 self.last_read = max(self.last_read, now_read)
         return self.last_read
