@@ -113,7 +113,7 @@ def test_box_for_virtualbox_is_the_machine_of_the_vagrantfile() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "make-box: 'make-box virtualbox FILE' or 'make-box libvirt FILE' is what can be asked"),
+        ([], "'make-box virtualbox FILE' or 'make-box libvirt FILE' is what can be asked.\n"),
         (["hyperv", "new.box"], "make-box: there is no box for hyperv; "),
         (["libvirt", "old.box"], "old.box is there already; move it away."),
         (["libvirt", "nowhere/new.box"], "make-box: there is no folder "),
