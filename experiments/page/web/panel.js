@@ -163,9 +163,12 @@ export class Panel {
       far.addEventListener("click", () => this.page.choose([{ kind, number: node }]));
       list.append(element("li", {}, over, " to ", far));
     }
+    const number = selected[0].number;
+    const before = this.told === number ? [this.all.open, this.log.open] : []; // what was opened stays open
+    this.told = number;
     this.known = element("dl");
-    this.all = folded("All counters and flows");
-    this.log = folded("Log of its forwarder");
+    this.all = folded("All counters and flows", before[0]);
+    this.log = folded("Log of its forwarder", before[1]);
     this.log.hidden = this.page.role !== "operate";
     this.log.addEventListener("toggle", () => this.askState());
     const own = selected[0].kind === "server" && this.page.live() ? [this.known, this.all, this.log] : [];
@@ -237,15 +240,16 @@ export class Panel {
     const { selected, wire } = this.page;
     if (!wire || !this.page.live() || selected.length !== 1 || selected[0].kind !== "server") return;
     const [name] = this.names();
-    try {
-      const [state, log] = await Promise.all([wire.ask("state", [name]), this.log.open && wire.ask("log", [name])]);
-      if (this.page.selected.length === 1 && this.names()[0] === name) this.drawState(state, log);
-    } catch {
-      this.known?.replaceChildren();
-    }
+    const asked = [wire.ask("state", [name])];
+    if (this.log?.open) asked.push(wire.ask("log", [name]));
+    const [state, log] = await Promise.allSettled(asked);
+    if (this.page.selected.length !== 1 || this.names()[0] !== name) return;
+    if (state.value) this.drawState(state.value);
+    else this.known?.replaceChildren();
+    if (log) this.log.lastChild.textContent = log.value ? log.value.log || "it has nothing to say" : log.reason.message;
   }
 
-  drawState(state, log) {
+  drawState(state) {
     const parts = [];
     const down = (state.links ?? []).filter((link) => !link.up).map((link) => link.peer);
     if (state.links) parts.push(["hears", `${state.links.length - down.length} of ${state.links.length}`]);
@@ -255,7 +259,6 @@ export class Panel {
     for (const [why, count] of Object.entries(drops)) parts.push([`dropped: ${why}`, String(count)]);
     this.known.replaceChildren(...parts.map(fact));
     this.all.lastChild.textContent = JSON.stringify(state, null, 1);
-    if (log) this.log.lastChild.textContent = log.log || "it has nothing to say";
   }
 }
 
@@ -263,6 +266,6 @@ function fact([name, value]) {
   return element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
 }
 
-function folded(title) {
-  return element("details", {}, element("summary", { textContent: title }), element("pre"));
+function folded(title, open = false) {
+  return element("details", { open }, element("summary", { textContent: title }), element("pre"));
 }

@@ -66,6 +66,7 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.until("document.querySelector('#panel details + details pre').textContent")
     await tab.click(".deeds .kill")
     await tab.until(f"document.querySelector('#{servers[1]}').dataset.failed === 'dead'")
+    await tab.until("document.querySelector('#panel details + details').open")  # still
     await tab.click(".deeds .revive")
     await tab.until(f"document.querySelector('#{servers[1]}').dataset.failed === ''")
     await tab.click(f"#{cable} .grip")
