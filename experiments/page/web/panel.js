@@ -164,8 +164,8 @@ export class Panel {
       list.append(element("li", {}, over, " to ", far));
     }
     const number = selected[0].number;
-    const before = this.told === number ? [this.all.open, this.log.open] : []; // what was opened stays open
-    this.told = number;
+    const before = this.shownNode === number ? [this.all.open, this.log.open] : []; // what was opened stays open
+    this.shownNode = number;
     this.known = element("dl");
     this.all = folded("All counters and flows", before[0]);
     this.log = folded("Log of its forwarder", before[1]);
