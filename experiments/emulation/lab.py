@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulation import names, switching
+from experiments.emulation.checks import check_settings
 from experiments.emulation.choices import usual_routing
 from experiments.emulation.drops import all_drops
 from experiments.emulation.faults import Fault, Faults
@@ -39,7 +40,6 @@ from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
 from hosts.base.path import Step
-from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -77,6 +77,7 @@ class Lab:
         seed: int = 0,
         gateways: Sequence[int] = (),
     ) -> None:
+        check_settings(topology, settings)
         self.routing = settings.routing or usual_routing(topology)
         self.gateways = list(dict.fromkeys(gateways))
         if gateways:
@@ -88,8 +89,6 @@ class Lab:
         self.switches = self._switches()
         if self.relays:
             self.plane = switching.servers_plane(self.switches, settings.plane)
-            router_for(topology, self.routing)  # refuses what there is not, and so does the next
-            timers_for(topology, settings.timers)
         else:
             self.plane = self.switches.name if self.switches else switching.BRIDGES
         self._events = (folder / "events.jsonl").open("a", buffering=1)

@@ -256,7 +256,7 @@ class LabLink(Link):
         return list(self._indexes.values()).index(intf.ifindex)
 
     def _lose(self, intf: LabIntf, percent: float) -> None:
-        require(0 <= percent <= 100, f"a link loses 0 to 100 percent of its frames, not {percent}")
+        shaping.check_loss(percent)
         tap = self._taps[self._side(intf)]
         if percent:
             deed = f"lose {percent:g} % of what {intf.name} sends"

@@ -77,13 +77,8 @@ class Shapes:
 
 def _check(wanted: Shape, links: list[Any]) -> None:
     """Refuse a shape before any of it is made."""
-    most = shaping.MOST_RATE_MBIT
-    require(
-        wanted.rate_mbit is None or 0 < wanted.rate_mbit <= most,
-        f"a cable's rate is above 0 and at most {most:g} Mbit/s, not {wanted.rate_mbit}",
-    )
-    loss = wanted.loss or 0.0
-    require(0 <= loss <= 100, f"a cable loses 0 to 100 percent of its frames, not {loss:g}")
+    shaping.check_rate(wanted.rate_mbit)
+    shaping.check_loss(wanted.loss)
     delay = shaping.checked_delay(wanted.delay, None)
     can = not delay or shaping.kernel_has_netem() or all(link.delay for link in links)
     require(

@@ -96,6 +96,22 @@ def checked_delay(delay: str | float | None, jitter: str | float | None) -> Dela
     return both
 
 
+def check_rate(rate_mbit: float | None) -> None:
+    """Raise PillarboxError unless a cable can have that rate; None means no limit."""
+    require(
+        rate_mbit is None or 0 < rate_mbit <= MOST_RATE_MBIT,
+        f"a cable's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
+    )
+
+
+def check_loss(percent: float | None) -> None:
+    """Raise PillarboxError unless a cable can lose that share of its frames, in percent."""
+    require(
+        percent is None or 0 <= percent <= 100,
+        f"a cable loses 0 to 100 percent of its frames, not {percent}",
+    )
+
+
 def catch_up_s(value: str) -> float:
     """Return how much of its rate a port at rest lets pass at once.
 
@@ -203,10 +219,7 @@ def limited(
     require(packets >= 1, f"a link's queue holds at least one packet, not {queue_packets}")
     if rate_mbit is None:
         return [_delayed(index, ROOT, delay, packets, UNLIMITED_MBIT)] if delay else []
-    require(
-        0 < rate_mbit <= MOST_RATE_MBIT,
-        f"a link's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
-    )
+    check_rate(rate_mbit)
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     bytes_s = int(rate_mbit * 125_000)
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)

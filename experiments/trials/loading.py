@@ -14,11 +14,13 @@ from typing import Any
 from experiments.files import toml_in
 from experiments.traffic.workload import POISSON, check_load
 from experiments.trials.catalogue import EXPERIMENTS
+from experiments.trials.plans.checks import check_experiment
 from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.lines import line_of
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
 from hosts.base.load import module_from
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
 CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates faithfully
 
@@ -48,11 +50,37 @@ def load(
     loads : sequence of float
         Of flows that arrive; several make of each system as many.
     """
+    try:
+        return _loaded(text, changes, calibrated_mbit, loads)
+    except InvalidValueError as error:
+        raise _located(error, text, changes) from None
+
+
+def _loaded(
+    text: str,
+    changes: Sequence[str],
+    calibrated_mbit: Callable[[System], float] | None,
+    loads: Sequence[float],
+) -> Experiment:
     values = overridden(_values(text), changes)
     systems = values.get("systems")
     if changes and isinstance(systems, list):  # of those that became alike one is enough
         values["systems"] = [one for at, one in enumerate(systems) if one not in systems[:at]]
-    return under_loads(experiment_of(values, calibrated_mbit), loads)
+    found = under_loads(experiment_of(values, calibrated_mbit), loads)
+    check_experiment(found)
+    return found
+
+
+def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> PillarboxError:
+    """Return the error with the file, line and key of the value, if it stands in a TOML file."""
+    last = error.key.rpartition(".")[2]
+    changed = any(change.partition("=")[0].strip().rpartition(".")[2] == last for change in changes)
+    if changed or not text.endswith(".toml"):
+        return error
+    line = line_of(Path(text).read_text(encoding="utf-8"), error.key)
+    where = f"{text}, line {line}" if line else text
+    key = f" ({error.key})" if error.key else ""
+    return PillarboxError(f"{where}{key}: {error}")
 
 
 def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:

@@ -1,4 +1,4 @@
-"""The one error of Pillarbox: what was wrong and what would be right, in one sentence."""
+"""Pillarbox's errors: each says in one sentence what was wrong and what would be right."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from collections.abc import Iterable
 
 class PillarboxError(ValueError):
     """What was asked for cannot be done: a network, name, option or machine does not allow it."""
+
+
+class InvalidValueError(PillarboxError):
+    """A setting has a value that cannot be used.
+
+    Attributes
+    ----------
+    key : str
+        The setting's place in the experiment or the lab, such as ``systems.0.rate_mbit``.
+    """
+
+    def __init__(self, sentence: str, key: str) -> None:
+        super().__init__(sentence)
+        self.key = key
 
 
 def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:

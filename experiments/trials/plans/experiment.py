@@ -116,3 +116,7 @@ class Experiment:
             f"a system of {self.name} has a load, and nothing arrives: set arrivals = poisson",
         )
         require(self.repeats >= 1, "an experiment has at least one repeat")
+        require(
+            self.precision is None or self.precision > 0,
+            f"precision is a relative width above 0, not {self.precision}",
+        )

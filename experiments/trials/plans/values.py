@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
 NOTHING = ("none", "")  # how a command line writes None
 UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
@@ -90,13 +90,30 @@ def _dataclass(kind: Any, value: Any, place: str) -> Any:
         if key not in known:
             form = getattr(kind, "WRITTEN", "")
             there = f"write {form}" if form else f"there are {', '.join(known)}"
-            raise PillarboxError(f"there is no {where}{key}: {meant(str(key), known, there)}")
+            sentence = f"there is no {where}{key}: {meant(str(key), known, there)}"
+            raise InvalidValueError(sentence, f"{where}{key}")
     for one in dataclasses.fields(kind):
         optional = (
             one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
         )
         require(optional or one.name in value, f"{where}{one.name} is missing")
-    return kind(**{key: made(known[key], one, f"{where}{key}") for key, one in value.items()})
+    arguments = {key: _made_at(f"{where}{key}", known[key], one) for key, one in value.items()}
+    try:
+        return kind(**arguments)
+    except InvalidValueError:
+        raise
+    except PillarboxError as error:
+        raise InvalidValueError(str(error), place) from None
+
+
+def _made_at(place: str, kind: Any, value: Any) -> Any:
+    """Return `made`'s value; an error names the innermost place that is wrong."""
+    try:
+        return made(kind, value, place)
+    except InvalidValueError:
+        raise
+    except PillarboxError as error:
+        raise InvalidValueError(str(error), place) from None
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:

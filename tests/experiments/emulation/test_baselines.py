@@ -334,7 +334,7 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     for spec, routing, plane, told in [
         ("fattree,4", "dfr", "auto", "no routing 'dfr': there are two-level, hashed, shortest"),
-        ("bcube,2,1", "", "ovs", "no plane 'ovs': auto, python, ebpf"),
+        ("bcube,2,1", "", "ovs", "no plane 'ovs' for bcube,2,1: auto, python, ebpf"),
     ]:
         with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass

@@ -169,3 +169,50 @@ def test_what_there_is_not():
     for file in ("no.py", "no.toml"):
         with pytest.raises(PillarboxError, match="No such file"):
             load(file)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("rate_mbit = 30", "rate_mbit = -5", r"line 5 \(systems.0.rate_mbit\): a cable's rate is"),
+        ("rate_mbit = 30", "mtu = 20", r"line 5 \(systems.0.mtu\): the MTU is 576 to 65000"),
+        ("rate_mbit = 30", "plane = 'x'", r"line 5 \(systems.0.plane\): there is no plane 'x'"),
+        ("rate_mbit = 30", "timers = 'x'", r"line 5 \(systems.0.timers\): there are no 'x' timers"),
+        ("rate_mbit = 30", "queue = 'x'", r"line 5 \(systems.0.queue\): there is no queue 'x'"),
+        ("rate_mbit = 30", "delay = 'x'", r"line 5 \(systems.0.delay\): 'x' is no delay"),
+        ("rate_mbit = 30", "loss = -1", r"line 5 \(systems.0.loss\): a cable loses 0 to 100"),
+        ("tree,4,4", "tree,4", r"line 7 \(systems.1.network\): 'tree,4'"),
+        (
+            'label = "a tree"',
+            "rates = 3",
+            r"line 8 \(systems.1.rates\): there is no systems.1.rates",
+        ),
+        ("volume_bytes = 1000000", "duration_s = 1", r"line 12 \(faults.0\): .* begins at 1 s"),
+        ("per_minute = 6", "per_minutes = 6", r"line 16 \(faults.1.per_minutes\): there is no"),
+        ("[workload]", "[workload]\ntool = 'x'", r"line 10 \(workload.tool\): there is no traffic"),
+        ("[workload]", "[workload]\ninterval_s = 0", r"line 9 \(workload\): interval_s is above 0"),
+    ],
+)
+def test_errors_name_the_file_and_the_line(tmp_path: Path, before, after, sentence):
+    file = tmp_path / "mine.toml"
+    assert before in TOML
+    file.write_text(TOML.replace(before, after))
+    with pytest.raises(PillarboxError, match=f"^{file}, {sentence}"):
+        load(str(file))
+
+
+def test_a_change_of_the_command_line_is_not_blamed_on_the_file(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(TOML)
+    with pytest.raises(PillarboxError, match=r"^a cable's rate is above 0"):
+        load(str(file), ["systems.0.rate_mbit=-5"])
+
+
+@pytest.mark.parametrize(("moment", "accepted"), [("2.99", True), ("3", False)])
+def test_a_fault_begins_before_the_flows_end(moment: str, accepted: bool):
+    changes = ["duration_s=3", f"faults=cut 0.0-s0 at {moment}"]
+    if accepted:
+        assert load("quick", changes).faults == (FaultAt(f"cut 0.0-s0 at {moment}"),)
+        return
+    with pytest.raises(PillarboxError, match="begins at 3 s, and the flows end by 3 s"):
+        load("quick", changes)
