@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from experiments.emulation.choices import usual_routing
 from experiments.linux import shaping
+from experiments.linux.queueing import Queue
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
@@ -73,11 +74,11 @@ def _check_mtu(_topology: Topology, settings: LabSettings) -> None:
 
 
 def _check_queue(_topology: Topology, settings: LabSettings) -> None:
-    shaping.Queue(settings.queue).check()
+    Queue(settings.queue).check()
 
 
 def _check_queue_length(_topology: Topology, settings: LabSettings) -> None:
-    shaping.Queue(length=settings.queue_length).check()
+    Queue(length=settings.queue_length).check()
 
 
 def _check_catch_up(_topology: Topology, settings: LabSettings) -> None:
