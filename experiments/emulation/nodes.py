@@ -430,8 +430,12 @@ class ApplicationIntf(LabIntf):
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
-    """Refuse options of a link that would be ignored, unless they ask for nothing."""
-    names = ", ".join(sorted(name for name, value in options.items() if value))
+    """Raise PillarboxError for link options that have no effect here.
+
+    ``use_htb`` asks for what every link has: its rate is always enforced by HTB.
+    """
+    unknown = [name for name, value in options.items() if value and name != "use_htb"]
+    names = ", ".join(sorted(unknown))
     require(
         not names,
         f"there is no link option {names}: there are bw, delay, jitter, loss, max_queue_size, mtu",

@@ -282,6 +282,12 @@ def test_tcp_makes_super_packets_as_large_as_the_rate_allows(
     assert int(most[1]) >= segments * 1500
 
 
+def test_use_htb_is_accepted_since_every_rate_is_htb() -> None:
+    with lab("tree,2,1") as net:
+        net.addLink("h0", "h1", bw=10, use_htb=True)
+        assert "htb" in net["h0"].cmd("tc qdisc show dev h0-eth1")
+
+
 def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
     with lab("tree,2,1") as net:
         h0 = net["h0"]
