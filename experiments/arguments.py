@@ -106,6 +106,22 @@ plane = click.option(
     show_default=True,
     help="What moves packets; ovs: Open vSwitch, where servers do not relay.",
 )
+listen_option = click.option(
+    "--listen",
+    default="",
+    metavar="ADDRESS[:PORT]",
+    help="Address the page listens on (default: 127.0.0.1). On other addresses it uses TLS.",
+)
+plain_http_option = click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Serve the page without TLS on a network: others on it can read the page's token.",
+)
+terminals_option = click.option(
+    "--terminals",
+    is_flag=True,
+    help="Permit terminals on servers also if the page is reached over a network.",
+)
 weights_option = click.option(
     "--weights",
     type=Weights(),

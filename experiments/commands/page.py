@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from experiments.arguments import FILE, lab
+from experiments.arguments import FILE, lab, listen_option, plain_http_option, terminals_option
 from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.page.process import Door
 
 SAVE_S = 30.0
 
@@ -16,11 +20,19 @@ SAVE_S = 30.0
 @click.command()
 @click.argument("run", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
 @lab
-@click.option("--listen", default="", metavar="ADDRESS", help="ADDRESS[:PORT]; else the loopback.")
+@listen_option
+@plain_http_option
+@terminals_option
 @click.option("--trial", type=int, help="Of a run; its first valid one by default.")
 @click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording as one file.")
 def command(
-    run: Path | None, number: int | None, listen: str, trial: int | None, save: Path | None
+    run: Path | None,
+    number: int | None,
+    listen: str,
+    plain_http: bool,
+    terminals: bool,
+    trial: int | None,
+    save: Path | None,
 ) -> None:
     """Show a running lab in a browser, and break and mend it with a click.
 
@@ -46,22 +58,22 @@ def command(
     from experiments.page import process
 
     folder = registry.folder_of(number)
-    known = process.address_in(folder)
+    known, certificate = process.address_in(folder)
     if save is not None:
-        _save(known, save)
+        _save(known, certificate, save)
     elif known:
         click.echo(f"this lab's page is open already: {known}")
     else:
-        _serve(folder, listen)
+        door = process.opened(listen, plain_http=plain_http, terminals=terminals)
+        _serve(folder, door)
 
 
-def _serve(folder: Path, listen: str) -> None:
+def _serve(folder: Path, door: Door) -> None:
     from functools import partial
 
     from experiments.control.client import ask
     from experiments.page import process
 
-    door = process.opened(listen)
     page = process.Page(door, partial(ask, folder), folder)
     try:
         click.echo(process.welcome(door))
@@ -72,12 +84,15 @@ def _serve(folder: Path, listen: str) -> None:
         page.close()
 
 
-def _save(address: str, file: Path) -> None:
+def _save(address: str, certificate: str, file: Path) -> None:
     from experiments.files import give_to_user, write_atomically
+    from experiments.page.certificate import client_context
 
     require(bool(address), "no page of this lab is open: `pillarbox page` opens one, and records")
     try:
-        with urllib.request.urlopen(address.replace("/?", "/save?"), timeout=SAVE_S) as answer:
+        where = address.replace("/?", "/save?")
+        trusted = client_context(certificate) if certificate else None
+        with urllib.request.urlopen(where, timeout=SAVE_S, context=trusted) as answer:
             content = answer.read()
     except OSError as error:
         raise PillarboxError(f"the lab's page does not answer: {error}") from None

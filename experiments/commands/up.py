@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.arguments import network, plane, routing_option, timers, weights_option
+from experiments.arguments import (
+    listen_option,
+    network,
+    plain_http_option,
+    plane,
+    routing_option,
+    terminals_option,
+    timers,
+    weights_option,
+)
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -88,7 +97,9 @@ if TYPE_CHECKING:
 @click.option("--detach", is_flag=True, help="Leave it running, without a prompt: see `down`.")
 @click.option("--hold", is_flag=True, help="Run without a prompt until standard input ends.")
 @click.option("--page", is_flag=True, help="Show it in a browser, and print where.")
-@click.option("--listen", default="", metavar="ADDRESS", help="Of the page; else the loopback.")
+@listen_option
+@plain_http_option
+@terminals_option
 @click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
 @click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
 def command(
@@ -105,6 +116,8 @@ def command(
     hold: bool,
     page: bool,
     listen: str,
+    plain_http: bool,
+    terminals: bool,
     no_sandbox: bool,
     quiet: bool,
     **how: Any,
@@ -144,7 +157,8 @@ def command(
     if page:
         from experiments.page import process
 
-        door = process.opened(listen)  # in the machine's network: the sandbox has one of its own
+        # In the machine's network: the sandbox has a network of its own.
+        door = process.opened(listen, plain_http=plain_http, terminals=terminals)
     place = registry.take_place()
     if not no_sandbox and not cluster:  # nothing of a lab on a cluster is on this machine
         sandbox.enter()

@@ -1,6 +1,6 @@
 """The page's protocol from Python, for tests and notebooks: docs/page.md has its messages.
 
->>> async with watching("http://127.0.0.1:8080/?token=...") as page:      # doctest: +SKIP
+>>> async with watching("http://127.0.0.1:8080/operate-.../?token=...") as page:  # doctest: +SKIP
 ...     await page.do("cut", "0.3-4.0")
 ...     async for message in page:
 ...         print(message)
@@ -26,9 +26,14 @@ class Client:
     """One page's connection; `recording` is what was there when it was opened."""
 
     def __init__(
-        self, channel: aiohttp.ClientWebSocketResponse, session: aiohttp.ClientSession, where: URL
+        self,
+        channel: aiohttp.ClientWebSocketResponse,
+        session: aiohttp.ClientSession,
+        where: URL,
+        trusted: aiohttp.Fingerprint | bool,
     ) -> None:
         self._channel, self._session, self._where = channel, session, where
+        self._trusted = trusted
         self._numbers = count(1)
         self._heard: deque[dict[str, Any]] = deque()
         self.role = ""
@@ -57,8 +62,9 @@ class Client:
     async def grade(self, sheet: str, student: str, source: str) -> str:
         """Return the marks of a student's file; raise PillarboxError where there are none."""
         asked = {**self._where.query, "sheet": sheet, "student": student}
-        address = self._where.with_path("/grade").with_query(asked)
-        async with self._session.post(address, data=source.encode()) as answer:
+        address = self._where.join(URL("grade")).with_query(asked)
+        file = source.encode()
+        async with self._session.post(address, data=file, ssl=self._trusted) as answer:
             text = await answer.text()
             if answer.status != 200:
                 raise PillarboxError(text.strip())
@@ -86,18 +92,32 @@ class Client:
 
 
 @asynccontextmanager
-async def watching(url: str) -> AsyncIterator[Client]:
-    """Open a page by the address that Pillarbox printed."""
+async def watching(url: str, fingerprint: str = "") -> AsyncIterator[Client]:
+    """Open a page by the address that Pillarbox printed.
+
+    Parameters
+    ----------
+    url : str
+        The address.
+    fingerprint : str
+        The SHA-256 of the page's certificate, as printed. Without it a self-signed one is refused.
+    """
     where = URL(url)
-    live = where.with_scheme("ws").with_path("/live").with_query(where.query)
+    scheme = "wss" if where.scheme == "https" else "ws"
+    live = where.join(URL("live")).with_scheme(scheme).with_query(where.query)
+    try:
+        octets = bytes.fromhex(fingerprint.replace(":", ""))
+        trusted = aiohttp.Fingerprint(octets) if fingerprint else True
+    except ValueError as error:
+        raise PillarboxError(f"{fingerprint!r} is no SHA-256 fingerprint: {error}") from None
     async with aiohttp.ClientSession() as session:
         try:
             channel = await session.ws_connect(
-                live, max_msg_size=0, timeout=aiohttp.ClientWSTimeout()
+                live, max_msg_size=0, timeout=aiohttp.ClientWSTimeout(), ssl=trusted
             )
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, aiohttp.ServerFingerprintMismatch) as error:
             raise PillarboxError(f"{where.origin()} does not let in: {error}") from error
         async with channel:
-            page = Client(channel, session, where)
+            page = Client(channel, session, where, trusted)
             await page.begin()
             yield page

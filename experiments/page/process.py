@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import re
 import secrets
@@ -15,32 +16,48 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.control.client import entrance_anywhere
+from experiments.control.client import Entrance, entrance_anywhere
+from experiments.page.certificate import Certificate, made_for
 from experiments.page.gate import Ask, Gate
 from topos.base.errors import PillarboxError, require
 
 LOOPBACK = "127.0.0.1"
 ADDRESS = "page"  # the file in a lab's folder that has the address of its page
-START_S = 60.0
+BACKLOG = 1024  # connections that the kernel completes before the page's server accepts them
 ROLES = ("operate", "watch")
 
 
 class Door(NamedTuple):
-    """Where a page is reached: a socket that listens, and the tokens of its two addresses."""
+    """Where a page is reached: a socket that listens, and what its two addresses consist of."""
 
     socket: socket.socket
     name: str
     port: int
     tokens: dict[str, str]
+    paths: dict[str, str]
+    on_loopback: bool
+    terminals: bool
+    certificate: Certificate | None = None
 
     def url(self, role: str) -> str:
         """Return the address with which to operate, or to watch."""
         host = f"[{self.name}]" if ":" in self.name else self.name
-        return f"http://{host}:{self.port}/?token={self.tokens[role]}"
+        scheme = "https" if self.certificate else "http"
+        return f"{scheme}://{host}:{self.port}/{self.paths[role]}/?token={self.tokens[role]}"
 
 
-def opened(listen: str = "") -> Door:
-    """Return a door at ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT; at the loopback by default."""
+def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> Door:
+    """Return a door at ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT; on the loopback by default.
+
+    Parameters
+    ----------
+    listen : str
+        The address.
+    plain_http : bool
+        Serve a network without TLS. The loopback always is.
+    terminals : bool
+        Permit terminals on a page that is reached over a network. On the loopback they always are.
+    """
     found = re.fullmatch(
         r"(\[[0-9a-fA-F:.]+\]|[^:]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*)(?::(\d+))?", listen
     )
@@ -52,13 +69,19 @@ def opened(listen: str = "") -> Door:
     require(port < 1 << 16, f"there is no port {port}")
     try:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        made = socket.create_server(where[:2], family=family, backlog=64)
+        made = socket.create_server(where[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise PillarboxError(
             f"{listen or address} cannot be listened at: {error.strerror}"
         ) from None
-    port = made.getsockname()[1]
-    return Door(made, address, port, {role: secrets.token_urlsafe(24) for role in ROLES})
+    bound, port, *_ = made.getsockname()
+    on_loopback = ipaddress.ip_address(bound.partition("%")[0]).is_loopback
+    tokens = {role: secrets.token_urlsafe(24) for role in ROLES}
+    paths = {role: f"{role}-{secrets.token_hex(8)}" for role in ROLES}
+    certificate = None if on_loopback or plain_http else made_for(address)
+    return Door(
+        *(made, address, port, tokens, paths, on_loopback, on_loopback or terminals, certificate)
+    )
 
 
 class Page:
@@ -82,13 +105,16 @@ class Page:
                 start_new_session=True,  # Ctrl-C at the prompt is not for it
             )
         url = door.url("operate")
+        certificate = door.certificate.certificate if door.certificate else ""
         door.socket.close()
         self._address: Path | None = None
-        self._gate = Gate(near, ask, partial(entrance_anywhere, folder))
+        enter = partial(entrance_anywhere, folder) if door.terminals else _no_terminal
+        self._gate = Gate(near, ask, enter)
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            settings = {"name": door.name, "tokens": door.tokens, "period_s": period_s}
-            stdin.write(json.dumps(settings))
+            settings = {"name": door.name, "tokens": door.tokens, "paths": door.paths}
+            settings |= {"certificate": "\n".join(door.certificate or ())}
+            stdin.write(json.dumps({**settings, "period_s": period_s}))
         with self._process.stdout as stdout:
             ready = stdout.readline()
         if not ready:
@@ -96,7 +122,7 @@ class Page:
             raise PillarboxError("the page's server did not start: its reason is above")
         self._address = folder / ADDRESS
         self._address.touch(mode=0o600)
-        self._address.write_text(url)
+        self._address.write_text(f"{url}\n{certificate}")
 
     @property
     def number(self) -> int:
@@ -116,15 +142,33 @@ class Page:
         self._gate.close()
 
 
+def _no_terminal(server: str) -> Entrance:
+    raise PillarboxError(
+        f"this page opens no terminal on {server}, as it is reached over a network: start it with "
+        "--terminals"
+    )
+
+
 def welcome(door: Door) -> str:
     """Return what is printed once a page is open."""
-    return f"page: {door.url('operate')}\n      to watch only: {door.url('watch')}"
+    lines = [f"page: {door.url('operate')}", f"to watch only: {door.url('watch')}"]
+    if door.certificate:
+        lines += [f"SHA-256 of its certificate: {door.certificate.fingerprint}"]
+    elif not door.on_loopback:
+        lines += [
+            "plain HTTP: whoever can read the traffic of this network can read the first address "
+            "and operate the lab"
+        ]
+    if door.terminals and not door.on_loopback:
+        lines += ["terminals: whoever has the first address can run programs on this machine"]
+    return "\n      ".join(lines)
 
 
-def address_in(folder: Path) -> str:
-    """Return the address of the page that is open for a lab, if one is."""
+def address_in(folder: Path) -> tuple[str, str]:
+    """Return the address of a lab's page and its certificate in PEM; empty where there is none."""
     file = folder / ADDRESS
-    return file.read_text() if file.exists() else ""
+    url, _, certificate = (file.read_text() if file.exists() else "").partition("\n")
+    return url, certificate
 
 
 # -- inside ----------------------------------------------------------------------------------------

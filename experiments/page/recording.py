@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 VERSION = 1
 # Of each list as JSON; the oldest go first.
 MOST_BYTES = {"samples": 48 << 20, "events": 8 << 20, "states": 4 << 20, "traffic": 4 << 20}
+AT_ONCE = 16  # values in a piece of the recording
 
 
 class Recording:
@@ -42,10 +44,25 @@ class Recording:
         return self._lists["traffic"].add(traffic)
 
     def text(self) -> str:
-        """Return everything as JSON."""
-        parts = [_text({"version": VERSION, **self.head})[:-1]]
-        parts += [f'"{name}":[{",".join(kept.texts)}]' for name, kept in self._lists.items()]
-        return ",".join(parts) + "}"
+        """Return the recording as JSON."""
+        return "".join(self.pieces())
+
+    def pieces(self) -> Iterator[str]:
+        """Return the recording as JSON, as it is now, in pieces that are made on demand.
+
+        A slow reader of the pieces takes little memory.
+        """
+        return _pieces(self.head, {name: tuple(kept.texts) for name, kept in self._lists.items()})
+
+
+def _pieces(head: dict[str, Any], lists: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    yield _text({"version": VERSION, **head})[:-1]
+    for name, texts in lists.items():
+        yield f',"{name}":['
+        for start in range(0, len(texts), AT_ONCE):
+            yield ("," if start else "") + ",".join(texts[start : start + AT_ONCE])
+        yield "]"
+    yield "}"
 
 
 class _Texts:

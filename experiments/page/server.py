@@ -1,64 +1,45 @@
-"""The page's own server: what it gives to whom, and what it refuses.
+"""The page's HTTP server: what it serves to which role, and what it refuses.
 
-A page is got with one of two tokens: to operate, or to watch. Requests are refused whose Host is a
-name that another could own (a rebound name of DNS), or that another site's page has made. Each page
-has a mailbox of its own with room for the newest sample only, so that a slow one slows no other.
+`access` decides the role of a request, and `admission` which connections there are. Each open page
+has a mailbox with room for the newest sample only, so that a slow page does not slow down others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from aiohttp import WSMsgType, web
+from aiohttp.typedefs import Handler
 
 from experiments.page import shells
+from experiments.page.access import HEADERS, PRELOAD, Access, refused
+from experiments.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
 from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
 from experiments.page.sheets import LONGEST_FILE, Sheets
-from experiments.page.standalone import CONTENT_TYPES, MODULES, files, standalone
+from experiments.page.standalone import CONTENT_TYPES, files, standalone_pieces
 from topos.base.errors import PillarboxError, require
 
-OPERATE, WATCH = "operate", "watch"
 VERBS = {
     OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
     WATCH: frozenset(["state", "sheet"]),
 }
 LONGEST_MESSAGE = 4096
-MOST_PAGES = 64
 MOST_LETTERS = 512  # events and answers that wait for a page
 MOST_ASKED = 16  # by a page, and not answered yet
-SLOWEST_S = 10.0  # for a page to take one message
-MOST_WHOLE = 4  # recordings that are on their way at one time: each may be 60 MB
-WHOLE_S = 60.0  # for one of them
-CHUNK = 1 << 16
+WHOLE_S = 60.0  # for a peer to take a whole recording
 HEARTBEAT_S = 20.0
-FIRST_REQUEST_S = 10.0  # for a connection to ask for something
 UPLOAD_S = 30.0  # for a student's file
-CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-# All at once, not each when another asks for it.
-PRELOAD = ", ".join(f'<{name}>; rel="modulepreload"' for name in MODULES)
-HEADERS = {
-    "Content-Security-Policy": CSP,
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+TEXT, CONTINUATION, FINAL = 0x1, 0x0, 0x80  # first byte of a WebSocket's frame (RFC 6455, 5.2)
 
 
 @dataclass
@@ -102,9 +83,9 @@ class PageServer:
     """Serves a recording, and a lab where there is one."""
 
     def __init__(
-        self, tokens: dict[str, str], name: str, link: LabLink, recorder: Recorder
+        self, access: Access, admission: Admission, link: LabLink, recorder: Recorder
     ) -> None:
-        self._tokens, self._name = tokens, name
+        self._access, self._admission = access, admission
         self._link, self._recorder = link, recorder
         self._files = files()  # read before this process gives up what it may
         self._sheets = Sheets()
@@ -112,19 +93,25 @@ class PageServer:
         self._shells: dict[int, Mailbox] = {}  # whose they are
         self._numbers = count(1)
         self._ending: set[asyncio.Task[None]] = set()
-        self._on_their_way = asyncio.Semaphore(MOST_WHOLE)
         link.heard = self._hear_shell
         recorder.tell = self._tell
 
     def application(self) -> web.Application:
         """Return the application."""
-        made = web.Application(client_max_size=LONGEST_FILE)
-        made.router.add_get("/", self._page)
-        made.router.add_get("/live", self._live)
-        made.router.add_get("/save", self._save)
-        made.router.add_get("/recording", self._recorded)
-        made.router.add_post("/grade", self._grade)
-        made.router.add_get("/{file}", self._file)
+
+        @web.middleware
+        async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
+            request["role"] = role = self._access.role(request)
+            with self._admission.serving(request, role):
+                return await handler(request)
+
+        made = web.Application(client_max_size=LONGEST_FILE, middlewares=[admit])
+        made.router.add_get("/{path}/", self._page)
+        made.router.add_get("/{path}/live", self._live)
+        made.router.add_get("/{path}/save", self._save)
+        made.router.add_get("/{path}/recording", self._recorded)
+        made.router.add_post("/{path}/grade", self._grade)
+        made.router.add_get("/{path}/{file}", self._file)
         return made
 
     def _tell(self, kind: str, text: str) -> None:
@@ -132,78 +119,50 @@ class PageServer:
         for mailbox in self._mailboxes:
             mailbox.put_sample(letter) if kind == "sample" else mailbox.put(letter)
 
-    # -- who may -----------------------------------------------------------------------------------
-
-    def _role(self, request: web.Request) -> str:
-        """Return what the request's token allows; raise 403 for one that has none."""
-        self._check_host(request)
-        given = request.query.get("token", "").encode()
-        for role, token in self._tokens.items():
-            if hmac.compare_digest(given, token.encode()):
-                return role
-        raise _refused("this address has no valid token: open the one that Pillarbox printed")
-
-    def _check_host(self, request: web.Request) -> None:
-        host = request.headers.get("Host", "")
-        if not is_own_host(host, self._name):
-            raise _refused("this page is reached by its address, not by another name")
-        origin = request.headers.get("Origin")
-        if origin is not None and origin != f"http://{host}":
-            raise _refused("another site's page may not ask")
-        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise _refused("another site's page may not ask")
-
     # -- pages -------------------------------------------------------------------------------------
 
     async def _page(self, request: web.Request) -> web.Response:
-        self._role(request)
         page = _response(self._files["page.html"], "page.html")
         page.headers["Link"] = PRELOAD
+        self._access.grant(request, page)
         return page
 
     async def _file(self, request: web.Request) -> web.Response:
-        self._check_host(request)
         name = request.match_info["file"]
         if name not in self._files:
             raise web.HTTPNotFound(headers=HEADERS)
         return _response(self._files[name], name)
 
     async def _recorded(self, request: web.Request) -> web.StreamResponse:
-        self._role(request)
-        return await self._whole(request, self._recorder.recording.text, "recording.json")
+        pieces = self._recorder.recording.pieces()
+        return await self._whole(request, pieces, "recording.json")
 
     async def _save(self, request: web.Request) -> web.StreamResponse:
-        self._role(request)
         name = f"pillarbox-{self._recorder.topology.spec.replace(',', '-')}.html"
-
-        def saved() -> str:
-            return standalone(self._recorder.recording.text(), self._files)
-
-        return await self._whole(request, saved, name)
+        pieces = standalone_pieces(self._recorder.recording.pieces(), self._files)
+        return await self._whole(request, pieces, name)
 
     async def _whole(
-        self, request: web.Request, make: Callable[[], str], name: str
+        self, request: web.Request, pieces: Iterable[str], name: str
     ) -> web.StreamResponse:
-        """Answer with a recording, piece by piece, when few others are on their way."""
+        """Answer with a recording, piece by piece."""
         answer = web.StreamResponse(headers=HEADERS)
         answer.content_type, answer.charset = CONTENT_TYPES[name.rpartition(".")[2]], "utf-8"
         answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
 
         async def send() -> None:
-            text = make()
             await answer.prepare(request)
-            for start in range(0, len(text), CHUNK):
-                await answer.write(text[start : start + CHUNK].encode())
+            for piece in pieces:
+                await answer.write(piece.encode())
             await answer.write_eof()
 
-        async with self._on_their_way:
-            await _in_time(request, send(), WHOLE_S)
+        await _in_time(request, send(), WHOLE_S)
         return answer
 
     async def _grade(self, request: web.Request) -> web.Response:
         """Answer with the marks of the file that is sent, or in a sentence why there are none."""
-        if self._role(request) != OPERATE:
-            raise _refused("this address only watches")
+        if request["role"] != OPERATE:
+            raise refused("this address only watches")
         try:
             file = await asyncio.wait_for(request.read(), UPLOAD_S)
             sheet, student = (request.query.get(name, "") for name in ("sheet", "student"))
@@ -217,33 +176,30 @@ class PageServer:
     # -- live --------------------------------------------------------------------------------------
 
     async def _live(self, request: web.Request) -> web.WebSocketResponse:
-        role = self._role(request)
         channel = web.WebSocketResponse(
             max_msg_size=LONGEST_MESSAGE, heartbeat=HEARTBEAT_S, compress=False
         )
-        mailbox = Mailbox(role)
-        async with self._on_their_way:
-            if len(self._mailboxes) >= MOST_PAGES:
-                why = f"{MOST_PAGES} pages are open"
-                raise web.HTTPServiceUnavailable(text=why, headers=HEADERS)
+        mailbox = Mailbox(request["role"])
+        with self._admission.page(request) as connection:
             self._mailboxes.append(mailbox)
+            sender: asyncio.Task[None] | None = None
             try:
                 await channel.prepare(request)
                 mailbox.clear()  # the recording has it
-                recording = self._recorder.recording.text()
-                first = f'{{"is":"recording","role":"{role}","recording":{recording}}}'
-                taken = await _in_time(request, channel.send_str(first), WHOLE_S)
-            except BaseException:
+                frames = first_message(mailbox.role, self._recorder.recording.pieces())
+
+                async def begin() -> None:
+                    for frame in frames:
+                        await connection.write(frame)
+
+                if await _in_time(request, begin(), WHOLE_S):
+                    sender = asyncio.create_task(self._send(channel, mailbox))
+                    await self._receive(channel, mailbox)
+            finally:
                 self._mailboxes.remove(mailbox)
-                raise
-        sender = asyncio.create_task(self._send(channel, mailbox))
-        try:
-            if taken:
-                await self._receive(channel, mailbox)
-        finally:
-            self._mailboxes.remove(mailbox)
-            self._leave_shells(mailbox)
-            sender.cancel()
+                self._leave_shells(mailbox)
+                if sender:
+                    sender.cancel()
         return channel
 
     async def _send(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
@@ -383,23 +339,29 @@ def checked(text: str) -> tuple[int, str, list[str]]:
     return int(number), str(verb), words  # type: ignore[arg-type]
 
 
-def is_own_host(host: str, name: str) -> bool:
-    """Tell whether a Host is an address, ``localhost`` or that name: nobody else can own those.
+def first_message(role: str, recording: Iterable[str]) -> Iterator[bytes]:
+    """Yield a page's first message as a WebSocket's frames, one for each piece of the recording.
 
-    >>> is_own_host("127.0.0.1:8080", ""), is_own_host("[::1]:80", ""), is_own_host("localhost", "")
-    (True, True, True)
-    >>> is_own_host("rebound.example:8080", ""), is_own_host("", "")
-    (False, False)
+    aiohttp sends a message as one frame, which would be held in memory for each slow page.
     """
-    bare = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host
-    bare = bare if bare != host or ":" not in host else host.rpartition(":")[0]
-    if bare == "localhost" or (name and bare == name):
-        return True
-    try:
-        ipaddress.ip_address(bare)
-    except ValueError:
-        return False
-    return True
+    yield _frame(TEXT, f'{{"is":"recording","role":"{role}","recording":')
+    for piece in recording:
+        yield _frame(CONTINUATION, piece)
+    yield _frame(CONTINUATION | FINAL, "}")
+
+
+def _frame(first: int, text: str) -> bytes:
+    """Return a frame of a server, which is not masked.
+
+    >>> _frame(TEXT | FINAL, "hello")
+    b'\\x81\\x05hello'
+    """
+    content = text.encode()
+    if len(content) < 126:
+        return bytes([first, len(content)]) + content
+    if len(content) < 1 << 16:
+        return bytes([first, 126]) + len(content).to_bytes(2, "big") + content
+    return bytes([first, 127]) + len(content).to_bytes(8, "big") + content
 
 
 async def _in_time(request: web.BaseRequest, sending: Coroutine[Any, Any, None], s: float) -> bool:
@@ -415,10 +377,6 @@ async def _in_time(request: web.BaseRequest, sending: Coroutine[Any, Any, None],
 def _cut_off(request: web.BaseRequest) -> None:
     if request.transport is not None:
         request.transport.abort()  # a farewell would wait behind what it does not take
-
-
-def _refused(why: str) -> web.HTTPForbidden:
-    return web.HTTPForbidden(text=f"Pillarbox: {why}.\n", headers=HEADERS)
 
 
 def _response(text: str, name: str) -> web.Response:

@@ -6,14 +6,19 @@ import asyncio
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from aiohttp import web
 
+from experiments.page import bounded_log
+from experiments.page.access import Access
+from experiments.page.admission import KEEP_ALIVE_S, Admission
+from experiments.page.certificate import server_context
 from experiments.page.link import LabLink
 from experiments.page.recorder import Recorder
-from experiments.page.server import FIRST_REQUEST_S, PageServer
+from experiments.page.server import PageServer
 from topos.base.spec import parse
+
+LINGER_S = 1.0  # for the rest of a request that has been answered already
 
 
 async def serve(
@@ -23,33 +28,30 @@ async def serve(
     *,
     name: str,
     tokens: dict[str, str],
+    paths: dict[str, str],
+    certificate: str,
     period_s: float | None,
 ) -> None:
     """Serve until the lab is gone."""
+    bounded_log.install(asyncio.get_running_loop())
     link = await LabLink.over(lab)
     about = await link.ask(ask="status")
     topology = parse(about["network"])
     recorder = Recorder(link, topology, about, period_s)  # draws, and reads fonts for it
-    server = PageServer(tokens, name, link, recorder)
+    admission = Admission(listening, server_context(certificate) if certificate else None)
+    access = Access(tokens, paths, name, tls=bool(certificate))
+    server = PageServer(access, admission, link, recorder)
     give_up_rights()
-    runner = web.AppRunner(server.application(), access_log=None, handle_signals=False)
+    runner = web.AppRunner(
+        server.application(),
+        access_log=None,
+        handle_signals=False,
+        keepalive_timeout=KEEP_ALIVE_S,
+        lingering_time=LINGER_S,
+    )
     await runner.setup()
-    loop = asyncio.get_running_loop()
     assert runner.server is not None
-    await loop.create_server(lambda: impatient(runner.server, loop), sock=listening)
+    admission.begin(runner.server)
     sys.stdout.write("ready\n")
     sys.stdout.close()
     await recorder.run()
-
-
-def impatient(factory: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
-    """Return a connection's protocol that ends a connection on which nothing is asked."""
-    protocol: Any = factory()
-
-    def look() -> None:
-        if protocol.transport is not None and protocol._current_request is None:
-            protocol.transport.abort()
-
-    loop.call_later(FIRST_REQUEST_S, look)
-    made: asyncio.Protocol = protocol
-    return made

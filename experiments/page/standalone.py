@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 WEB = Path(__file__).with_name("web")
@@ -35,12 +36,17 @@ def files() -> dict[str, str]:
 
 def standalone(recording: str, parts: dict[str, str]) -> str:
     """Return a recording, given as JSON, as one file."""
+    return "".join(standalone_pieces([recording], parts))
+
+
+def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterator[str]:
+    """Yield the pieces of a file of a recording, given as pieces of JSON."""
     style, script = parts["page.css"], "\n".join(plain(parts[name]) for name in MODULES)
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
         f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    data = recording.replace("<", "\\u003c")  # so that no text in it ends its element
+    here = "\0"  # where the recording is: in no text of the page
     changes = (
         (
             '<link rel="stylesheet" href="page.css">',
@@ -49,7 +55,7 @@ def standalone(recording: str, parts: dict[str, str]) -> str:
         ),
         (
             '<script type="module" src="app.js"></script>',
-            f'<script type="application/json" id="recording">{data}</script>\n'
+            f'<script type="application/json" id="recording">{here}</script>\n'
             f'<script type="module">{script}</script>',
         ),
     )
@@ -58,7 +64,11 @@ def standalone(recording: str, parts: dict[str, str]) -> str:
         before, found, after = page.partition(old)
         assert found, f"page.html has no {old}"
         page = before + new + after
-    return page
+    before, _, after = page.partition(here)
+    yield before
+    for piece in recording:
+        yield piece.replace("<", "\\u003c")  # so that no text in it ends its element
+    yield after
 
 
 def plain(module: str) -> str:

@@ -38,10 +38,10 @@ class Page {
   }
 
   connect() {
-    const token = new URLSearchParams(location.search).get("token") ?? "";
-    $("save").href = `save?token=${encodeURIComponent(token)}`;
+    history.replaceState(null, "", location.pathname); // the token is in a cookie from now on
+    $("save").href = "save";
     $("save").hidden = false;
-    this.wire = new Wire(token, (message) => this.hear(message));
+    this.wire = new Wire((message) => this.hear(message));
   }
 
   hear(message) {

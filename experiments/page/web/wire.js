@@ -3,9 +3,9 @@
 const AGAIN_MS = 1000;
 
 export class Wire {
-  constructor(token, heard) {
-    this.token = token;
-    this.address = `ws://${location.host}/live?token=${encodeURIComponent(token)}`;
+  constructor(heard) {
+    this.address = new URL("live", location.origin + location.pathname);
+    this.address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     this.heard = heard;
     this.number = 0;
     this.waiting = new Map();

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import select
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -20,13 +19,18 @@ from experiments.page import process, server, sheets
 from experiments.page.client import watching
 from experiments.page.gate import Gate
 from experiments.page.process import Page
-from experiments.page.server import MOST_LETTERS, MOST_WHOLE, Mailbox
+from experiments.page.server import MOST_LETTERS, Mailbox
 from tests.experiments.page.protocol import SCHEMA, faults_of
 from topos.base.errors import PillarboxError
 
 SPEC, CABLES, SERVERS = "dcell,4,1", 30, 20
 NASTY = "<img src=x onerror=alert(1)></script>"
 PATIENCE_S = 60.0
+
+
+def at(address: str, name: str) -> URL:
+    """Return the address of something else that a page serves, with the same token."""
+    return URL(address).join(URL(name)).with_query(URL(address).query) if name else URL(address)
 
 
 def no_entrance(server: str) -> Any:
@@ -113,7 +117,7 @@ def test_what_is_told_is_as_the_schema_says(with_page: Any) -> None:
     told: list[dict[str, Any]] = []
 
     async def visit(operate: str, _watch: str) -> None:
-        address = URL(operate).with_scheme("ws").with_path("/live").with_query(URL(operate).query)
+        address = at(operate, "live")
         async with aiohttp.ClientSession() as session, session.ws_connect(address) as channel:
             for asked in ({"id": 1, "do": "cut", "words": ["0.3", "4.0"]}, {"id": 2, "do": "?"}):
                 assert faults_of(asked, SCHEMA["$defs"]["asked"]) == []
@@ -145,7 +149,7 @@ def test_who_watches_changes_nothing(with_page: Any, lab: Lab) -> None:
     assert lab.done == []
 
 
-PATHS = ["/", "/live", "/save", "/recording"]
+PATHS = ["", "live", "save", "recording", "app.js", "nothing"]
 REFUSED = [
     ("no token", {"Token": ""}),
     ("another's token", {"Token": "x" * 32}),
@@ -163,7 +167,7 @@ def test_who_is_refused(with_page: Any, lab: Lab) -> None:
         async with aiohttp.ClientSession() as session:
             for path, (why, headers) in product(PATHS, REFUSED):
                 token = {"token": headers.get("Token", URL(operate).query["token"])}
-                where = URL(operate).with_path(path).with_query(token)
+                where = at(operate, path).with_query(token)
                 async with session.get(where, headers=headers) as answer:
                     assert answer.status in (400, 403), (path, why)
                     assert "picture" not in await answer.text(), (path, why)
@@ -184,7 +188,7 @@ def test_who_may_not_have_a_file_graded(with_page: Any) -> None:
         cases += [(413, {}, tokens[0], b"#" * (1 << 20))]
         async with aiohttp.ClientSession() as session:
             for status, headers, token, file in cases:
-                where = URL(operate).with_path("/grade").with_query({**asked, "token": token})
+                where = at(operate, "grade").with_query({**asked, "token": token})
                 async with session.post(where, headers=headers, data=file) as answer:
                     refused = {status, 400} if "Host" in headers else {status}
                     assert answer.status in refused, (headers, token)
@@ -254,7 +258,7 @@ def test_what_is_no_request_is_said_so(with_page: Any, lab: Lab) -> None:
     wrong += [json.dumps({"id": 1, "do": verb}) for verb in ("enter", "down", "sample", NASTY)]
 
     async def visit(operate: str, _watch: str) -> None:
-        address = URL(operate).with_scheme("ws").with_path("/live").with_query(URL(operate).query)
+        address = at(operate, "live")
         async with aiohttp.ClientSession() as session, session.ws_connect(address) as channel:
             for text in wrong:
                 await channel.send_str(text)
@@ -271,8 +275,7 @@ def test_what_is_no_request_is_said_so(with_page: Any, lab: Lab) -> None:
 
 def test_floods_and_half_open_sockets_hold_nothing_up(with_page: Any, lab: Lab) -> None:
     async def visit(operate: str, _watch: str) -> None:
-        where = URL(operate)
-        address = where.with_scheme("ws").with_path("/live").with_query(where.query)
+        where, address = URL(operate), at(operate, "live")
         assert where.host and where.port
         half_open = [socket.create_connection((where.host, where.port)) for _ in range(50)]
         for one in half_open[::2]:
@@ -300,31 +303,6 @@ def test_floods_and_half_open_sockets_hold_nothing_up(with_page: Any, lab: Lab) 
     with_page(visit)
 
 
-def test_few_recordings_are_on_their_way_at_one_time(with_page: Any, lab: Lab) -> None:
-    """Who takes none of a long one holds up who asks after them, and no page that is open."""
-    lab.routing = "x" * (12 << 20)
-
-    async def visit(operate: str, watch: str) -> None:
-        async with watching(operate) as page:
-            asked = f"GET /recording?{URL(watch).query_string} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-            idle = [socket.socket() for _ in range(12)]
-            for one in idle:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                one.connect((URL(watch).host, URL(watch).port))
-                one.sendall(asked.encode())
-            while len(select.select(idle, [], [], 0)[0]) < MOST_WHOLE:
-                await page.heard("sample")
-            for _ in range(5):
-                await page.heard("sample")
-            assert len(select.select(idle, [], [], 0)[0]) == MOST_WHOLE
-            for one in idle:
-                one.close()
-        async with watching(watch) as page:  # they are gone
-            assert page.role == "watch"
-
-    with_page(visit)
-
-
 def test_whatever_is_said_is_text(with_page: Any) -> None:
     async def visit(operate: str, _watch: str) -> None:
         async with aiohttp.ClientSession() as session:
@@ -332,9 +310,7 @@ def test_whatever_is_said_is_text(with_page: Any) -> None:
                 policy = answer.headers["Content-Security-Policy"]
                 assert "script-src 'self'" in policy and "unsafe" not in policy
                 assert NASTY not in await answer.text()
-            async with session.get(
-                URL(operate).with_path("/save").with_query(URL(operate).query)
-            ) as saved:
+            async with session.get(at(operate, "save")) as saved:
                 text = await saved.text()
         assert NASTY not in text
         assert NASTY.replace("<", "\\u003c").replace('"', '\\"') in text
