@@ -31,12 +31,13 @@ user_id=$(id -u)
 
 # What Mininet's own package does not bring: brctl for its bridges, ethtool for its shaped
 # links, ping and killall for its tests; clang and libbpf make the eBPF programs and load them;
-# tshark dissects captures; libseccomp seals students' files. None of these starts a service, so
+# tshark dissects captures; libseccomp seals students' files; openssl makes the certificate of a page
+# that a network can reach. None of these starts a service, so
 # that a machine without an init (a chroot) is no special case. Two ask a question, and take no
 # answer for a no: iperf3, whether to start one, and tshark, whether others than root may capture.
 packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
-    libbpf-dev libseccomp2 mininet net-tools procps psmisc python3 python3-venv tcpdump tshark"
-commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe ping ps tcpdump tshark"
+    libbpf-dev libseccomp2 mininet net-tools openssl procps psmisc python3 python3-venv tcpdump tshark"
+commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe openssl ping ps tcpdump tshark"
 
 # What tests use and few else need. Debian has a Chromium as a package, and Ubuntu has none.
 if [ -n "${PILLARBOX_TESTS:-}" ]; then

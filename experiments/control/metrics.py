@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +19,7 @@ from topos.base.topology import Topology
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"
 CLIENT_S = 5.0  # for a client to say what it asks
+MOST_CLIENTS = 32  # at one time; the next one takes the place of the oldest
 
 
 class Family(NamedTuple):
@@ -122,6 +125,32 @@ def _escaped(value: str) -> str:
 # -- over HTTP -----------------------------------------------------------------------------------
 
 
+class MetricsServer(ThreadingHTTPServer):
+    """Answers in a thread for each client, for a bounded number of clients, and logs nothing."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clients: dict[Any, None] = {}  # in the order in which they came
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client, and disconnect the oldest one if there are too many."""
+        if len(self._clients) >= MOST_CLIENTS:
+            with suppress(OSError, StopIteration):  # it has just been answered
+                next(iter(self._clients)).shutdown(socket.SHUT_RDWR)
+        self._clients[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a client's connection."""
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no traceback: clients cause errors by leaving early."""
+
+
 def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
     """Return a server, not begun, of a lab's metrics at an ``ADDRESS:PORT`` of this machine."""
     host, _, port = address.rpartition(":")
@@ -156,6 +185,6 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
             """Say nothing of each request."""
 
     try:
-        return ThreadingHTTPServer((str(ip), number), Handler)
+        return MetricsServer((str(ip), number), Handler)
     except OSError as error:
         raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None

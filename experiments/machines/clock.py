@@ -53,7 +53,8 @@ class Answering:
 
     def _answer(self) -> None:
         while True:
-            with suppress(ConnectionRefusedError):  # the lab ends before its machines
+            # The lab ends before its machines; a datagram of another length is not the lab's.
+            with suppress(ConnectionRefusedError, struct.error):
                 (number,) = _NUMBER.unpack(self._socket.recv(_NUMBER.size))
                 self._socket.send(_ANSWER.pack(number, time.monotonic()))
 
@@ -102,7 +103,7 @@ class Clock:
                     back_s = self.now()
                     middle_s = (sent_s + back_s) / 2
                     return Offset(middle_s, there_s - middle_s, (back_s - sent_s) / 2)
-        except ConnectionRefusedError:  # its part has ended
+        except (ConnectionRefusedError, struct.error):  # its part has ended, or sends nonsense
             pass
         return None
 

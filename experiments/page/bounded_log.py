@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 LOG = logging.getLogger("pillarbox.page")
 DELAY_S = 0.5  # between the first event and the sentence, which then counts all events of a burst
 PERIOD_S = 60.0
@@ -69,6 +71,8 @@ def _kind(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return message
+    if isinstance(error, HttpProcessingError):
+        return "requests that are no HTTP were refused"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{message}: {type(error).__name__}{place}"

@@ -78,7 +78,11 @@ def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = Fals
     on_loopback = ipaddress.ip_address(bound.partition("%")[0]).is_loopback
     tokens = {role: secrets.token_urlsafe(24) for role in ROLES}
     paths = {role: f"{role}-{secrets.token_hex(8)}" for role in ROLES}
-    certificate = None if on_loopback or plain_http else made_for(address)
+    try:
+        certificate = None if on_loopback or plain_http else made_for(address)
+    except PillarboxError:
+        made.close()
+        raise
     return Door(
         *(made, address, port, tokens, paths, on_loopback, on_loopback or terminals, certificate)
     )
