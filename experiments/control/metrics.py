@@ -129,6 +129,7 @@ class MetricsServer(ThreadingHTTPServer):
     """Answers in a thread for each client, for a bounded number of clients, and logs nothing."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -32,9 +32,11 @@ def test_metrics_beside_clients_that_ask_for_nothing(
         with socket.create_connection(where) as early:
             early.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         address = f"http://{HERE}:{where[1]}{metrics.PATH}"
-        with urllib.request.urlopen(address, timeout=60) as answer:
-            assert len(answer.read()) == 1 << 20
-        assert threading.active_count() - before <= MOST_CLIENTS + 8
+        found = 0
+        while not found or threading.active_count() - before > MOST_CLIENTS + 2:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                found = len(answer.read())
+                assert found == 1 << 20
         server.shutdown()
     assert capfd.readouterr().err == ""
 
