@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 WIDTH = 120
 GAP = "  "
 LEAST_CELL = 13
+LONGEST = 400  # characters of one foreign text, such as a file name or a student's message
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories of letters that are not drawn
+JOINERS = "\u200c\u200d"  # not drawn either, but scripts and emoji are written with them
+
+
+def printable(text: str, limit: int = LONGEST) -> str:
+    r"""Return foreign text as one line without control characters, cut to a maximum length.
+
+    Control characters (C0, C1, DEL), terminal escapes, bidirectional controls, other invisible
+    format characters, line separators and lone surrogates become visible escapes. All other
+    Unicode is left as it is.
+
+    >>> print(printable("red: \x1b[31m, \u202egpj.exe, Zürich 東京\n"))
+    red: \x1b[31m, \u202egpj.exe, Zürich 東京\n
+    >>> printable("a" * 20, limit=8)
+    'aaaaaaa…'
+    """
+    shown = re.sub(r"[^\x20-\x7e]", _visible, text[: limit + 1])
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def printable_lines(text: str) -> str:
+    r"""Return text of many lines without control characters; line breaks and tabs stay.
+
+    DEL stays as well: terminals ignore it, and JSON holds it unescaped.
+
+    >>> print(printable_lines("first\nsecond\x07"))
+    first
+    second\x07
+    """
+    return re.sub(r"[^\n\t\x20-\x7f]", _visible, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    letter = found[0]
+    if unicodedata.category(letter) not in HIDDEN or letter in JOINERS:
+        return letter
+    return letter.encode("unicode_escape").decode()
 
 
 def columns(rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:

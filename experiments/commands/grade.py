@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from topos.base.errors import PillarboxError, require
-
-LONGEST_FILE = 200_000
 
 
 def secret_options(command: Any) -> Any:
@@ -81,7 +80,8 @@ def command(
     """Grade a student's file for a lab of vagrant/labs.
 
     The file runs in sealed processes: no network, no files, little memory and time. It is asked
-    questions, and only its answers count.
+    questions, and only its answers count. FILE.py may be a folder with one Python file, or - for
+    standard input; links are not followed.
 
     \b
     pillarbox grade 2 --student ada --show
@@ -90,7 +90,7 @@ def command(
     sudo pillarbox grade 2 --student ada my_router.py --live
     sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
     """
-    from experiments.grading import engine, report
+    from experiments.grading import handed_in, judge, marking, report
     from experiments.grading.sheets import sheet_of
 
     sheet = sheet_of(lab, student)
@@ -101,29 +101,18 @@ def command(
     assert file is not None
     require(live or partner is None, "a partner's router is met on a live network: add --live")
     word = secret_of(secret, secret_file)
+    read = handed_in.reader(file, marking.wanted(sheet))
+    task = marking.Task(sheet, read, word, unsealed)
     if case is not None:
-        one = engine.replay(
-            sheet, source_of(file), case, word, unsealed=unsealed, beside=file.parent
-        )
+        one = marking.replayed(judge.answer(partial(marking.ask_again, task, case)))
         click.echo(report.replayed_text(one))
         return
-    found = engine.grade(sheet, source_of(file), word, unsealed=unsealed, beside=file.parent)
+    found = marking.marked(judge.answer(partial(marking.mark, task)), sheet.lab).report(task)
     if live:
         from experiments.grading.live import Partner, add_live
 
-        other = Partner(sheet_of(lab, partner[0]), source_of(partner[1])) if partner else None
-        add_live(found, source_of(file), word, unsealed=unsealed, partner=other)
+        other = None
+        if partner is not None:
+            other = Partner(sheet_of(lab, partner[0]), handed_in.reader(partner[1])().source)
+        add_live(found, read().source, word, unsealed=unsealed, partner=other)
     click.echo(report.as_json(found) if as_json else report.as_text(found))
-
-
-def source_of(file: Path) -> str:
-    """Return the text of a student's file, or raise PillarboxError."""
-    require(file.is_file(), f"there is no file {file}")
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
-    require(
-        len(data) <= LONGEST_FILE, f"{file} is longer than {LONGEST_FILE} bytes: too long to grade"
-    )
-    return data.decode("utf-8", errors="replace")

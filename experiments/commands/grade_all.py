@@ -12,7 +12,7 @@ from experiments.commands.grade import secret_of, secret_options
 from topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.grading.together import Graded
+    from experiments.grading.together import Class, Graded
 
 
 @click.command()
@@ -76,8 +76,9 @@ def command(
 ) -> int:
     """Grade all submissions in a folder: ID.py, or a folder ID with one Python file.
 
-    Each is graded in a process of its own, sealed as ever. Links are refused. Submissions that are
-    alike are named. Exit code 1 says that one was refused or could not be graded.
+    Each is read and graded by a process of its own, sealed and bounded. Links are refused.
+    Submissions that are alike are named. Marks are written as they come: --changed goes on after a
+    run that was ended. Exit code 1 says that one was refused or could not be graded.
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word
@@ -102,7 +103,8 @@ def command(
         deadline = Deadline(moment(due), per_day, free_days, handed_in)
     before = read_json(out / "marks.json") if changed else None
 
-    def on_graded(one: Graded) -> None:
+    def on_graded(made: Class, one: Graded) -> None:
+        together.write_marks(made, out)
         click.echo(f"{one.got:6g}  {one.student}{one.remark and f'  {one.remark}'}", err=True)
 
     made = together.grade_all(

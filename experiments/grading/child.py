@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
@@ -28,7 +30,7 @@ MEMORY_BYTES = 128 << 20  # for all children that live at one time
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
-MOST_PRINTED = 200  # lines
+MOST_PRINTED, LONGEST_LINE = 200, 400  # lines, and letters of a line
 
 
 class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
@@ -101,8 +103,9 @@ class Keeper:
         try:
             self._process.wait(START_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            with suppress(PermissionError):  # a sealed judge signals nobody
+                self._process.kill()
+                self._process.wait()
 
     def child(self, among: int = 1) -> Child:
         """Return a new child that has read the file; of so many, each has its share of memory."""
@@ -185,11 +188,11 @@ class Child:
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
             self.stop("it answered out of turn")
         lines = str(answer.get("printed", "")).splitlines()
-        self._keeper.printed = [*self._keeper.printed, *map(_printable, lines)][-MOST_PRINTED:]
+        self._keeper.printed = [*self._keeper.printed, *(printable(line, LONGEST_LINE) for line in lines)][-MOST_PRINTED:]
         if "error" in answer:
             if str(answer["error"]).startswith("MemoryError"):
                 self.stop("it asked for more memory than it may have")
-            raise Mistake(_printable(answer["error"]))
+            raise Mistake(printable(str(answer["error"]), LONGEST_LINE))
         return answer.get("answer")
 
     def stop(self, reason: str) -> Any:
@@ -224,9 +227,3 @@ class Child:
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line
-
-
-def _printable(text: object) -> str:
-    """Return text of a stranger as one line that a terminal may show."""
-    line = str(text)[:400]
-    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -5,7 +5,9 @@ A lab is a file in labs/ with
 - ``TITLE``, and ``FOLDER`` in vagrant/labs/, where its sheet and its skeleton are;
 - ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
 - ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
-- ``CHECKS``, whose points sum to 100, and perhaps a live part (live.py).
+- ``CHECKS``, whose points sum to 100, and perhaps a live part (live.py);
+- perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py), and ``prepare(values)``,
+  which computes right answers before the judge is sealed, where that takes a compiler.
 
 A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
 the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
@@ -19,11 +21,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from experiments.files import SHEETS
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.handed_in import Files
 from experiments.grading.remote import Remote
 from experiments.grading.similarity import words
 from hosts.base.timers import FAST
@@ -127,10 +129,10 @@ class Work:
     """A student's file under test: what checks ask it through."""
 
     def __init__(
-        self, sheet: Sheet, keeper: Keeper, secret: str, beside: Path | None = None
+        self, sheet: Sheet, keeper: Keeper, secret: str, files: Files | None = None
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
-        self.beside = beside  # the folder with what else was handed in
+        self.files = files or {}  # what else was handed in
         self.kept: dict[str, Any] = {}  # by checks, for those after them
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
@@ -202,19 +204,24 @@ def grade(
     secret: str = "",
     *,
     unsealed: bool = False,
-    beside: Path | None = None,
+    files: Files | None = None,
+    seal: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Return the marks of a student's file, and of what lies in the folder `beside` it.
+    """Return the marks of a student's file, and of other `files` that were handed in.
 
-    Where this machine cannot seal it that is a PillarboxError, or with `unsealed` a note.
+    Where this machine cannot seal it that is a PillarboxError, or with `unsealed` a note. `seal`
+    is called once the process that forks children runs, before anything of the student is parsed.
     """
     report = Report(sheet, secret=bool(secret))
-    if words(source) == words(skeleton_of(sheet.lab)):
-        report.marks = [Mark(check.name, check.points, 0.0, UNFILLED) for check in sheet.lab.CHECKS]
-        return report
+    skeleton = skeleton_of(sheet.lab)
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+        seal()
+        if words(source) == words(skeleton):
+            checks = sheet.lab.CHECKS
+            report.marks = [Mark(check.name, check.points, 0.0, UNFILLED) for check in checks]
+            return report
         hindered = _fault_of_file(keeper)
-        work, stops = Work(sheet, keeper, secret, beside), 0
+        work, stops = Work(sheet, keeper, secret, files), 0
         for number, check in enumerate(sheet.lab.CHECKS, 1):
             if hindered:
                 report.marks.append(Mark(check.name, check.points, 0.0, hindered))
@@ -261,7 +268,8 @@ def replay(
     secret: str = "",
     *,
     unsealed: bool,
-    beside: Path | None = None,
+    files: Files | None = None,
+    seal: Callable[[], None] = lambda: None,
 ) -> Replayed:
     """Return what becomes of one case, by its number in a report: ``2.14``.
 
@@ -274,10 +282,11 @@ def replay(
         f"a case is written as in the report, 2.14, and there are {len(checks)} parts",
     )
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+        seal()
         hindered = _fault_of_file(keeper)
         if hindered:
             return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
-        work = Work(sheet, keeper, secret, beside)
+        work = Work(sheet, keeper, secret, files)
         for check in checks[: int(part) - 1]:
             marked(check, work)
             work.close()

@@ -1,6 +1,6 @@
 """The folder of a run that was handed in: a stranger's text, held against what it must be.
 
-Of the folder only JSON and CSV are read, and no link is followed. A run is taken for one if its
+Of the folder only JSON and CSV are read (`places`), by handed_in.py. A run is taken for one if its
 plan is that of the sheet, its networks have the sheet's cables, its trials are those that the plan
 draws, their figures add up from the tables of flows and cables, and the verdict is the one that
 their readings give. Whoever invents a run has to invent all of that, so that it fits.
@@ -13,14 +13,12 @@ import hashlib
 import io
 import json
 import math
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.grading.child import Mistake
+from experiments.grading.handed_in import Files
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.plans.trials import Trial, blocks
@@ -32,7 +30,9 @@ from experiments.trials.trust.verdict import judge
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
-LONGEST_FILE = 8_000_000
+TABLES = ("flows", "links")
+MOST_TABLE_BYTES, MOST_JSON_BYTES = 8_000_000, 1_000_000
+MOST_COLUMNS = 100
 MOST_REPEATS, MOST_SEED = 50, 1 << 62
 SAME = 1e-3  # figures that are written down twice, in other roundings
 SENT_LEAST, SENT_MOST = 0.8, 2.0  # times the data: the count begins a little late; headers, losses
@@ -71,57 +71,55 @@ class Evidence(NamedTuple):
         return [one for one in self.trials if one.system == system and one.valid is valid]
 
 
-def read(beside: Path | None, name: str, wanted: Wanted) -> Evidence:
+def places(names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return what is read of runs in these folders, and the bound of each file in bytes."""
+    return [
+        *((f"{name}/{MANIFEST}", MOST_JSON_BYTES) for name in names),
+        *((f"{name}/{table}.csv", MOST_TABLE_BYTES) for name in names for table in TABLES),
+        *(
+            (_trial_file(name, number), MOST_JSON_BYTES)
+            for name in names
+            for number in range(2 * MOST_REPEATS)
+        ),
+    ]
+
+
+def read(files: Files, name: str, wanted: Wanted) -> Evidence:
     """Return what the run in a folder beside a file shows; raise Mistake where it does not hold."""
     place = f"the run's folder `{name}`"
-    if beside is None or not os.path.lexists(beside / name):
+    if not any(file.startswith(f"{name}/") for file in files):
         raise Mistake(f"{place} is missing beside the file: hand it in as well")
     try:
-        return _Reader(beside, name, wanted).evidence()
+        return _Reader(files, name, wanted).evidence()
     except Mistake as mistake:
         raise Mistake(f"{place}: {mistake}") from None
     except PillarboxError as error:
         raise Mistake(f"{place}: {error}") from None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Mistake(f"{place} is not as `pillarbox run` writes it: {error!r:.80}") from None
-    except (ValueError, ArithmeticError, RecursionError, OSError, csv.Error) as error:
+    except (ValueError, ArithmeticError, RecursionError, MemoryError, csv.Error) as error:
         raise Mistake(f"{place} cannot be read: {error!r:.80}") from None
 
 
-def prints(beside: Path | None, names: Sequence[str]) -> set[str]:
+def prints(files: Files, names: Sequence[str]) -> set[str]:
     """Return what the trials of runs are known by: no two ever read the same of a machine."""
     found: set[str] = set()
-    for name in names if beside else ():
+    for name in names:
         try:
             for number in range(2 * MOST_REPEATS):
-                record = json.loads(text_of(Path(str(beside)), _trial_file(name, number)))
+                record = json.loads(_text(files, _trial_file(name, number)))
                 seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
-        except (Mistake, KeyError, TypeError, ValueError, RecursionError, OSError):
+        except (Mistake, KeyError, TypeError, ValueError, RecursionError, MemoryError):
             continue  # after the last
     return found
 
 
-def text_of(folder: Path, place: str) -> str:
-    """Return a file's text; raise Mistake for what is none, or behind a link."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for part in place.split("/"):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            inner = os.open(part, flags, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Mistake(f"{place} is no file")
-        with os.fdopen(os.dup(descriptor), "rb") as stream:
-            data = stream.read(LONGEST_FILE + 1)
-    except OSError as error:
-        raise Mistake(f"{place} cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
-    if len(data) > LONGEST_FILE:
-        raise Mistake(f"{place} is longer than {LONGEST_FILE} bytes")
-    return data.decode("utf-8")
+def _text(files: Files, place: str) -> str:
+    content = files.get(place, f"{place} is missing")
+    if isinstance(content, str):
+        raise Mistake(content)
+    return content.decode("utf-8")
 
 
 def _trial_file(name: str, number: int) -> str:
@@ -131,22 +129,22 @@ def _trial_file(name: str, number: int) -> str:
 class _Reader:
     """Reads one run; each step raises Mistake with the first thing that does not hold."""
 
-    def __init__(self, folder: Path, name: str, wanted: Wanted) -> None:
-        self.folder, self.name, self.wanted = folder, name, wanted
+    def __init__(self, files: Files, name: str, wanted: Wanted) -> None:
+        self.files, self.name, self.wanted = files, name, wanted
 
     def evidence(self) -> Evidence:
         """Return what it shows."""
-        manifest = json.loads(text_of(self.folder, f"{self.name}/{MANIFEST}"))
+        manifest = json.loads(_text(self.files, f"{self.name}/{MANIFEST}"))
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:
             if manifest["networks"][system.name] != network_facts(parse(system.network)):
                 raise Mistake(f"its {system.network} is not wired like one")
-        flows, links = (self._table(table) for table in ("flows", "links"))
+        flows, links = (self._table(table) for table in TABLES)
         rate_mbit = number_of(experiment.systems[0].rate_mbit)
         volume_bytes = int(number_of(experiment.workload.volume_bytes))
         shown = []
         for trial in (trial for block in blocks(experiment) for trial in block):
-            record = json.loads(text_of(self.folder, _trial_file(self.name, trial.number)))
+            record = json.loads(_text(self.files, _trial_file(self.name, trial.number)))
             if record["status"] != COMPLETED:
                 continue
             number = str(trial.number)
@@ -186,7 +184,11 @@ class _Reader:
         return replace(wanted, repeats=repeats, seed=seed)
 
     def _table(self, table: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(text_of(self.folder, f"{self.name}/{table}.csv"))))
+        place = f"{self.name}/{table}.csv"
+        rows = csv.DictReader(io.StringIO(_text(self.files, place)))
+        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # each row would hold that many keys
+            raise Mistake(f"{place} has more than {MOST_COLUMNS} columns")
+        return list(rows)
 
     def _trial(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,10 +26,10 @@ class Deadline:
     free_days: int = 0
     times: Mapping[str, datetime] = field(default_factory=dict)
 
-    def days_late(self, student: str, entry: Path) -> int:
+    def days_late(self, student: str, changed_s: float) -> int:
         """Return how many days late a submission came, those that are free included."""
         came = self.times.get(student)
-        came_s = came.timestamp() if came else _newest_s(entry)
+        came_s = came.timestamp() if came else changed_s
         return max(0, math.ceil((came_s - self.due.timestamp()) / DAY_S))
 
     def kept(self, days_late: int) -> float:
@@ -67,11 +66,6 @@ def times_of(file: Path) -> dict[str, datetime]:
         f"{file} needs the columns {' and '.join(columns)}, filled in every row",
     )
     return {row["student"]: moment(row["handed_in"]) for row in rows}
-
-
-def _newest_s(entry: Path) -> float:
-    files = entry.iterdir() if entry.is_dir() and not entry.is_symlink() else [entry]
-    return max((os.lstat(file).st_mtime for file in files), default=0.0)
 
 
 def said(days_late: int, kept: float) -> str:

@@ -8,6 +8,9 @@ landlock   nothing can be opened but Python's own library
 calls      of the kernel's calls only those of a program that computes (libseccomp)
 ========== ========================================================================
 
+The judge (judging.py), which reads students' files and runs none of them, has `bounds`, `landlock`
+and `calls` as well.
+
 A layer that cannot be had raises OSError. Which of them a machine needs is not judged here: what
 a file could do all the same is tried (deeds.py). Names of calls, and which numbers they have on
 this processor, are libseccomp's: docs/adr/0008-sealing.md.
@@ -21,7 +24,9 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
+import termios
 from collections.abc import Sequence
 from functools import cache
 
@@ -65,11 +70,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def limits(cpu_s: int, memory_bytes: int) -> None:
     """Bound what the process may take of the machine."""
+    bounds(cpu_s, memory_bytes)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def bounds(cpu_s: int, memory_bytes: int) -> None:
+    """Bound processor time and further memory; forbid to write files, also as a dump."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     memory = _address_space_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-    for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(kind, (0, 0))
 
 
@@ -136,8 +147,11 @@ class _Condition(ctypes.Structure):
 
 
 @cache
-def _filter() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
-    """Return libseccomp and a filter of its, ready to be loaded; made once, before the forks."""
+def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """Return libseccomp and a filter of its, ready to be loaded; made once, before the forks.
+
+    The filter of a process that asks children over sockets allows what that takes.
+    """
     library = ctypes.CDLL(LIBRARY, use_errno=True)  # OSError where it is missing
     library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(REFUSE))
@@ -150,6 +164,10 @@ def _filter() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         _allow(library, made, "fcntl", _Condition(1, EQUAL, command, 0))
     # A process may ask for its own limits.
     _allow(library, made, "prlimit64", _Condition(0, EQUAL, 0, 0), _Condition(2, EQUAL, 0, 0))
+    if asks:
+        _allow(library, made, "socketpair", _Condition(0, EQUAL, socket.AF_UNIX, 0))
+        _allow(library, made, "ioctl", _Condition(1, EQUAL, termios.FIONBIO, 0))
+        _allow(library, made, "wait4")
     return library, made
 
 
@@ -168,9 +186,9 @@ def prepare_calls() -> None:
     _filter()
 
 
-def calls() -> None:
-    """Have the kernel refuse all calls but those of a program that computes."""
-    library, made = _filter()
+def calls(*, asks: bool = False) -> None:
+    """Have the kernel refuse all calls but those of a program that computes, or asks children."""
+    library, made = _filter(asks)
     done = library.seccomp_load(made)
     if done < 0:
         raise OSError(-done, os.strerror(-done))

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from experiments.grading.child import Child, Mistake, Stopped
+from experiments.text import printable
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Bandwidth
 from hosts.base.path import Path
@@ -24,6 +25,7 @@ from topos.base.topology import Topology
 
 MOST_ACTIONS = 256  # of one answer
 MOST_BYTES = 70_000  # of a frame
+LONGEST_REASON = 200  # of a drop, in letters
 MOST_QUESTIONS = 100_000  # to all servers of a network
 LEAST_WAIT_S = 1e-4  # between two polls
 NO_ACTION = "the router answered with what is no action"
@@ -129,7 +131,7 @@ class Remote(Router):
                 return Drop(WRONG_SERVER, delivered)
             elif kind == "drop":
                 reason, dropped = fields
-                return Drop(str(reason)[:200], _bytes(dropped))
+                return Drop(printable(str(reason), LONGEST_REASON), _bytes(dropped))
         except (TypeError, ValueError):
             pass  # named below, as the reason of the drop
         return Drop(NO_ACTION, packet)

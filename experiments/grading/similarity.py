@@ -40,18 +40,17 @@ def fingerprints(source: str) -> frozenset[int]:
     return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))
 
 
-def shared(first: frozenset[int], second: frozenset[int]) -> float:
+def shared(first: Set[int], second: Set[int]) -> float:
     """Return which part of the shorter one the other has; 0 where it says little."""
     fewest = min(len(first), len(second))
     return len(first & second) / fewest if fewest >= FEWEST else 0.0
 
 
-def alike(
-    sources: Mapping[str, str], skeleton: str = "", threshold: float = THRESHOLD
-) -> list[Pair]:
-    """Return the pairs of files with that much in common, the most alike first."""
-    known = fingerprints(skeleton)
-    prints = {name: fingerprints(source) - known for name, source in sources.items()}
+def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
+    """Return the pairs of files with that much in common, the most alike first.
+
+    Of each file its fingerprints are given, without those of the skeleton.
+    """
     pairs = (Pair(a, b, shared(prints[a], prints[b])) for a, b in combinations(prints, 2))
     return sorted((pair for pair in pairs if pair.share >= threshold), key=lambda pair: -pair.share)
 

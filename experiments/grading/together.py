@@ -1,9 +1,9 @@
 """A class's submissions: found in a folder, graded side by side, compared, and written down.
 
-A submission is ``ID.py``, or a folder ``ID`` with one Python file. What is a link, or no file, is
-refused: whoever hands in a link to another's file, or to a device, hands in nothing. Each is graded
-in a process of its own, by `engine.grade`: sealed, and with an end. What goes wrong with one costs
-no other its marks.
+A submission is ``ID.py``, or a folder ``ID`` with one Python file. Each is read and graded by a
+judge, a process of its own (judge.py); whatever goes wrong there costs that student the marks and
+is a sentence beside the name. Marks are written as they come: what is graded when the grader is
+ended stays, and `--changed` goes on from there.
 """
 
 from __future__ import annotations
@@ -11,43 +11,45 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.files import output_folder
-from experiments.grading import engine, report
-from experiments.grading.evidence import prints
+from experiments.grading import engine, handed_in, judge, report
 from experiments.grading.lateness import Deadline, said
+from experiments.grading.marking import Known, Marked, Task, mark, marked, wanted
 from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import Pair, alike, partners, same_runs
 from experiments.reporting.page import rendered
+from experiments.text import printable
 from experiments.trials.runs import manifest, store
 from topos.base.errors import PillarboxError, require
 
-IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)  # no spreadsheet takes it for a formula
-LONGEST_FILE = 200_000
+IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins with one of these
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # of a file and of a sentence, as they are shown
 PAGES = "students"
 ROUNDS = 200_000  # so that a secret is not found by trying words
+WAITING = "not graded yet"
 
 
 @dataclass
 class Graded:
     """One submission: its marks, or why there are none."""
 
-    student: str
-    file: str
+    student: str  # fit to be shown, whatever the file is called
+    file: str  # likewise
+    known: bool = True  # whether the name is a student's ID, and no other entry has it
     marks: list[engine.Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: str = ""
     like: list[tuple[str, float]] = field(default_factory=list)
-    print: str = ""  # of all that was handed in: what has not changed keeps its marks
+    digest: str = ""  # of all that was handed in: what has not changed keeps its marks
     days_late: int = 0
     kept: float = 1.0  # the part of the points that lateness leaves
 
@@ -80,38 +82,6 @@ class Class:
         return report.counts(self.secret)
 
 
-# -- finding --------------------------------------------------------------------------------------
-
-
-def submissions(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield students and their files, by name; raise PillarboxError where the folder is none."""
-    require(folder.is_dir(), f"there is no folder {folder}")
-    for entry in sorted(folder.iterdir()):
-        if not entry.name.startswith("."):
-            yield (entry.stem if entry.suffix == ".py" else entry.name), entry
-
-
-def read(entry: Path) -> str:
-    """Return the text of a submission, or raise PillarboxError; no link is followed."""
-    status = entry.lstat()
-    require(not stat.S_ISLNK(status.st_mode), "it is a link, and links are not followed")
-    if stat.S_ISDIR(status.st_mode):
-        files = [file for file in sorted(entry.iterdir()) if file.suffix == ".py"]
-        require(len(files) == 1, f"the folder has {len(files)} Python files, not one")
-        require(not files[0].is_symlink(), "its file is a link, and links are not followed")
-        entry = files[0]
-    require(entry.suffix == ".py", "it is no Python file")
-    try:
-        opened = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(opened, "rb") as stream:
-            require(stat.S_ISREG(os.fstat(opened).st_mode), "it is no file")
-            data = stream.read(LONGEST_FILE + 1)
-    except OSError as error:
-        raise PillarboxError(f"it cannot be read: {error.strerror}") from None
-    require(len(data) <= LONGEST_FILE, f"it is longer than {LONGEST_FILE} bytes")
-    return data.decode("utf-8", errors="replace")
-
-
 # -- grading --------------------------------------------------------------------------------------
 
 
@@ -125,61 +95,72 @@ def grade_all(
     unsealed: bool = False,
     deadline: Deadline | None = None,
     before: Mapping[str, Any] | None = None,
-    on_graded: Callable[[Graded], object] = lambda _: None,
+    on_graded: Callable[[Class, Graded], object] = lambda *_: None,
 ) -> Class:
-    """Grade all submissions of a folder, so many at a time; `on_graded` hears of each.
+    """Grade all submissions of a folder, so many at a time; `on_graded` is called after each.
 
     What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
     """
     sheet = sheet_of(lab, "class")
-    graded: list[Graded] = []
-    sources: dict[str, str] = {}
-    runs: dict[str, set[str]] = {}
-    places: list[Path | None] = []
-    for student, entry in submissions(folder):
-        one = Graded(student, entry.name)
-        graded.append(one)
-        try:
-            require(bool(IDENTITY.fullmatch(student)), "its name is no student's ID")
-            require(student not in sources, f"{student} has handed in something else as well")
-            sources[student] = read(entry)
-            one.print = _print_of(entry, sources[student])
-            if deadline:
-                one.days_late = deadline.days_late(student, entry)
-                one.kept = deadline.kept(one.days_late)
-            places.append(entry if entry.is_dir() else None)
-            runs[student] = prints(places[-1], getattr(sheet.lab, "RUNS", ()))
-        except (PillarboxError, OSError) as error:
-            one.refused = f"refused: {error}"
     word, title = _word_of(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
     known = _known(before, title, word)
-    work = partial(_grade, lab, secret=secret, unsealed=unsealed)
-    to_grade = []
-    for place, one in zip(places, (one for one in graded if not one.refused), strict=True):
-        if one.print in known:
-            one.marks, one.notes = known[one.print]
-            on_graded(one)
-        else:
-            to_grade.append((one, sources[one.student], place))
-    with ProcessPoolExecutor(jobs) as pool:
-        answers = [pool.submit(work, one.student, source, place) for one, source, place in to_grade]
-        for (one, *_), answer in zip(to_grade, answers, strict=True):
-            one.marks, one.notes, one.refused = answer.result()
-            on_graded(one)
-    pairs = same_runs(runs) + alike(sources, engine.skeleton_of(sheet.lab), threshold)
-    like = partners(pairs)
-    for one in graded:
-        one.like = like.get(one.student, []) if not one.refused else []
-    return Class(title, sheet.lab.CHECKS, graded, pairs, threshold, bool(secret), word)
+    answered: dict[str, Marked] = {}
+    with handed_in.opened(folder) as opened:
+        names = [name for name in opened.names() if not name.startswith(".")]
+        entries = _entries(names)
+        made = Class(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
+        to_grade = [pair for pair in zip(entries, names, strict=True) if not pair[0].refused]
+        tasks = []
+        for one, name in to_grade:
+            one.refused = WAITING
+            own = sheet_of(lab, one.student)
+            read = partial(handed_in.read, opened, name, wanted(own))
+            tasks.append(Task(own, read, secret, unsealed, known))
+        for number, answer in judge.answers([partial(mark, task) for task in tasks], jobs):
+            one, _ = to_grade[number]
+            one.refused, found = _read(answer, sheet.lab)
+            if found:
+                answered[one.student] = found
+                one.marks, one.notes, one.digest = found.marks, found.notes, found.digest
+                if deadline:
+                    one.days_late = deadline.days_late(one.student, found.changed_s)
+                    one.kept = deadline.kept(one.days_late)
+            on_graded(made, one)
+    made.pairs += same_runs({student: found.runs for student, found in answered.items()})
+    made.pairs += alike({who: found.fingerprints for who, found in answered.items()}, threshold)
+    like = partners(made.pairs)
+    for one in made.graded:
+        one.like = like.get(one.student, []) if one.student in answered and one.known else []
+    return made
 
 
-def _print_of(entry: Path, source: str) -> str:
-    """Return what a submission is known by: its student, its text, and what lies beside it."""
-    beside = sorted(
-        (str(file.relative_to(entry)), file.lstat().st_size, file.lstat().st_mtime)
-        for file in (entry.rglob("*") if entry.is_dir() else ())
-    )
-    return hashlib.sha256(repr((entry.name, source, beside)).encode()).hexdigest()
+def _entries(names: Sequence[str]) -> list[Graded]:
+    """Return a submission for each entry of a folder; some are refused for their names alone."""
+    students = [name.removesuffix(".py") for name in names]
+    times = Counter(students)
+    found = []
+    for student, name in zip(students, names, strict=True):
+        one = Graded(printable(student, LONGEST_NAME), printable(name, LONGEST_NAME))
+        if not IDENTITY.fullmatch(student):
+            one.refused = "refused: its name is no student's ID"
+        elif times[student] > 1:
+            one.refused = f"refused: {student} has handed in both a file and a folder"
+        one.known = not one.refused
+        found.append(one)
+    return found
+
+
+def _read(answer: object, lab: engine.Exercise) -> tuple[str, Marked | None]:
+    """Return why there are no marks, and what a judge answered."""
+    try:
+        if isinstance(answer, PillarboxError | judge.Failed):
+            raise answer
+        assert isinstance(answer, dict)
+        return "", marked(answer, lab)
+    except PillarboxError as error:
+        return printable(f"refused: {error}", LONGEST_REMARK), None
+    except judge.Failed as failed:
+        return printable(f"not graded: {failed}", LONGEST_REMARK), None
 
 
 def _word_of(lab: str, secret: str) -> str:
@@ -187,8 +168,8 @@ def _word_of(lab: str, secret: str) -> str:
     return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
 
 
-def _known(before: Any, lab: str, word: str) -> dict[str, tuple[list[engine.Mark], list[str]]]:
-    """Return marks and notes by print, of those that were graded in the same way."""
+def _known(before: Any, lab: str, word: str) -> Known:
+    """Return marks and notes by digest, of those that were graded in the same way."""
     if before is None:
         return {}
     require(
@@ -198,22 +179,10 @@ def _known(before: Any, lab: str, word: str) -> dict[str, tuple[list[engine.Mark
         "grade all of them again, without --changed",
     )
     return {
-        one["print"]: ([engine.Mark(**mark) for mark in one["marks"]], one["notes"])
+        one["digest"]: ([engine.Mark(**mark) for mark in one["marks"]], one["notes"])
         for one in before["submissions"]
         if one["marks"]
     }
-
-
-def _grade(
-    lab: str, student: str, source: str, beside: Path | None, *, secret: str, unsealed: bool
-) -> tuple[list[engine.Mark], list[str], str]:
-    """Return marks and notes, or why there are none; nothing that a file does ends the others."""
-    try:
-        sheet = sheet_of(lab, student)
-        found = engine.grade(sheet, source, secret, unsealed=unsealed, beside=beside)
-    except Exception as error:  # noqa: BLE001 - a grader's own fault is shown with its student
-        return [], [], f"not graded: {type(error).__name__}: {error}"
-    return found.marks, found.notes, ""
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -221,14 +190,25 @@ def _grade(
 
 def write(made: Class, folder: Path) -> None:
     """Write marks.csv, marks.json, class.html, and a page for each student."""
-    pages = output_folder(output_folder(folder) / PAGES)
-    store.write_text(folder / "marks.csv", as_csv(made))
-    store.write_json(folder / "marks.json", as_plain(made))
+    write_marks(made, folder)
     store.write_text(folder / "class.html", rendered("class.html", made=made, lost=lost(made)))
     for one in made.graded:
-        if IDENTITY.fullmatch(one.student):
+        if one.known:
             page = rendered("student.html", made=made, one=one)
-            store.write_text(pages / f"{one.student}.html", page)
+            store.write_text(folder / PAGES / f"{one.student}.html", page)
+
+
+def write_marks(made: Class, folder: Path) -> None:
+    """Write marks.csv and marks.json as they are now; each is replaced as a whole."""
+    output_folder(output_folder(folder) / PAGES)
+    try:
+        store.write_text(folder / "marks.csv", as_csv(made))
+        store.write_json(folder / "marks.json", as_plain(made))
+    except OSError as error:
+        raise PillarboxError(
+            f"marks cannot be written to {folder} ({error.strerror}): what is there stays; make "
+            "room, and go on with --changed"
+        ) from None
 
 
 def as_csv(made: Class) -> str:
@@ -249,10 +229,14 @@ def as_csv(made: Class) -> str:
     for one in made.graded:
         got = [mark.got for mark in one.marks] or [0.0] * len(made.checks)
         like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
-        named = one.student if IDENTITY.fullmatch(one.student) else repr(one.student)
-        cells = [named, repr(one.file)[1:-1], one.got, *got, one.days_late, like, one.remark]
-        rows.writerow(cells)
+        cells = [one.student, one.file, one.got, *got, one.days_late, like, one.remark]
+        rows.writerow([_cell(cell) for cell in cells])
     return text.getvalue()
+
+
+def _cell(value: float | str) -> float | str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def as_plain(made: Class) -> dict[str, Any]:
@@ -276,7 +260,7 @@ def as_plain(made: Class) -> dict[str, Any]:
                 "refused": one.refused,
                 "days_late": one.days_late,
                 "like": dict(one.like),
-                "print": one.print,
+                "digest": one.digest,
             }
             for one in made.graded
         ],

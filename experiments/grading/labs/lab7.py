@@ -81,6 +81,12 @@ def values(draw: random.Random) -> dict[str, Any]:
     }
 
 
+def prepare(values: dict[str, Any]) -> None:
+    """Compute both fluids: the compiler writes to its cache, which a sealed judge may not."""
+    for system in SYSTEMS:
+        _fluid_of(values, system)
+
+
 # -- what is right -------------------------------------------------------------------------------
 
 
@@ -120,8 +126,11 @@ def _pairs(servers: range) -> list[tuple[int, int]]:
 
 def of(work: Work, system: str) -> Fluid:
     """Return the fluid of one of the student's two networks."""
-    sheet = work.values
-    return fluid(sheet[system], sheet["routing"] if system == "network" else "")
+    return _fluid_of(work.values, system)
+
+
+def _fluid_of(values: dict[str, Any], system: str) -> Fluid:
+    return fluid(values[system], values["routing"] if system == "network" else "")
 
 
 def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
@@ -201,7 +210,7 @@ def completions(work: Work) -> list[Case]:
 def shown(work: Work, name: str) -> Evidence:
     """Return what a run beside the file shows; raise Mistake where it does not hold."""
     if name not in work.kept:
-        work.kept[name] = read(work.beside, name, wanted_run(work, name))
+        work.kept[name] = read(work.files, name, wanted_run(work, name))
     found: Evidence = work.kept[name]
     return found
 

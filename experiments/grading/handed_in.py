@@ -1,0 +1,200 @@
+"""The only reader of students' files: no links, regular files of bounded size, read once.
+
+A student may hand in a symbolic link to the teacher's secret, a FIFO that blocks its reader, a
+device, a file of terabytes, or change a file while it is read. Every component below the folder
+that the teacher names is therefore opened without following links, checked after it is open, and
+read into memory once. All later steps use that copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from experiments.text import printable
+from topos.base.errors import PillarboxError, require
+
+MOST_SOURCE_BYTES = 200_000
+MOST_BYTES = 32 << 20  # of all files of a submission together
+MOST_ENTRIES = 1000  # of a student's folder
+LONGEST_NAME = 80  # of a file, in messages
+STANDARD_INPUT = "-"
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Files = Mapping[str, "bytes | str"]  # content by place, or the reason why there is none
+
+
+@dataclass
+class Submission:
+    """The files of one student, in memory."""
+
+    name: str  # of the file or folder that was handed in
+    source: str
+    changed_s: float  # newest modification time, in seconds since the epoch
+    files: dict[str, bytes | str] = field(default_factory=dict)  # see `Files`
+
+    @property
+    def digest(self) -> str:
+        """Return a hash of everything that was read."""
+        read = (self.name, self.source, sorted(self.files.items()))
+        return hashlib.sha256(repr(read).encode()).hexdigest()
+
+
+class Folder:
+    """An open folder; its files are named relative to it. Use it in a ``with`` statement."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._left_bytes = MOST_BYTES
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def names(self, most: int | None = None) -> list[str]:
+        """Return the names of its entries, sorted; raise PillarboxError for more than `most`."""
+        with os.scandir(self._descriptor) as entries:
+            found = [entry.name for entry in islice(entries, most and most + 1)]
+        require(most is None or len(found) <= most, f"the folder has more than {most} entries")
+        return sorted(found)
+
+    def status(self, name: str) -> os.stat_result:
+        """Return the status of an entry, links not followed."""
+        return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def folder(self, name: str) -> Folder:
+        """Open a folder in it."""
+        return Folder(os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=self._descriptor))
+
+    def read(self, place: str, most_bytes: int) -> bytes:
+        """Return a file's content; raise PillarboxError if it cannot be read or is too long."""
+        found = self.contents([(place, most_bytes)]).get(place, f"there is no file {place}")
+        if isinstance(found, str):
+            raise PillarboxError(found)
+        return found
+
+    def contents(self, places: Iterable[tuple[str, int]]) -> dict[str, bytes | str]:
+        """Return what is at these places, each with its bound in bytes: content or a reason.
+
+        A place where there is nothing is left out.
+        """
+        found: dict[str, bytes | str] = {}
+        for place, most_bytes in places:
+            name = printable(place, LONGEST_NAME)
+            try:
+                found[place] = self._content(place, name, most_bytes)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                found[place] = f"{name} cannot be read: {error.strerror}"
+            except PillarboxError as error:
+                found[place] = str(error)
+        return found
+
+    def _content(self, place: str, name: str, most_bytes: int) -> bytes:
+        *folders, last = place.split("/")
+        at = os.dup(self._descriptor)
+        try:
+            for part in folders:
+                inner = os.open(part, FLAGS | os.O_DIRECTORY, dir_fd=at)
+                os.close(at)
+                at = inner
+            # Before it is open as well: the driver of a device acts when it is opened.
+            self._check(os.stat(last, dir_fd=at, follow_symlinks=False), name)
+            with os.fdopen(os.open(last, FLAGS, dir_fd=at), "rb") as stream:
+                self._check(os.fstat(stream.fileno()), name)
+                data = stream.read(min(most_bytes, self._left_bytes) + 1)
+        finally:
+            os.close(at)
+        require(len(data) <= most_bytes, f"{name} is longer than {most_bytes} bytes")
+        require(
+            len(data) <= self._left_bytes, f"its files are longer than {MOST_BYTES} bytes together"
+        )
+        self._left_bytes -= len(data)
+        return data
+
+    @staticmethod
+    def _check(status: os.stat_result, name: str) -> None:
+        is_link = stat.S_ISLNK(status.st_mode)
+        require(not is_link, f"{name} is a link, and links are not followed")
+        require(stat.S_ISREG(status.st_mode), f"{name} is not a regular file")
+
+
+def opened(folder: Path) -> Folder:
+    """Open a folder that the teacher names, which may be behind links of the teacher."""
+    try:
+        return Folder(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        raise PillarboxError(f"{folder} cannot be opened: {error.strerror}") from None
+
+
+def read(
+    folder: Folder,
+    name: str,
+    others: Sequence[tuple[str, int]] = (),
+    *,
+    alone: bool = True,
+) -> Submission:
+    """Return a submission: a Python file, or a folder with one Python file.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where it was handed in.
+    name : str
+        Of the file or folder.
+    others : sequence of (str, int)
+        What a lab wants besides: places in the submission's folder, and their bounds in bytes.
+    alone : bool
+        Whether a file stands for itself; else `others` are read from the folder around it.
+
+    Raises
+    ------
+    PillarboxError
+        If it is a link, not a regular file, too long, or cannot be read.
+    """
+    try:
+        status = folder.status(name)
+        if not stat.S_ISDIR(status.st_mode):
+            source = _python(folder, name)
+            return Submission(name, source, status.st_mtime, folder.contents(() if alone else others))
+        with folder.folder(name) as inner:
+            names = inner.names(MOST_ENTRIES)
+            files = [file for file in names if file.endswith(".py")]
+            require(len(files) == 1, f"the folder has {len(files)} Python files, not one")
+            newest_s = max(inner.status(file).st_mtime for file in names)
+            return Submission(name, _python(inner, files[0]), newest_s, inner.contents(others))
+    except OSError as error:
+        raise PillarboxError(f"it cannot be read: {error.strerror}") from None
+
+
+def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], Submission]:
+    """Return what reads the one submission that is at a path of the caller's, or ``-``.
+
+    Links above it are followed, as they are the caller's. `others` are in the folder of a file.
+    """
+    if str(file) == STANDARD_INPUT:
+        data = sys.stdin.buffer.read(MOST_SOURCE_BYTES + 1)
+        require(len(data) <= MOST_SOURCE_BYTES, f"it is longer than {MOST_SOURCE_BYTES} bytes")
+        given = Submission(STANDARD_INPUT, data.decode("utf-8", errors="replace"), 0.0)
+        return lambda: given
+    place = Path(os.path.abspath(file))  # noqa: PTH100 - unlike resolve(), it follows no link
+
+    def read_it() -> Submission:
+        with opened(place.parent) as folder:
+            return read(folder, place.name, others, alone=False)
+
+    return read_it
+
+
+def _python(folder: Folder, name: str) -> str:
+    require(name.endswith(".py"), f"{printable(name, LONGEST_NAME)} is not a Python file")
+    return folder.read(name, MOST_SOURCE_BYTES).decode("utf-8", errors="replace")

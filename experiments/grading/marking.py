@@ -1,0 +1,148 @@
+"""What a judge does with one student's work, and how its answer is checked.
+
+`mark` and `ask_again` run in a judge. `Marked` and `replayed` are made of its answer by the
+grader, which trusts no number to be in its range and no text to be fit for a terminal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from experiments.grading import engine
+from experiments.grading.evidence import places, prints
+from experiments.grading.handed_in import Submission
+from experiments.grading.judge import Failed, Seal
+from experiments.grading.similarity import fingerprints
+from experiments.text import printable
+from topos.base.errors import PillarboxError
+
+MOST_TEXT = 2000  # letters of a sentence
+MOST_LINES = 1000  # that a file prints in one case, and of a list of sentences
+MOST_PRINTS = 100_000
+
+Known = Mapping[str, tuple[list[engine.Mark], list[str]]]  # marks and notes by digest
+
+
+@dataclass(frozen=True)
+class Task:
+    """One student's work, and how it is graded."""
+
+    sheet: engine.Sheet
+    read: Callable[[], Submission]
+    secret: str
+    unsealed: bool = False
+    known: Known = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Compute, before there is a judge, what a sealed one cannot."""
+        getattr(self.sheet.lab, "prepare", lambda _: None)(self.sheet.values)
+
+
+def wanted(sheet: engine.Sheet) -> list[tuple[str, int]]:
+    """Return what a lab wants beside the Python file: places, and their bounds in bytes."""
+    return places(_runs(sheet.lab))
+
+
+def _runs(lab: engine.Exercise) -> Sequence[str]:
+    found: Sequence[str] = getattr(lab, "RUNS", ())
+    return found
+
+
+class Marked(NamedTuple):
+    """The answer of a judge about one student's work."""
+
+    marks: list[engine.Mark]
+    notes: list[str]
+    digest: str  # of all that was read
+    changed_s: float  # newest modification time of its files
+    fingerprints: frozenset[int]  # see similarity.py
+    runs: frozenset[str]  # what its trials are known by
+
+    def report(self, task: Task) -> engine.Report:
+        """Return the marks as a report."""
+        return engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
+
+
+def mark(task: Task, seal: Seal) -> dict[str, Any]:
+    """Read and grade a student's work."""
+    given = task.read()
+    skeleton = engine.skeleton_of(task.sheet.lab)
+    if given.digest in task.known:
+        seal()
+        marks, notes = task.known[given.digest]
+    else:
+        sources = task.sheet, given.source, task.secret
+        done = engine.grade(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
+        marks, notes = done.marks, done.notes
+    return {
+        "marks": [one._asdict() for one in marks],
+        "notes": notes,
+        "digest": given.digest,
+        "changed_s": given.changed_s,
+        "fingerprints": [*(fingerprints(given.source) - fingerprints(skeleton))][:MOST_PRINTS],
+        "runs": sorted(prints(given.files, _runs(task.sheet.lab))),
+    }
+
+
+def ask_again(task: Task, case: str, seal: Seal) -> dict[str, Any]:
+    """Ask one case of a student's work again, by its number in a report."""
+    given = task.read()
+    sources = task.sheet, given.source, case, task.secret
+    one = engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
+    return {"asked": one.asked, "printed": [*one.printed], "judgement": one.judgement}
+
+
+def marked(answer: Mapping[str, Any], lab: engine.Exercise) -> Marked:
+    """Return what a judge answered; raise Failed if it is no such answer."""
+    try:
+        found = [
+            engine.Mark(check.name, check.points, _between(one["got"], check.points), *_why(one))
+            for check, one in zip(lab.CHECKS, answer["marks"], strict=True)
+        ]
+        return Marked(
+            found,
+            _texts(answer["notes"]),
+            _text(answer["digest"]),
+            _finite(answer["changed_s"]),
+            frozenset(map(int, answer["fingerprints"])),
+            frozenset(_texts(answer["runs"])),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Failed("its process answered with something else than marks") from None
+
+
+def replayed(answer: Mapping[str, Any]) -> engine.Replayed:
+    """Return one case that was asked again; raise PillarboxError if it is no such answer."""
+    try:
+        share, wrong = answer["judgement"]
+        judgement = engine.Judgement(_between(share, 1.0), _text(wrong))
+        return engine.Replayed(_text(answer["asked"]), _texts(answer["printed"]), judgement)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise PillarboxError("the file's process answered with something else") from None
+
+
+def _why(one: Mapping[str, Any]) -> tuple[str, list[str]]:
+    return _text(one["why"]), _texts(one["wrong"])
+
+
+def _texts(lines: Sequence[Any]) -> list[str]:
+    return [_text(line) for line in lines[:MOST_LINES]]
+
+
+def _text(value: Any) -> str:
+    return printable(str(value), MOST_TEXT)
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def _between(value: Any, most: float) -> float:
+    if not 0.0 <= value <= most:
+        raise ValueError
+    return float(value)
