@@ -188,7 +188,10 @@ class Child:
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
             self.stop("it answered out of turn")
         lines = str(answer.get("printed", "")).splitlines()
-        self._keeper.printed = [*self._keeper.printed, *(printable(line, LONGEST_LINE) for line in lines)][-MOST_PRINTED:]
+        self._keeper.printed = [
+            *self._keeper.printed,
+            *(printable(line, LONGEST_LINE) for line in lines),
+        ][-MOST_PRINTED:]
         if "error" in answer:
             if str(answer["error"]).startswith("MemoryError"):
                 self.stop("it asked for more memory than it may have")

@@ -6,8 +6,9 @@ A lab is a file in labs/ with
 - ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
 - ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
 - ``CHECKS``, whose points sum to 100, and perhaps a live part (live.py);
-- perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py), and ``prepare(values)``,
-  which computes right answers before the judge is sealed, where that takes a compiler.
+- perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py);
+- perhaps ``prepare(values)``, which computes right answers before the judge is sealed, where that
+  takes a compiler.
 
 A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
 the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they

@@ -165,7 +165,9 @@ def read(
         status = folder.status(name)
         if not stat.S_ISDIR(status.st_mode):
             source = _python(folder, name)
-            return Submission(name, source, status.st_mtime, folder.contents(() if alone else others))
+            return Submission(
+                name, source, status.st_mtime, folder.contents(() if alone else others)
+            )
         with folder.folder(name) as inner:
             names = inner.names(MOST_ENTRIES)
             files = [file for file in names if file.endswith(".py")]

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.grading import labs
 from experiments.grading.engine import Sheet
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 
 def numbers() -> list[int]:
@@ -20,6 +20,7 @@ def numbers() -> list[int]:
 
 def sheet_of(lab: str, student: str) -> Sheet:
     """Return a student's sheet of a lab, named by its number or its folder (``2``, ``2-sp``)."""
+    require(student.isprintable(), "write the student's ID in letters, digits and signs")
     number = lab.partition("-")[0]
     if not number.isdecimal() or int(number) not in numbers():
         known = ", ".join(map(str, numbers()))

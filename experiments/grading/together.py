@@ -60,8 +60,10 @@ class Graded:
 
     @property
     def remark(self) -> str:
-        """Why there are no marks, or what lateness cost."""
-        return self.refused or said(self.days_late, self.kept)
+        """Why there are no marks or no points, or what lateness cost."""
+        late = said(self.days_late, self.kept)
+        nothing = self.marks[0].why if self.marks and not any(m.got for m in self.marks) else ""
+        return self.refused or "; ".join(filter(None, (late, nothing)))
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,9 @@ def grade_all(
                     one.days_late = deadline.days_late(one.student, found.changed_s)
                     one.kept = deadline.kept(one.days_late)
             on_graded(made, one)
-    made.pairs += same_runs({student: found.runs for student, found in answered.items()})
-    made.pairs += alike({who: found.fingerprints for who, found in answered.items()}, threshold)
+    made.pairs.extend(same_runs({who: found.runs for who, found in answered.items()}))
+    prints = {who: found.fingerprints for who, found in answered.items()}
+    made.pairs.extend(alike(prints, threshold))
     like = partners(made.pairs)
     for one in made.graded:
         one.like = like.get(one.student, []) if one.student in answered and one.known else []
@@ -234,7 +237,7 @@ def as_csv(made: Class) -> str:
     return text.getvalue()
 
 
-def _cell(value: float | str) -> float | str:
+def _cell(value: object) -> object:
     """Return a cell that no spreadsheet takes for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
