@@ -60,16 +60,17 @@ def release(out: Path) -> None:
 @click.argument("lab", metavar="LAB")
 @click.option(
     "--form",
-    type=click.Choice(["gradescope", "nbgrader", "classroom"]),
+    metavar="[gradescope|classroom]",
     required=True,
-    help="Gradescope's autograder, nbgrader's source notebook, a template for GitHub Classroom.",
+    help="Gradescope's autograder, or a template for GitHub Classroom (a self-check, no marks).",
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 @secret_options
 def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
     """Make a zip with which others grade a lab, with Pillarbox in it and no solution.
 
-    Gradescope's holds the secret; students see the others, which take it from their environment.
+    Gradescope's holds the secret, and no student sees it. A repository of GitHub Classroom is the
+    student's: it shows what is wrong, and the marks that count are those of grade-all.
 
     \b
     pillarbox labs autograder 3 --form gradescope --out lab3.zip --secret-file word

@@ -1,45 +1,56 @@
-"""A lab for others' graders: Gradescope's zip, nbgrader's notebook, a GitHub Classroom template.
+"""A lab for others' graders: Gradescope's zip, and a template for GitHub Classroom.
 
-They hold Pillarbox as students get it (release.py), and run `pillarbox grade`. Only Gradescope's
-zip stays with the teacher: only it may hold the secret. The others take it from their environment,
-where there is one.
+Both hold Pillarbox as students get it (release.py), and run `pillarbox grade`. Only Gradescope's
+zip stays with the teacher, and runs in a container in which the grader seals the student's file:
+only it holds the secret. A repository of GitHub Classroom is the student's, with the workflow in
+it: it is a self-check without a secret. A form in which a student's code runs unsealed next to the
+grader is not made (NOT_OFFERED).
 """
 
 from __future__ import annotations
 
-import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from experiments.files import CHECKOUT, SHEETS
 from experiments.grading import engine
 from experiments.grading.release import tracked_for_students
 from experiments.grading.sheets import sheet_of
-from topos.base.errors import require
+from topos.base.errors import PillarboxError, require
 
-EXECUTABLE, READABLE = 0o755, 0o644
+EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
 MOMENT = (2026, 1, 1, 0, 0, 0)  # of all files: the same lab gives the same zip
 NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # by `grade`
 ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
-SECRET = "PILLARBOX_GRADE_SECRET"
 IN_ZIP = "pillarbox"
+NOT_OFFERED = {
+    "nbgrader": "nbgrader runs the student's cells unsealed in the kernel that grades, where they "
+    "can read the secret and write the marks: collect the files (`nbgrader zip_collect`) and grade "
+    "them by `pillarbox grade-all`",
+}
 
 SETUP = """#!/usr/bin/env bash
 set -e
+here=$(dirname "$0")
+[ ! -e "$here/word" ] || chmod 600 "$here/word"
 apt-get update
 apt-get install -y python3 python3-pip python3-venv
 python3 -m venv /opt/pillarbox
-/opt/pillarbox/bin/pip install "$(dirname "$0")/pillarbox"
+/opt/pillarbox/bin/pip install "$here/pillarbox"
 """
 # Gradescope's folders: source, submission, results, submission_metadata.json.
-RUN = '''#!/usr/bin/env python3
-"""Grades one submission; Gradescope runs this file."""
+RUN = '''#!/usr/bin/python3 -I
+"""Grades one submission; Gradescope runs this file.
+
+Without a seal around the student's file `pillarbox grade` refuses, and there are no marks.
+"""
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 TOP = Path(os.environ.get("AUTOGRADER", "/autograder"))
@@ -48,27 +59,27 @@ PROGRAM = os.environ.get("PILLARBOX", "/opt/pillarbox/bin/pillarbox").split()
 told = json.loads((TOP / "submission_metadata.json").read_text())
 user = told["users"][0]
 student = str(user.get("sid") or user["email"].partition("@")[0])
-results = TOP / "results" / "results.json"
-files = sorted((TOP / "submission").glob("*.py"))
-if len(files) == 1:
-    command = ["grade", "{lab}", str(files[0]), "--student", student, "--json"]
-    word = TOP / "source" / "word"
-    secret = ["--secret-file", str(word)] if word.exists() else []
-    done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)
-    answer = done.stdout or json.dumps({{"score": 0, "output": done.stderr[-2000:]}})
-else:
-    output = f"hand in one Python file: there are {{len(files)}}"
-    answer = json.dumps({{"score": 0, "output": output}})
-results.write_text(answer)
+command = ["grade", "{lab}", str(TOP / "submission"), f"--student={{student}}", "--json"]
+word = TOP / "source" / "word"
+secret = ["--secret-file", str(word)] if word.exists() else []
+done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)
+sys.stderr.write(done.stderr)  # for the teacher; students see the results alone
+answer = done.stdout
+if done.returncode:
+    *_, why = done.stderr.strip().rpartition("\\n")
+    known = why.startswith("pillarbox: ")
+    output = why.removeprefix("pillarbox: ") if known else "the grader failed: ask your teacher"
+    answer = json.dumps({{"score": 0, "output": f"not graded: {{output}}"}})
+(TOP / "results" / "results.json").write_text(answer)
 '''
-WORKFLOW = """name: Lab {lab}
+WORKFLOW = """# A self-check: this repository is the student's, and so is this file. The marks that
+# count are those of `pillarbox grade-all`, which the teacher runs elsewhere with a secret.
+name: Lab {lab}, self-check
 on: [push, workflow_dispatch]
 permissions:
   contents: read
-  actions: read
-  checks: write
 jobs:
-  grade:
+  self-check:
     runs-on: ubuntu-latest
     steps:
       - uses: actions/checkout@v4
@@ -76,38 +87,42 @@ jobs:
         with:
           python-version: "3.12"
       - run: pip install ./pillarbox
-      - run: pillarbox grade {lab} mine.py --student "$STUDENT" --json > results.json
+      - run: pillarbox grade {lab} mine.py --student "$STUDENT" | tee -a "$GITHUB_STEP_SUMMARY"
+        shell: bash
         env:
           STUDENT: ${{{{ github.actor }}}}
-          {secret}: ${{{{ secrets.{secret} }}}}
-{parts}
-      - uses: classroom-resources/autograding-grading-reporter@v1
-        env:
-{results}
-        with:
-          runners: {runners}
 """
-PART = """      - id: {part}
-        uses: classroom-resources/autograding-command-grader@v1
-        with:
-          test-name: "{name}"
-          command: jq -e '.tests[{at}] | .score == .max_score' results.json
-          timeout: 1
-          max-score: {points:g}"""
 
 Entry = tuple[str, str | bytes, int]  # name, content, mode
 
 
 def make(form: str, lab: str, out: Path, secret: str) -> None:
     """Write a lab in one of FORMS, with the secret where students cannot see it."""
+    offered = " or ".join(FORMS)
+    if form not in FORMS:
+        why = NOT_OFFERED.get(form, f"{form} is not known")
+        raise PillarboxError(f"{why}; forms are {offered}")
     sheet = sheet_of(lab, "class")
-    require(form == "gradescope" or not secret, f"students see all of {form}: leave the secret out")
+    require(
+        form == "gradescope" or not secret,
+        f"students see all of {form}, which is a self-check: leave the secret out",
+    )
     made = {name: (content, mode) for name, content, mode in FORMS[form](sheet, secret)}
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        open(out, "wb", opener=_private if secret else None) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, (content, mode) in sorted(made.items()):
             info = zipfile.ZipInfo(name, MOMENT)
             info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
             archive.writestr(info, content)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that no other user may read."""
+    descriptor = os.open(path, flags, PRIVATE)
+    os.fchmod(descriptor, PRIVATE)
+    return descriptor
 
 
 def gradescope(sheet: engine.Sheet, secret: str) -> Iterator[Entry]:
@@ -115,81 +130,17 @@ def gradescope(sheet: engine.Sheet, secret: str) -> Iterator[Entry]:
     yield "setup.sh", SETUP, EXECUTABLE
     yield "run_autograder", RUN.format(lab=sheet.number), EXECUTABLE
     if secret:
-        yield "word", secret + "\n", READABLE
+        yield "word", secret + "\n", PRIVATE
     yield from _pillarbox()
 
 
 def classroom(sheet: engine.Sheet, _: str) -> Iterator[Entry]:
-    """Yield a template repository: the sheet, the skeleton, and the workflow that grades."""
-    checks = [(f"part{at}", check) for at, check in enumerate(sheet.lab.CHECKS)]
-    parts = "\n".join(
-        PART.format(part=part, name=check.name, at=at, points=check.points)
-        for at, (part, check) in enumerate(checks)
-    )
-    results = "\n".join(
-        f"          {part.upper()}_RESULTS: ${{{{ steps.{part}.outputs.result }}}}"
-        for part, _ in checks
-    )
-    runners = ",".join(part for part, _ in checks)
-    given = {"lab": sheet.number, "parts": parts, "results": results, "runners": runners}
-    yield ".github/workflows/classroom.yml", WORKFLOW.format(secret=SECRET, **given), READABLE
+    """Yield a template repository: the sheet, the skeleton, and a workflow that checks the file."""
+    workflow = WORKFLOW.format(lab=sheet.number)
+    yield ".github/workflows/classroom.yml", workflow, READABLE
     yield "mine.py", engine.skeleton_of(sheet.lab), READABLE
     yield "README.md", _sheet_text(sheet), READABLE
     yield from _pillarbox()
-
-
-def nbgrader(sheet: engine.Sheet, _: str) -> Iterator[Entry]:
-    """Yield a source notebook: a cell to fill in, and one of partial credit for each part."""
-    name = f"lab{sheet.number}"
-    skeleton = engine.skeleton_of(sheet.lab)
-    cells = [
-        _cell("markdown", _sheet_text(sheet), f"{name}-sheet", locked=True),
-        _cell("code", 'STUDENT = "ID"', f"{name}-student", solution=True),
-        _cell("code", f"%%writefile mine.py\n{skeleton}", f"{name}-mine", solution=True),
-        _cell("code", GRADED.format(lab=sheet.number), f"{name}-graded", locked=True),
-        *(
-            _cell("code", f"points[{check.name!r}]", f"{name}-part{at}", points=check.points)
-            for at, check in enumerate(sheet.lab.CHECKS)
-        ),
-    ]
-    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    whole = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    yield f"source/{name}/{name}.ipynb", json.dumps(whole, indent=1) + "\n", READABLE
-
-
-GRADED = '''"""Grades mine.py; each part's points stand in a cell below, for nbgrader to count."""
-import json
-import subprocess
-
-command = ["pillarbox", "grade", "{lab}", "mine.py", "--student", STUDENT, "--json"]
-found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-points = {{test["name"]: test["score"] for test in found["tests"]}}
-for test in found["tests"]:
-    print(test["score"], "of", test["max_score"], " ", test["name"], test["output"])'''
-
-
-def _cell(
-    kind: str,
-    text: str,
-    identity: str,
-    *,
-    solution: bool = False,
-    locked: bool = False,
-    points: float | None = None,
-) -> dict[str, Any]:
-    """Return a cell with nbgrader's marks on it (its schema, version 3)."""
-    graded = points is not None
-    marks: dict[str, Any] = {
-        "grade": graded,
-        "grade_id": identity,
-        "locked": locked or graded,
-        "schema_version": 3,
-        "solution": solution,
-        "task": False,
-    }
-    marks |= {"points": points} if graded else {}
-    cell = {"cell_type": kind, "id": identity, "metadata": {"nbgrader": marks}, "source": text}
-    return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
 def _sheet_text(sheet: engine.Sheet) -> str:
@@ -206,6 +157,5 @@ def _pillarbox() -> Iterator[Entry]:
 
 FORMS: dict[str, Callable[[engine.Sheet, str], Iterator[Entry]]] = {
     "gradescope": gradescope,
-    "nbgrader": nbgrader,
     "classroom": classroom,
 }

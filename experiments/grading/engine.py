@@ -248,9 +248,9 @@ def _fault_of_file(keeper: Keeper) -> str:
     try:
         keeper.child().close()
     except Mistake as mistake:
-        return f"the file cannot be read: {mistake}"
+        return f"the file fails when it is loaded: {mistake}"
     except Stopped as stopped:
-        return f"stopped while the file was read: {stopped}"
+        return f"stopped while the file was loaded: {stopped}"
     return ""
 
 

@@ -163,6 +163,7 @@ def read(
     """
     try:
         status = folder.status(name)
+        require(not stat.S_ISLNK(status.st_mode), "it is a link, and links are not followed")
         if not stat.S_ISDIR(status.st_mode):
             source = _python(folder, name)
             return Submission(
@@ -189,10 +190,14 @@ def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], S
         given = Submission(STANDARD_INPUT, data.decode("utf-8", errors="replace"), 0.0)
         return lambda: given
     place = Path(os.path.abspath(file))  # noqa: PTH100 - unlike resolve(), it follows no link
+    require(os.path.lexists(place), f"there is no file {file}")
 
     def read_it() -> Submission:
-        with opened(place.parent) as folder:
-            return read(folder, place.name, others, alone=False)
+        try:
+            with opened(place.parent) as folder:
+                return read(folder, place.name, others, alone=False)
+        except PillarboxError as error:
+            raise PillarboxError(f"{file}: {error}") from None
 
     return read_it
 

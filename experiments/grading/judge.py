@@ -108,6 +108,8 @@ class _Judge:
     def answer(self) -> dict[str, Any] | PillarboxError | Failed:
         """End the process; return its answer, or why there is none."""
         late, status = self.overdue(), self.end()
+        if len(self._data) > MOST_ANSWER_BYTES:
+            return Failed(f"its answer is longer than {MOST_ANSWER_BYTES >> 20} MiB")
         with suppress(ValueError, RecursionError):
             found = json.loads(self._data)
             if "refused" in found:
@@ -164,6 +166,8 @@ def _seal() -> None:
     refuses to run it elsewhere.
     """
     modules = {os.path.dirname(os.__file__), *sys.path, str(SHEETS)}  # noqa: PTH120
+    with suppress(OSError):
+        layers.prepare_calls(asks=True)
     with suppress(OSError):
         layers.landlock(sorted(filter(os.path.isdir, modules)))
     with suppress(OSError):

@@ -181,9 +181,9 @@ def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: 
         raise OSError(-done, f"{LIBRARY} cannot allow {name}: {os.strerror(-done)}")
 
 
-def prepare_calls() -> None:
-    """Make the filter of `calls`, for the children to inherit."""
-    _filter()
+def prepare_calls(*, asks: bool = False) -> None:
+    """Make the filter of `calls`: a sealed process could not open the library."""
+    _filter(asks)
 
 
 def calls(*, asks: bool = False) -> None:

@@ -26,6 +26,7 @@ import topos
 from experiments.grading.child import Child, Keeper, Stopped
 from experiments.grading.engine import Check, Mark, Report, Sheet, Work, marked
 from experiments.grading.remote import Remote
+from experiments.text import printable
 from hosts.base.actions import Action, Drop
 from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
@@ -42,6 +43,7 @@ RECOVERED_S = 4.0
 SETTLE_SPARE_S = 3.0  # for a flow to take a way, beside its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
+MOST_TEXT = 2000  # letters of a sentence
 
 ROUTER = '''"""The router that a grader's forwarders load."""
 from {module} import {name}
@@ -207,7 +209,12 @@ def add_live(
         sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed, partner))
         marks = folder / "marks.json"
         require(marks.is_file(), "the live network ended before its checks; see above")
-        report.marks += [Mark(*mark) for mark in json.loads(marks.read_text())]
+        report.marks += [_shown(*mark) for mark in json.loads(marks.read_text())]
+
+
+def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
+    """Return a mark whose texts, parts of which are a student's, a terminal can show."""
+    return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 
 def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[Check]:

@@ -19,7 +19,13 @@ from topos.base.errors import PillarboxError, require
 ANSWERS = "tests/vagrant/labs"
 MUCH_LONGER = 2  # than a model: what has so much else in it is no answer
 # What stands in solutions, or of which they are made; what tests them goes as well.
-TEACHERS = (ANSWERS, "tests/experiments/grading", ".git")
+TEACHERS = (
+    ANSWERS,
+    "tests/experiments/grading",
+    *(f"tests/security/{name}.py" for name in ("hostile_class", "test_hostile_class")),
+    "tests/security/test_grading_attacks.py",
+    ".git",
+)
 
 
 def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:

@@ -39,6 +39,10 @@ def nested(folder: Path, name: str) -> None:
     os.close(at)
 
 
+def linked(folder: Path, name: str) -> None:
+    (folder / f"{name}.py").symlink_to(folder.parent / "word")
+
+
 def linked_inside(folder: Path, name: str) -> None:
     (folder / name).mkdir()
     (folder / name / "work.py").symlink_to(folder.parent / "word")
@@ -51,16 +55,16 @@ def sparse(folder: Path, name: str) -> None:
 
 HOSTILE = {
     # Files that are none.
-    "link": Hostile("is a link", make=lambda at, me: (at / f"{me}.py").symlink_to(at.parent / "word")),
+    "link": Hostile("is a link", make=linked),
     "link-inside": Hostile("is a link", make=linked_inside),
-    "link-folder": Hostile("not a regular|not a Python|is a link", make=lambda at, me: (at / me).symlink_to(at)),
+    "link-folder": Hostile("is a link", make=lambda at, me: (at / me).symlink_to(at)),
     "fifo": Hostile("not a regular file", make=lambda at, me: os.mkfifo(at / f"{me}.py")),
     "sparse": Hostile("longer than", make=sparse),
     "nested": Hostile("RecursionError", make=nested),
     "=cmd|' -C calc'!A0": Hostile("no student's ID", "x = 1\n"),
     "new\nline\x1b[2J\udcff\u202e": Hostile("no student's ID", "x = 1\n"),
     # What a file does when it is read.
-    "brackets": Hostile("cannot be read|ended by signal|process ended", "x = " + "(" * 90_000),
+    "brackets": Hostile("when it is loaded|process ended", "x = " + "(" * 90_000),
     "forks": Hostile("PermissionError|BlockingIOError", "import os\nwhile True:\n    os.fork()\n"),
     "hoards": Hostile("more memory", "x = [bytearray(1 << 20) for _ in range(1 << 20)]\n"),
     "loops": Hostile("no answer|processor time", "while True:\n    pass\n"),
@@ -82,10 +86,11 @@ HOSTILE = {
     ),
     "disk": Hostile(
         "PermissionError",
-        "with open('/tmp/filled', 'wb') as file:\n    while True:\n        file.write(bytes(1 << 20))\n",
+        "with open('/tmp/filled', 'wb') as file:\n"
+        "    while True:\n        file.write(bytes(1 << 20))\n",
     ),
-    "kills": Hostile("PermissionError|ProcessLookupError", "import os\nos.kill(os.getppid(), 9)\n"),
-    "kills-all": Hostile("PermissionError|ProcessLookupError", "import os\nos.kill(-1, 9)\n"),
+    "kills": Hostile("PermissionError", "import os\nos.kill(os.getppid(), 9)\n"),
+    "kills-all": Hostile("PermissionError", "import os\nos.kill(-1, 9)\n"),
     "sends": Hostile(
         "PermissionError",
         "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM)"
@@ -94,7 +99,7 @@ HOSTILE = {
     "prints": Hostile(
         "no answer|out of turn|process ended",
         "import os\nfor at in range(32):\n    try:\n"
-        '        os.write(at, b\'{"number": 1, "answer": null}\\n{"marks": [100]}\\n100 of 100\\n\')\n'
+        """        os.write(at, b'{"number": 1, "answer": null}\\n{"marks": [100]}\\n100')\n"""
         "    except OSError:\n        pass\n",
     ),
     "floods": Hostile("no answer", "import os\nwhile True:\n    os.write(3, b'x' * 65536)\n"),

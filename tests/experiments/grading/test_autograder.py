@@ -24,6 +24,15 @@ pytestmark = pytest.mark.skipif(
     not (CHECKOUT / ".git").exists(), reason="it is made of a git checkout"
 )
 
+# A machine on which the seal is not whole.
+UNSEALED = """
+import functools, sys
+from experiments.cli import main
+from experiments.grading import child, engine
+engine.Keeper = functools.partial(child.Keeper, without=["landlock", "calls", "user"])
+main(sys.argv[1:])
+"""
+
 
 def made(form: str, folder: Path, *options: str) -> Path:
     """Unpack what the command makes."""
@@ -47,62 +56,53 @@ def test_gradescope_grades_a_submission(tmp_path: Path) -> None:
     user = {"email": "ada@example.org", "name": "Ada", "sid": None}
     (tmp_path / "submission_metadata.json").write_text(json.dumps({"users": [user]}))
 
-    def results() -> dict[str, object]:
-        program = f"{sys.executable} -m experiments"
+    def results(program: str = f"{sys.executable} -m experiments") -> dict[str, object]:
         environment = {**os.environ, "AUTOGRADER": str(tmp_path), "PILLARBOX": program}
         run = [sys.executable, str(source / "run_autograder")]
         subprocess.run(run, cwd=source / "pillarbox", env=environment, check=True, timeout=200)
         return dict(json.loads((tmp_path / "results" / "results.json").read_text()))
 
-    assert "there are 0" in str(results()["output"])
+    assert "0 Python files" in str(results()["output"])
+    (tmp_path / "submission" / "mine.py").symlink_to(word)
+    assert "is a link" in str(results()["output"])
+    assert "sesame" not in str(results())
+    (tmp_path / "submission" / "mine.py").unlink()
     model = model_of(sheet_of("3", "ada"))
     (tmp_path / "submission" / "mine.py").write_text(model)
     told = results()
     assert told["score"] == 100
     assert "these marks count" in str(told["output"])
+    (tmp_path / "unsealed.py").write_text(UNSEALED)
+    told = results(f"{sys.executable} {tmp_path}/unsealed.py")
+    assert told["score"] == 0
+    assert "this machine cannot seal it" in str(told["output"])
 
 
-def test_classroom_has_a_part_for_each_check_and_no_secret(tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
-    source = made("classroom", tmp_path)
-    lab = sheet_of("3", "ada").lab
-    assert (source / "mine.py").read_text() == engine.skeleton_of(lab)
-    steps = yaml.safe_load((source / ".github/workflows/classroom.yml").read_text())["jobs"]
-    steps = steps["grade"]["steps"]
-    parts = [step["with"] for step in steps if "command-grader" in step.get("uses", "")]
-    assert [part["test-name"] for part in parts] == [check.name for check in lab.CHECKS]
-    assert sum(part["max-score"] for part in parts) == engine.WHOLE
-    assert steps[-1]["with"]["runners"].split(",") == [
-        step["id"] for step in steps if step.get("id")
-    ]
+def test_only_gradescopes_zip_holds_the_secret_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    made("gradescope", tmp_path, "--secret", "sesame")
+    assert (tmp_path / "lab.zip").stat().st_mode & 0o777 == 0o600
+    with zipfile.ZipFile(tmp_path / "lab.zip") as archive:
+        assert archive.getinfo("word").external_attr >> 16 == 0o600
     with pytest.raises(PillarboxError, match="students see all of classroom"):
         made("classroom", tmp_path, "--secret", "sesame")
 
 
-def test_nbgrader_has_a_cell_for_each_check(tmp_path: Path) -> None:
-    source = made("nbgrader", tmp_path)
-    notebook = json.loads((source / "source/lab3/lab3.ipynb").read_text())
-    cells = [cell["metadata"]["nbgrader"] for cell in notebook["cells"]]
-    assert sum(cell.get("points", 0) for cell in cells) == engine.WHOLE
-    assert len({cell["grade_id"] for cell in cells}) == len(cells)
-    assert [cell["solution"] for cell in cells].count(True) == 2
-
-
-def test_nbgrader_notebook_grades_what_is_written_in_it(
+def test_classroom_is_a_self_check_without_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its cells are run in turn, as a kernel would; what a cell writes to a file is written."""
-    source = made("nbgrader", tmp_path)
-    notebook = json.loads((source / "source/lab3/lab3.ipynb").read_text())
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(model_of(sheet_of("3", "ID")))
-    (tmp_path / "pillarbox").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
-    (tmp_path / "pillarbox").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    known: dict[str, object] = {}
-    for cell in code:
-        if not cell.startswith(("%%writefile", "points[")):
-            exec(cell, known)
-    assert sum(eval(cell, known) for cell in code if cell.startswith("points[")) == 100
+    yaml = pytest.importorskip("yaml")
+    monkeypatch.setenv("PILLARBOX_GRADE_SECRET", "sesame")
+    source = made("classroom", tmp_path)
+    lab = sheet_of("3", "ada").lab
+    assert (source / "mine.py").read_text() == engine.skeleton_of(lab)
+    text = (source / ".github/workflows/classroom.yml").read_text()
+    assert "self-check" in yaml.safe_load(text)["name"]
+    assert "secret" not in text.partition("name:")[2].lower()
+    assert not [file for file in source.rglob("*") if file.name == "word"]
+
+
+def test_a_form_that_cannot_be_made_safe_says_what_is_offered(tmp_path: Path) -> None:
+    with pytest.raises(PillarboxError, match=r"unsealed in the kernel .* gradescope or classroom"):
+        made("nbgrader", tmp_path)
+    with pytest.raises(PillarboxError, match="moodle is not known"):
+        made("moodle", tmp_path)

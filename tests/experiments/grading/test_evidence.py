@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import engine
+from experiments.grading import engine, handed_in, marking
 from experiments.grading.child import Mistake
 from experiments.grading.evidence import prints
 from experiments.grading.labs import lab7
@@ -31,8 +31,13 @@ def runs(written: Path, tmp_path: Path) -> Path:
     return shutil.copytree(written, tmp_path / "runs")
 
 
-def work(beside: Path | None) -> Any:
-    return engine.Work(SHEET, None, "", beside)  # type: ignore[arg-type]  # the file is not asked
+def read(folder: Path) -> handed_in.Files:
+    with handed_in.opened(folder) as opened:
+        return opened.contents(marking.wanted(SHEET))
+
+
+def work(folder: Path) -> Any:
+    return engine.Work(SHEET, None, "", read(folder))  # type: ignore[arg-type]  # is not asked
 
 
 def change(folder: Path, file: str, old: str, new: str) -> None:
@@ -64,6 +69,12 @@ def drop_cables(folder: Path) -> None:
     (folder / "links.csv").write_text("\n".join(",".join(row) for row in rows[:5]) + "\n")
 
 
+def widen_table(folder: Path) -> None:
+    """Put 400,000 columns in a table, each of whose rows would become that many keys."""
+    names = ",".join(f"column{number}" for number in range(400_000))
+    (folder / "flows.csv").write_text(names + "\n" + "1\n" * 1000)
+
+
 def link_trial(folder: Path) -> None:
     (folder / TRIAL).rename(folder / "elsewhere.json")
     (folder / TRIAL).symlink_to(folder / "elsewhere.json")
@@ -84,9 +95,10 @@ def link_trial(folder: Path) -> None:
         (faster, "totals"),
         (idle, "verdict"),
         (drop_cables, "did not carry"),
-        (link_trial, "cannot be read"),
+        (link_trial, "is a link"),
+        (widen_table, "more than 100 columns"),
         (lambda run: (run / TRIAL).write_text("[" * 100_000), "cannot be read"),
-        (lambda run: (run / "flows.csv").unlink(), "flows.csv cannot be read"),
+        (lambda run: (run / "flows.csv").unlink(), "flows.csv is missing"),
     ],
 )  # fmt: skip
 def test_a_run_that_does_not_hold_says_why(
@@ -99,15 +111,14 @@ def test_a_run_that_does_not_hold_says_why(
 
 
 def test_without_its_run_nothing_was_measured(tmp_path: Path) -> None:
-    for beside in (None, tmp_path):
-        with pytest.raises(Mistake, match="`first` is missing beside the file"):
-            lab7.shown(work(beside), "first")
+    with pytest.raises(Mistake, match="`first` is missing beside the file"):
+        lab7.shown(work(tmp_path), "first")
 
 
 def test_the_same_run_of_two_students_is_named(runs: Path) -> None:
-    one = prints(runs, lab7.RUNS)
+    one = prints(read(runs), lab7.RUNS)
     set_keys(runs / "first", TRIAL, completion_s=11.0)
-    other = prints(runs, lab7.RUNS)
-    assert (len(one), prints(runs / "none", lab7.RUNS)) == (4, set())
+    other = prints(read(runs), lab7.RUNS)
+    assert (len(one), prints({}, lab7.RUNS)) == (4, set())
     assert same_runs({"ada": one, "bob": one, "eve": set()}) == [("ada", "bob", 1.0)]
     assert same_runs({"ada": one, "bob": other}) == [("ada", "bob", 0.75)]

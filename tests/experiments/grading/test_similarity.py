@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
-from experiments.grading import engine
+from experiments.grading import engine, similarity
 from experiments.grading.sheets import sheet_of
-from experiments.grading.similarity import THRESHOLD, alike, partners
+from experiments.grading.similarity import THRESHOLD, Pair, fingerprints, partners
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
 MODELS = {file.parent.name: file.read_text() for file in sorted(ANSWERS.glob("lab*/model.py"))}
+
+
+def alike(sources: dict[str, str], skeleton: str = "") -> list[Pair]:
+    known = fingerprints(skeleton)
+    return similarity.alike({name: fingerprints(text) - known for name, text in sources.items()})
 
 
 def shuffled(source: str) -> str:

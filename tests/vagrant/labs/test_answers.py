@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import cabling, engine
+from experiments.grading import cabling, engine, handed_in, marking
 from experiments.grading.sheets import sheet_of
-from experiments.grading.similarity import alike, partners
+from experiments.grading.similarity import alike, fingerprints, partners
 from tests.vagrant.labs.runs import model_runs
 
 if sys.version_info >= (3, 11):
@@ -59,7 +59,11 @@ def wrong(number: int, name: str) -> str:
 
 
 def marks(number: int, student: str, source: str, beside: Path | None = None) -> list[float]:
-    report = engine.grade(sheet_of(str(number), student), source, beside=beside)
+    sheet, files = sheet_of(str(number), student), {}
+    if beside:
+        with handed_in.opened(beside) as folder:
+            files = folder.contents(marking.wanted(sheet))
+    report = engine.grade(sheet, source, files=files)
     assert not report.notes
     return [mark.got for mark in report.marks]
 
@@ -159,7 +163,9 @@ def test_copied_file_is_worth_little_or_is_named(number: int, fail: int) -> None
     copiers = [f"copier{place}" for place in range(5)]
     sources = dict.fromkeys(copiers, f"# My own work.\n{source}") | {"author": source}
     sheet = sheet_of(str(number), "author")
-    named = partners(alike(sources, engine.skeleton_of(sheet.lab)))
+    given = fingerprints(engine.skeleton_of(sheet.lab))
+    prints = {student: fingerprints(text) - given for student, text in sources.items()}
+    named = partners(alike(prints))
     assert all("author" in dict(named[student]) for student in copiers)
     got = [sum(marks(number, student, sources[student])) for student in copiers if fail]
     assert sum(points < 40 for points in got) == fail, got

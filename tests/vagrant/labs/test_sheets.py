@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.cli import cli
-from experiments.grading import engine
+from experiments.grading import marking
 from experiments.grading.sheets import sheet_of
 from tests.vagrant.labs.runs import model_runs
 
 ROOT = Path(__file__).parents[3]
 LABS = ROOT / "vagrant" / "labs"
 ANSWERS = Path(__file__).parent / "answers"
-GRADE = engine.grade
+MARKED = marking.marked
 SHEETS = {folder.name: (folder / "README.md").read_text() for folder in LABS.glob("[0-9]*")}
 SHOWN = [
     (name, *part.partition("\n")[::2])
@@ -59,10 +59,10 @@ def test_command_prints_what_the_sheet_shows(
 def test_student_gets_from_the_skeleton_to_full_marks(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graded: list[engine.Report] = []
+    graded: list[marking.Marked] = []
 
-    def grade(*arguments: Any, **options: Any) -> engine.Report:
-        graded.append(GRADE(*arguments, **options))
+    def marked(*arguments: Any) -> marking.Marked:
+        graded.append(MARKED(*arguments))
         return graded[0]
 
     student = STUDENTS[number]
@@ -72,7 +72,7 @@ def test_student_gets_from_the_skeleton_to_full_marks(
     assert ROOT / copied == LABS / lab.FOLDER / "skeleton.py"
     (command,) = re.findall(r"^(pillarbox grade .* mine.py)$", sheet, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engine, "grade", grade)
+    monkeypatch.setattr(marking, "marked", marked)
     Path("mine.py").write_bytes((ANSWERS / f"lab{number}" / "model.py").read_bytes())
     if number == 7:
         model_runs(tmp_path, sheet_of("7", student).values)

@@ -1,0 +1,100 @@
+"""Judges: whatever happens in one is its own answer, and it can do nothing but judge."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from experiments.grading import deeds, judge
+from experiments.grading.judge import Failed, Seal, answer, answers
+from topos.base.errors import PillarboxError
+
+
+def right(_: Seal) -> dict[str, Any]:
+    return {"right": os.getpid()}
+
+
+def loops(_: Seal) -> dict[str, Any]:
+    while True:
+        pass
+
+
+def waits(_: Seal) -> dict[str, Any]:
+    time.sleep(600)
+    return {}
+
+
+def hoards(_: Seal) -> dict[str, Any]:
+    return {"much": len([bytearray(1 << 20) for _ in range(1 << 14)])}
+
+
+def leaves(_: Seal) -> dict[str, Any]:
+    os._exit(0)
+
+
+def floods(_: Seal) -> dict[str, Any]:
+    return {"long": "x" * (judge.MOST_ANSWER_BYTES + 1)}
+
+
+def refuses(_: Seal) -> dict[str, Any]:
+    raise PillarboxError("it is a link")
+
+
+def stumbles(_: Seal) -> dict[str, Any]:
+    raise KeyError("what the teacher alone may read")
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (loops, "more than 1 s of processor time"),
+        (waits, "more than 5 s"),
+        (hoards, "more than 256 MiB of memory"),
+        (leaves, "ended without an answer"),
+        (floods, "answer is longer than"),
+        (refuses, "it is a link"),
+        (stumbles, r"does not understand it \(KeyError in test_judge.py, line \d+\)"),
+    ],
+)
+def test_whatever_happens_in_a_judge_is_its_own_answer(
+    work: Callable[[Seal], dict[str, Any]], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if work is loops:
+        monkeypatch.setattr(judge, "MOST_CPU_S", 1)
+    if work is waits:
+        monkeypatch.setattr(judge, "MOST_WALL_S", 5.0)
+    found = dict(answers([right, work, right], jobs=3))
+    for number in (0, 2):
+        assert found[number]["right"] != os.getpid()  # type: ignore[index]
+    assert isinstance(found[1], PillarboxError if work is refuses else Failed)
+    with pytest.raises(PillarboxError, match=says):
+        answer(work)
+
+
+def test_answers_come_one_after_the_other_where_there_is_one_job() -> None:
+    assert [number for number, _ in answers([right] * 3, jobs=1)] == [0, 1, 2]
+
+
+def test_no_judge_is_left_when_nobody_reads_on() -> None:
+    found = answers([right, waits, waits], jobs=3)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def possible(seal: Seal) -> dict[str, Any]:
+    """Try, sealed, what a judge whose parser was taken over would begin with."""
+    before = deeds.Before(os.geteuid() + 1, os.getppid(), "/etc/passwd", judge.MOST_MEMORY_BYTES)
+    seal()
+    import decimal  # what a judge needs later than that: modules
+
+    assert decimal
+    return {"possible": deeds.possible(before), "text": json.dumps("\ud800")}
+
+
+def test_a_judge_is_sealed() -> None:
+    assert answer(possible) == {"possible": [], "text": '"\\ud800"'}
