@@ -76,9 +76,9 @@ def command(
 ) -> int:
     """Grade all submissions in a folder: ID.py, or a folder ID with one Python file.
 
-    Each is read and graded by a process of its own, sealed and bounded. Links are refused.
-    Submissions that are alike are named. Marks are written as they come: --changed goes on after a
-    run that was ended. Exit code 1 says that one was refused or could not be graded.
+    Each submission is read and graded by a separate process, sealed and bounded. Links are refused.
+    Similar submissions are named. Marks are written after each submission: --changed continues a
+    run that was interrupted. The exit code is 1 if a submission was refused or not graded.
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word

@@ -69,8 +69,8 @@ def release(out: Path) -> None:
 def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
     """Make a zip with which others grade a lab, with Pillarbox in it and no solution.
 
-    Gradescope's holds the secret, and no student sees it. A repository of GitHub Classroom is the
-    student's: it shows what is wrong, and the marks that count are those of grade-all.
+    The zip for Gradescope holds the secret, and no student sees it. A repository of GitHub
+    Classroom belongs to the student: its workflow is a self-check, and grade-all gives the marks.
 
     \b
     pillarbox labs autograder 3 --form gradescope --out lab3.zip --secret-file word

@@ -59,7 +59,8 @@ PROGRAM = os.environ.get("PILLARBOX", "/opt/pillarbox/bin/pillarbox").split()
 told = json.loads((TOP / "submission_metadata.json").read_text())
 user = told["users"][0]
 student = str(user.get("sid") or user["email"].partition("@")[0])
-command = ["grade", "{lab}", str(TOP / "submission"), f"--student={{student}}", "--json"]
+submission = str((TOP / "submission").resolve())  # a folder of Gradescope's
+command = ["grade", "{lab}", submission, f"--student={{student}}", "--json"]
 word = TOP / "source" / "word"
 secret = ["--secret-file", str(word)] if word.exists() else []
 done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)

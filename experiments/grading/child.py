@@ -30,7 +30,7 @@ MEMORY_BYTES = 128 << 20  # for all children that live at one time
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
-MOST_PRINTED, LONGEST_LINE = 200, 400  # lines, and letters of a line
+MOST_PRINTED, LONGEST_LINE = 200, 400  # lines, and characters of a line
 
 
 class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
@@ -103,7 +103,7 @@ class Keeper:
         try:
             self._process.wait(START_S)
         except subprocess.TimeoutExpired:
-            with suppress(PermissionError):  # a sealed judge signals nobody
+            with suppress(PermissionError):  # a sealed judge cannot send signals
                 self._process.kill()
                 self._process.wait()
 

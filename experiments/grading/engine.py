@@ -7,8 +7,8 @@ A lab is a file in labs/ with
 - ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
 - ``CHECKS``, whose points sum to 100, and perhaps a live part (live.py);
 - perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py);
-- perhaps ``prepare(values)``, which computes right answers before the judge is sealed, where that
-  takes a compiler.
+- perhaps ``prepare(values)``, which computes right answers that need a compiler before the judge is
+  sealed.
 
 A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
 the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
@@ -133,7 +133,7 @@ class Work:
         self, sheet: Sheet, keeper: Keeper, secret: str, files: Files | None = None
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
-        self.files = files or {}  # what else was handed in
+        self.files = files or {}  # further files that were handed in
         self.kept: dict[str, Any] = {}  # by checks, for those after them
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
@@ -208,10 +208,10 @@ def grade(
     files: Files | None = None,
     seal: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Return the marks of a student's file, and of other `files` that were handed in.
+    """Return the marks of a student's file and of further `files` of the submission.
 
-    Where this machine cannot seal it that is a PillarboxError, or with `unsealed` a note. `seal`
-    is called once the process that forks children runs, before anything of the student is parsed.
+    If this machine cannot seal the file, raise PillarboxError, or with `unsealed` add a note.
+    `seal` is called after the keeper has been started, before anything of the student is parsed.
     """
     report = Report(sheet, secret=bool(secret))
     skeleton = skeleton_of(sheet.lab)

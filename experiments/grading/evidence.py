@@ -72,7 +72,7 @@ class Evidence(NamedTuple):
 
 
 def places(names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return what is read of runs in these folders, and the bound of each file in bytes."""
+    """Return the paths of the files that are read of these runs, with their bounds in bytes."""
     return [
         *((f"{name}/{MANIFEST}", MOST_JSON_BYTES) for name in names),
         *((f"{name}/{table}.csv", MOST_TABLE_BYTES) for name in names for table in TABLES),
@@ -186,7 +186,7 @@ class _Reader:
     def _table(self, table: str) -> list[dict[str, str]]:
         place = f"{self.name}/{table}.csv"
         rows = csv.DictReader(io.StringIO(_text(self.files, place)))
-        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # each row would hold that many keys
+        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # each row becomes a dict with that many keys
             raise Mistake(f"{place} has more than {MOST_COLUMNS} columns")
         return list(rows)
 

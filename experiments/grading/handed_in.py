@@ -21,9 +21,9 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError, require
 
 MOST_SOURCE_BYTES = 200_000
-MOST_BYTES = 32 << 20  # of all files of a submission together
-MOST_ENTRIES = 1000  # of a student's folder
-LONGEST_NAME = 80  # of a file, in messages
+MOST_BYTES = 32 << 20  # upper bound for all files of a submission
+MOST_ENTRIES = 1000  # upper bound for the entries of a student's folder
+LONGEST_NAME = 80  # of a file name in messages, in characters
 STANDARD_INPUT = "-"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -34,15 +34,19 @@ Files = Mapping[str, "bytes | str"]  # content by place, or the reason why there
 class Submission:
     """The files of one student, in memory."""
 
-    name: str  # of the file or folder that was handed in
+    name: str  # file or folder name
     source: str
     changed_s: float  # newest modification time, in seconds since the epoch
     files: dict[str, bytes | str] = field(default_factory=dict)  # see `Files`
 
     @property
     def digest(self) -> str:
-        """Return a hash of everything that was read."""
-        read = (self.name, self.source, sorted(self.files.items()))
+        """Return a hash of the name and of all content."""
+        hashes = {
+            place: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else content
+            for place, content in self.files.items()
+        }
+        read = (self.name, self.source, sorted(hashes.items()))
         return hashlib.sha256(repr(read).encode()).hexdigest()
 
 
@@ -60,7 +64,7 @@ class Folder:
         os.close(self._descriptor)
 
     def names(self, most: int | None = None) -> list[str]:
-        """Return the names of its entries, sorted; raise PillarboxError for more than `most`."""
+        """Return the names of all entries, sorted; raise PillarboxError for more than `most`."""
         with os.scandir(self._descriptor) as entries:
             found = [entry.name for entry in islice(entries, most and most + 1)]
         require(most is None or len(found) <= most, f"the folder has more than {most} entries")
@@ -71,7 +75,7 @@ class Folder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def folder(self, name: str) -> Folder:
-        """Open a folder in it."""
+        """Open a subfolder."""
         return Folder(os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=self._descriptor))
 
     def read(self, place: str, most_bytes: int) -> bytes:
@@ -82,9 +86,9 @@ class Folder:
         return found
 
     def contents(self, places: Iterable[tuple[str, int]]) -> dict[str, bytes | str]:
-        """Return what is at these places, each with its bound in bytes: content or a reason.
+        """Return the content of files, or the reason why a file cannot be read.
 
-        A place where there is nothing is left out.
+        Each place comes with its bound in bytes. Missing files are left out of the result.
         """
         found: dict[str, bytes | str] = {}
         for place, most_bytes in places:
@@ -107,7 +111,7 @@ class Folder:
                 inner = os.open(part, FLAGS | os.O_DIRECTORY, dir_fd=at)
                 os.close(at)
                 at = inner
-            # Before it is open as well: the driver of a device acts when it is opened.
+            # Checked before open() as well: opening a device runs its driver.
             self._check(os.stat(last, dir_fd=at, follow_symlinks=False), name)
             with os.fdopen(os.open(last, FLAGS, dir_fd=at), "rb") as stream:
                 self._check(os.fstat(stream.fileno()), name)
@@ -116,7 +120,7 @@ class Folder:
             os.close(at)
         require(len(data) <= most_bytes, f"{name} is longer than {most_bytes} bytes")
         require(
-            len(data) <= self._left_bytes, f"its files are longer than {MOST_BYTES} bytes together"
+            len(data) <= self._left_bytes, f"all files together are longer than {MOST_BYTES} bytes"
         )
         self._left_bytes -= len(data)
         return data
@@ -129,7 +133,7 @@ class Folder:
 
 
 def opened(folder: Path) -> Folder:
-    """Open a folder that the teacher names, which may be behind links of the teacher."""
+    """Open a folder that the teacher names; links in its path are followed."""
     try:
         return Folder(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
@@ -148,13 +152,13 @@ def read(
     Parameters
     ----------
     folder : Folder
-        Where it was handed in.
+        The folder that holds the submission.
     name : str
-        Of the file or folder.
+        Name of the submission in that folder.
     others : sequence of (str, int)
-        What a lab wants besides: places in the submission's folder, and their bounds in bytes.
+        Further files that the lab needs: path in the submission's folder, and bound in bytes.
     alone : bool
-        Whether a file stands for itself; else `others` are read from the folder around it.
+        Read no `others` for a submission that is a file; otherwise they are read from `folder`.
 
     Raises
     ------
@@ -180,9 +184,9 @@ def read(
 
 
 def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], Submission]:
-    """Return what reads the one submission that is at a path of the caller's, or ``-``.
+    """Return a function that reads the submission at a path; ``-`` is standard input.
 
-    Links above it are followed, as they are the caller's. `others` are in the folder of a file.
+    Links in the path of the folder around it are followed, since the caller wrote that path.
     """
     if str(file) == STANDARD_INPUT:
         data = sys.stdin.buffer.read(MOST_SOURCE_BYTES + 1)

@@ -1,15 +1,15 @@
-"""Judges: a process for each student's work, bounded and sealed, which answers with one message.
+"""Judges: one bounded, sealed process for each submission, which returns one message.
 
-Whatever is done with a student's files happens in a judge: they are found, read, parsed, asked and
-compared there. A judge that takes too much time or memory, dies or answers with something else
-costs its student the marks, and nobody else. It is forked, so that it starts in milliseconds:
+A judge finds, reads, parses and grades the files of one student. If it exceeds its bounds, crashes
+or returns a malformed message, its student gets no marks and no other student is affected. A judge
+is forked from the grader, so that it starts in milliseconds, and proceeds in this order:
 
-1. It bounds its processor time, memory and files (layers.bounds), and ends with the grader.
-2. It reads the student's files (handed_in.py), and starts the process that forks sealed children
-   for the student's code (sealed.py). No student's code runs in a judge.
-3. It seals itself: from here on it opens nothing but modules, and starts nothing.
-4. It parses, asks and compares, and writes its answer to a pipe as JSON, the strings of which are
-   a stranger's text. Who reads them checks every one (marking.py).
+1. It limits its CPU time, memory and files (layers.bounds); it is killed when the grader ends.
+2. It reads the student's files (handed_in.py) and starts the keeper, the process that forks sealed
+   children for the student's code (sealed.py). No student's code runs in the judge itself.
+3. It seals itself: from now on it can open nothing but Python modules, and start no process.
+4. It parses and grades, and writes its answer to a pipe as JSON. The strings in it may come from
+   the student; marking.py validates all of it.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from experiments.grading import layers
 from topos.base.errors import PillarboxError
 
 MOST_CPU_S = 120
-MOST_MEMORY_BYTES = 256 << 20  # in addition to the grader's own
+MOST_MEMORY_BYTES = 256 << 20  # in addition to the memory of the grader that forks it
 MOST_WALL_S = 600.0
 MOST_ANSWER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16
 
 Seal = Callable[[], None]
-Work = Callable[[Seal], dict[str, Any]]  # what a judge does: reads, seals itself, returns an answer
+Work = Callable[[Seal], dict[str, Any]]  # runs in a judge: reads, calls Seal, returns the answer
 
 
-class Failed(Exception):  # noqa: N818 - it happened to a judge, which may be its student's doing
-    """A judge has no answer; the text says why."""
+class Failed(Exception):  # noqa: N818 - not an error of the grader: a student may have caused it
+    """A judge returned no answer; the text says why."""
 
 
 def answers(
     works: Sequence[Work], jobs: int
 ) -> Iterator[tuple[int, dict[str, Any] | PillarboxError | Failed]]:
-    """Yield the number and the answer of each work when it comes, or why there is none.
+    """Yield the index and the answer of each work in order of completion.
 
-    A `PillarboxError` of the work itself is what is wrong with its input.
+    Without an answer that is the `PillarboxError` that the work raised, or `Failed`.
     """
     waiting = deque(enumerate(works))
     with selectors.DefaultSelector() as selector:
@@ -72,7 +72,7 @@ def answers(
 
 
 def answer(work: Work) -> dict[str, Any]:
-    """Return the answer of one work, or raise PillarboxError."""
+    """Run one work in a judge and return its answer; raise PillarboxError if there is none."""
     ((_, found),) = answers([work], 1)
     if isinstance(found, Failed):
         raise PillarboxError(f"not graded: {found}")
@@ -82,31 +82,34 @@ def answer(work: Work) -> dict[str, Any]:
 
 
 class _Judge:
-    """One process, and what it has written so far."""
+    """One process, and the part of its answer that has arrived."""
 
     def __init__(self, number: int, work: Work) -> None:
         self.number = number
         self.deadline_s = time.monotonic() + MOST_WALL_S
         self._data = b""
-        self.pipe, writer = os.pipe()
         grader = os.getpid()
-        self._pid = os.fork()
+        try:
+            self.pipe, writer = os.pipe()
+            self._pid = os.fork()
+        except OSError as error:
+            raise PillarboxError(f"no judge can be started: {error.strerror}") from None
         if self._pid == 0:
             _run(work, writer, grader)
         os.close(writer)
 
     def read(self) -> bool:
-        """Read what is there; return True after the last byte, or where there are too many."""
+        """Read available bytes; return True at the end of the answer, or if it is too long."""
         data = os.read(self.pipe, CHUNK_BYTES)
         self._data += data
         return not data or len(self._data) > MOST_ANSWER_BYTES
 
     def overdue(self) -> bool:
-        """Return True if its time is over."""
+        """Return True if the judge has exceeded its wall time."""
         return time.monotonic() > self.deadline_s
 
     def answer(self) -> dict[str, Any] | PillarboxError | Failed:
-        """End the process; return its answer, or why there is none."""
+        """End the process; return its answer, or the reason why there is none."""
         late, status = self.overdue(), self.end()
         if len(self._data) > MOST_ANSWER_BYTES:
             return Failed(f"its answer is longer than {MOST_ANSWER_BYTES >> 20} MiB")
@@ -124,18 +127,18 @@ class _Judge:
     def end(self) -> int:
         """Kill the process if it runs; return its exit code, negative for a signal."""
         os.close(self.pipe)
-        os.kill(self._pid, signal.SIGKILL)  # not waited for yet: the number is still its own
+        os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the PID is still valid
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 def _run(work: Work, writer: int, grader: int) -> NoReturn:
-    """Be a judge."""
+    """Run a work in this process, write its answer and exit."""
     try:
-        os.setsid()  # Ctrl-C is for the grader
+        os.setsid()  # Ctrl-C reaches the grader only
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
-        layers.hide_memory()  # the secret is in it
+        layers.hide_memory()  # it contains the secret
         layers.end_with_parent(grader)
         sys.dont_write_bytecode = True
         with os.fdopen(writer, "wb") as pipe:
@@ -152,18 +155,18 @@ def _answer(work: Work) -> dict[str, Any]:
         return {"refused": str(error)}
     except MemoryError:
         return {"failed": f"it takes more than {MOST_MEMORY_BYTES >> 20} MiB of memory"}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is one student's
-        # Not the exception's text, which a student could read.
+    except Exception as error:  # noqa: BLE001 - affects one student only
+        # Without the exception's message: students read this text.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
-        return {"failed": f"the grader does not understand it ({where}): grade it by hand"}
+        return {"failed": f"the grader cannot handle it ({where}): grade it by hand"}
 
 
 def _seal() -> None:
-    """Let this process open nothing but modules, and start nothing.
+    """Restrict this process to opening Python modules, and to no other processes or sockets.
 
-    A layer that this machine does not have is left out: no student's code runs here, and sealed.py
-    refuses to run it elsewhere.
+    Layers that this machine does not support are left out: no student's code runs here, and
+    sealed.py refuses to run it where it cannot be sealed.
     """
     modules = {os.path.dirname(os.__file__), *sys.path, str(SHEETS)}  # noqa: PTH120
     with suppress(OSError):

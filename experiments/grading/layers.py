@@ -8,8 +8,8 @@ landlock   nothing can be opened but Python's own library
 calls      of the kernel's calls only those of a program that computes (libseccomp)
 ========== ========================================================================
 
-The judge (judging.py), which reads students' files and runs none of them, has `bounds`, `landlock`
-and `calls` as well.
+A judge (judge.py), which reads students' files but does not run them, uses `bounds`, `landlock` and
+`calls`.
 
 A layer that cannot be had raises OSError. Which of them a machine needs is not judged here: what
 a file could do all the same is tried (deeds.py). Names of calls, and which numbers they have on
@@ -76,7 +76,7 @@ def limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 def bounds(cpu_s: int, memory_bytes: int) -> None:
-    """Bound processor time and further memory; forbid to write files, also as a dump."""
+    """Limit CPU time and additional memory; forbid writing to files and core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     memory = _address_space_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -150,7 +150,7 @@ class _Condition(ctypes.Structure):
 def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
     """Return libseccomp and a filter of its, ready to be loaded; made once, before the forks.
 
-    The filter of a process that asks children over sockets allows what that takes.
+    With `asks` the filter also allows the system calls for talking to sealed children.
     """
     library = ctypes.CDLL(LIBRARY, use_errno=True)  # OSError where it is missing
     library.seccomp_init.restype = ctypes.c_void_p
@@ -182,12 +182,12 @@ def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: 
 
 
 def prepare_calls(*, asks: bool = False) -> None:
-    """Make the filter of `calls`: a sealed process could not open the library."""
+    """Build the filter of `calls` in advance: a sealed process cannot open the library."""
     _filter(asks)
 
 
 def calls(*, asks: bool = False) -> None:
-    """Have the kernel refuse all calls but those of a program that computes, or asks children."""
+    """Load the filter: the kernel refuses all system calls that are not in it."""
     library, made = _filter(asks)
     done = library.seccomp_load(made)
     if done < 0:

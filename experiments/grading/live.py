@@ -43,7 +43,7 @@ RECOVERED_S = 4.0
 SETTLE_SPARE_S = 3.0  # for a flow to take a way, beside its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
-MOST_TEXT = 2000  # letters of a sentence
+MOST_TEXT = 2000  # characters of a sentence
 
 ROUTER = '''"""The router that a grader's forwarders load."""
 from {module} import {name}
@@ -213,7 +213,7 @@ def add_live(
 
 
 def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
-    """Return a mark whose texts, parts of which are a student's, a terminal can show."""
+    """Return a mark with printable texts: parts of them come from the student."""
     return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 

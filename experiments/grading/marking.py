@@ -1,7 +1,7 @@
-"""What a judge does with one student's work, and how its answer is checked.
+"""Grading of one submission in a judge, and validation of the judge's answer.
 
-`mark` and `ask_again` run in a judge. `Marked` and `replayed` are made of its answer by the
-grader, which trusts no number to be in its range and no text to be fit for a terminal.
+`mark` and `ask_again` run in a judge and return plain data. `marked` and `replayed` run in the
+grader: they check that every number is in its range and make every text safe to print.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from experiments.grading.similarity import fingerprints
 from experiments.text import printable
 from topos.base.errors import PillarboxError
 
-MOST_TEXT = 2000  # letters of a sentence
-MOST_LINES = 1000  # that a file prints in one case, and of a list of sentences
-MOST_PRINTS = 100_000
+MOST_TEXT = 2000  # characters of a sentence
+MOST_LINES = 1000  # of printed text, and of a list of sentences
+MOST_PRINTS = 100_000  # fingerprints
 
 Known = Mapping[str, tuple[list[engine.Mark], list[str]]]  # marks and notes by digest
 
 
 @dataclass(frozen=True)
 class Task:
-    """One student's work, and how it is graded."""
+    """One submission, and the options for grading it."""
 
     sheet: engine.Sheet
     read: Callable[[], Submission]
@@ -37,12 +37,12 @@ class Task:
     known: Known = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compute, before there is a judge, what a sealed one cannot."""
+        """Compute the right answers that need a compiler: a sealed judge cannot run one."""
         getattr(self.sheet.lab, "prepare", lambda _: None)(self.sheet.values)
 
 
 def wanted(sheet: engine.Sheet) -> list[tuple[str, int]]:
-    """Return what a lab wants beside the Python file: places, and their bounds in bytes."""
+    """Return the paths of the files that a lab needs in addition, with their bounds in bytes."""
     return places(_runs(sheet.lab))
 
 
@@ -56,10 +56,10 @@ class Marked(NamedTuple):
 
     marks: list[engine.Mark]
     notes: list[str]
-    digest: str  # of all that was read
+    digest: str  # see Submission.digest
     changed_s: float  # newest modification time of its files
     fingerprints: frozenset[int]  # see similarity.py
-    runs: frozenset[str]  # what its trials are known by
+    runs: frozenset[str]  # hashes of the trials that were handed in
 
     def report(self, task: Task) -> engine.Report:
         """Return the marks as a report."""
@@ -67,7 +67,7 @@ class Marked(NamedTuple):
 
 
 def mark(task: Task, seal: Seal) -> dict[str, Any]:
-    """Read and grade a student's work."""
+    """Read and grade a submission."""
     given = task.read()
     skeleton = engine.skeleton_of(task.sheet.lab)
     if given.digest in task.known:
@@ -88,7 +88,7 @@ def mark(task: Task, seal: Seal) -> dict[str, Any]:
 
 
 def ask_again(task: Task, case: str, seal: Seal) -> dict[str, Any]:
-    """Ask one case of a student's work again, by its number in a report."""
+    """Repeat one case, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
     one = engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
@@ -96,7 +96,7 @@ def ask_again(task: Task, case: str, seal: Seal) -> dict[str, Any]:
 
 
 def marked(answer: Mapping[str, Any], lab: engine.Exercise) -> Marked:
-    """Return what a judge answered; raise Failed if it is no such answer."""
+    """Return the validated answer of a judge; raise Failed if it is malformed."""
     try:
         found = [
             engine.Mark(check.name, check.points, _between(one["got"], check.points), *_why(one))
@@ -111,17 +111,17 @@ def marked(answer: Mapping[str, Any], lab: engine.Exercise) -> Marked:
             frozenset(_texts(answer["runs"])),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise Failed("its process answered with something else than marks") from None
+        raise Failed("its process returned a malformed answer") from None
 
 
 def replayed(answer: Mapping[str, Any]) -> engine.Replayed:
-    """Return one case that was asked again; raise PillarboxError if it is no such answer."""
+    """Return the validated result of one case; raise PillarboxError if it is malformed."""
     try:
         share, wrong = answer["judgement"]
         judgement = engine.Judgement(_between(share, 1.0), _text(wrong))
         return engine.Replayed(_text(answer["asked"]), _texts(answer["printed"]), judgement)
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise PillarboxError("the file's process answered with something else") from None
+        raise PillarboxError("not graded: its process returned a malformed answer") from None
 
 
 def _why(one: Mapping[str, Any]) -> tuple[str, list[str]]:

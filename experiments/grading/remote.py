@@ -25,7 +25,7 @@ from topos.base.topology import Topology
 
 MOST_ACTIONS = 256  # of one answer
 MOST_BYTES = 70_000  # of a frame
-LONGEST_REASON = 200  # of a drop, in letters
+LONGEST_REASON = 200  # characters of a drop reason
 MOST_QUESTIONS = 100_000  # to all servers of a network
 LEAST_WAIT_S = 1e-4  # between two polls
 NO_ACTION = "the router answered with what is no action"

@@ -49,7 +49,7 @@ def shared(first: Set[int], second: Set[int]) -> float:
 def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
     """Return the pairs of files with that much in common, the most alike first.
 
-    Of each file its fingerprints are given, without those of the skeleton.
+    `prints` are the fingerprints of each file, without those of the skeleton.
     """
     pairs = (Pair(a, b, shared(prints[a], prints[b])) for a, b in combinations(prints, 2))
     return sorted((pair for pair in pairs if pair.share >= threshold), key=lambda pair: -pair.share)

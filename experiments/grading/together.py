@@ -1,9 +1,9 @@
 """A class's submissions: found in a folder, graded side by side, compared, and written down.
 
 A submission is ``ID.py``, or a folder ``ID`` with one Python file. Each is read and graded by a
-judge, a process of its own (judge.py); whatever goes wrong there costs that student the marks and
-is a sentence beside the name. Marks are written as they come: what is graded when the grader is
-ended stays, and `--changed` goes on from there.
+judge, a separate process (judge.py). If a judge fails, its student gets a sentence instead of marks
+and no other student is affected. Marks are written after each submission: if the grader is killed,
+the marks so far remain, and `--changed` continues from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,8 @@ from experiments.trials.runs import manifest, store
 from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins with one of these
-LONGEST_NAME, LONGEST_REMARK = 80, 400  # of a file and of a sentence, as they are shown
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # in characters
 PAGES = "students"
 ROUNDS = 200_000  # so that a secret is not found by trying words
 WAITING = "not graded yet"
@@ -42,14 +43,14 @@ WAITING = "not graded yet"
 class Graded:
     """One submission: its marks, or why there are none."""
 
-    student: str  # fit to be shown, whatever the file is called
-    file: str  # likewise
-    known: bool = True  # whether the name is a student's ID, and no other entry has it
+    student: str  # printable, like `file`
+    file: str
+    identified: bool = True  # the name is a valid ID, and no other entry has the same ID
     marks: list[engine.Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: str = ""
     like: list[tuple[str, float]] = field(default_factory=list)
-    digest: str = ""  # of all that was handed in: what has not changed keeps its marks
+    digest: str = ""  # see handed_in.Submission; unchanged submissions keep their marks
     days_late: int = 0
     kept: float = 1.0  # the part of the points that lateness leaves
 
@@ -60,7 +61,7 @@ class Graded:
 
     @property
     def remark(self) -> str:
-        """Why there are no marks or no points, or what lateness cost."""
+        """The reason for no marks or no points, or the cost of lateness."""
         late = said(self.days_late, self.kept)
         nothing = self.marks[0].why if self.marks and not any(m.got for m in self.marks) else ""
         return self.refused or "; ".join(filter(None, (late, nothing)))
@@ -120,7 +121,7 @@ def grade_all(
             tasks.append(Task(own, read, secret, unsealed, known))
         for number, answer in judge.answers([partial(mark, task) for task in tasks], jobs):
             one, _ = to_grade[number]
-            one.refused, found = _read(answer, sheet.lab)
+            one.refused, found = _result(answer, sheet.lab)
             if found:
                 answered[one.student] = found
                 one.marks, one.notes, one.digest = found.marks, found.notes, found.digest
@@ -133,12 +134,12 @@ def grade_all(
     made.pairs.extend(alike(prints, threshold))
     like = partners(made.pairs)
     for one in made.graded:
-        one.like = like.get(one.student, []) if one.student in answered and one.known else []
+        one.like = like.get(one.student, []) if one.student in answered and one.identified else []
     return made
 
 
 def _entries(names: Sequence[str]) -> list[Graded]:
-    """Return a submission for each entry of a folder; some are refused for their names alone."""
+    """Return a submission for each entry of a folder; invalid and duplicate IDs are refused."""
     students = [name.removesuffix(".py") for name in names]
     times = Counter(students)
     found = []
@@ -148,13 +149,13 @@ def _entries(names: Sequence[str]) -> list[Graded]:
             one.refused = "refused: its name is no student's ID"
         elif times[student] > 1:
             one.refused = f"refused: {student} has handed in both a file and a folder"
-        one.known = not one.refused
+        one.identified = not one.refused
         found.append(one)
     return found
 
 
-def _read(answer: object, lab: engine.Exercise) -> tuple[str, Marked | None]:
-    """Return why there are no marks, and what a judge answered."""
+def _result(answer: object, lab: engine.Exercise) -> tuple[str, Marked | None]:
+    """Return the reason why there are no marks, or the validated answer of a judge."""
     try:
         if isinstance(answer, PillarboxError | judge.Failed):
             raise answer
@@ -172,7 +173,7 @@ def _word_of(lab: str, secret: str) -> str:
 
 
 def _known(before: Any, lab: str, word: str) -> Known:
-    """Return marks and notes by digest, of those that were graded in the same way."""
+    """Return marks and notes by digest, if they were graded with the same settings."""
     if before is None:
         return {}
     require(
@@ -182,7 +183,7 @@ def _known(before: Any, lab: str, word: str) -> Known:
         "grade all of them again, without --changed",
     )
     return {
-        one["digest"]: ([engine.Mark(**mark) for mark in one["marks"]], one["notes"])
+        one.get("digest", ""): ([engine.Mark(**mark) for mark in one["marks"]], one["notes"])
         for one in before["submissions"]
         if one["marks"]
     }
@@ -194,23 +195,30 @@ def _known(before: Any, lab: str, word: str) -> Known:
 def write(made: Class, folder: Path) -> None:
     """Write marks.csv, marks.json, class.html, and a page for each student."""
     write_marks(made, folder)
-    store.write_text(folder / "class.html", rendered("class.html", made=made, lost=lost(made)))
-    for one in made.graded:
-        if one.known:
-            page = rendered("student.html", made=made, one=one)
-            store.write_text(folder / PAGES / f"{one.student}.html", page)
+    with _errors_of_writing(folder):
+        store.write_text(folder / "class.html", rendered("class.html", made=made, lost=lost(made)))
+        for one in made.graded:
+            if one.identified:
+                page = rendered("student.html", made=made, one=one)
+                store.write_text(folder / PAGES / f"{one.student}.html", page)
 
 
 def write_marks(made: Class, folder: Path) -> None:
-    """Write marks.csv and marks.json as they are now; each is replaced as a whole."""
+    """Replace marks.csv and marks.json atomically with the marks so far."""
     output_folder(output_folder(folder) / PAGES)
-    try:
+    with _errors_of_writing(folder):
         store.write_text(folder / "marks.csv", as_csv(made))
         store.write_json(folder / "marks.json", as_plain(made))
+
+
+@contextmanager
+def _errors_of_writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise PillarboxError(
-            f"marks cannot be written to {folder} ({error.strerror}): what is there stays; make "
-            "room, and go on with --changed"
+            f"marks cannot be written to {folder} ({error.strerror}): the marks that are there "
+            "stay; make room, and continue with --changed"
         ) from None
 
 
@@ -238,7 +246,7 @@ def as_csv(made: Class) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that a spreadsheet does not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 

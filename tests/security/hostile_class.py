@@ -1,4 +1,4 @@
-"""A class of 20 honest students and of hostile ones; each of them tries one thing."""
+"""A class of 20 honest students and 28 hostile ones, each with one attack."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NESTED = 1000  # folders
 
 
 class Hostile(NamedTuple):
-    """What a student hands in, and what the remark beside the name has to say."""
+    """One attack, and the remark that its student has to get."""
 
     says: str  # a regular expression
-    source: str = ""  # before a right answer, so that only the deed costs the marks
-    make: Callable[[Path, str], object] | None = None  # instead, in the class's folder
+    source: str = ""  # followed by a right answer, so that only the attack costs marks
+    make: Callable[[Path, str], object] | None = None  # makes the submission instead
 
 
 def nested(folder: Path, name: str) -> None:
@@ -54,7 +54,7 @@ def sparse(folder: Path, name: str) -> None:
 
 
 HOSTILE = {
-    # Files that are none.
+    # Files that are not regular files.
     "link": Hostile("is a link", make=linked),
     "link-inside": Hostile("is a link", make=linked_inside),
     "link-folder": Hostile("is a link", make=lambda at, me: (at / me).symlink_to(at)),
@@ -63,7 +63,7 @@ HOSTILE = {
     "nested": Hostile("RecursionError", make=nested),
     "=cmd|' -C calc'!A0": Hostile("no student's ID", "x = 1\n"),
     "new\nline\x1b[2J\udcff\u202e": Hostile("no student's ID", "x = 1\n"),
-    # What a file does when it is read.
+    # Code that runs when the file is loaded.
     "brackets": Hostile("when it is loaded|process ended", "x = " + "(" * 90_000),
     "forks": Hostile("PermissionError|BlockingIOError", "import os\nwhile True:\n    os.fork()\n"),
     "hoards": Hostile("more memory", "x = [bytearray(1 << 20) for _ in range(1 << 20)]\n"),
@@ -113,7 +113,7 @@ def hand_in(folder: Path, honest: int, hostile: list[str]) -> None:
     folder.mkdir()
     word = folder.parent / "word"
     word.write_text(SECRET + "\n")
-    word.chmod(0o644)  # so that only the seal, and no file's rights, keep it
+    word.chmod(0o644)  # readable by all, so that only the seal protects it
     for student in list(HONEST)[:honest]:
         half = HALF if HONEST[student] == PARTLY else ""
         (folder / f"{student}.py").write_text(model_of(sheet_of("1", student)) + half)
@@ -127,5 +127,5 @@ def hand_in(folder: Path, honest: int, hostile: list[str]) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a class's folder, in which some folders are too deep for Python to remove."""
+    """Remove the folder of a class; some folders are too deep for shutil.rmtree."""
     subprocess.run(["rm", "-rf", str(folder)], check=True)

@@ -1,4 +1,4 @@
-"""What students did to marks: by links, by text, by the size and shape of what they hand in."""
+"""Attacks on the marks of a class: links, text, size and shape of submissions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODEL = model_of(sheet_of("1", "s0"))
 
 
 class EndedError(Exception):
-    """Somebody ends the grader."""
+    """The grader is interrupted."""
 
 
 DROPS = """
@@ -142,7 +142,7 @@ def test_marks_stay_where_the_grader_is_ended(
     monkeypatch.setattr(together.engine, "grade", lambda sheet, *_, **__: asked.append(sheet))
     rows = graded("1", folder, "--jobs", "1", "--changed")
     assert [row["points"] for row in rows.values()] == ["100.0", "100.0", "0.0"]
-    assert "not graded: the grader does not understand it" in rows["s2.py"]["remark"]
+    assert "not graded: the grader cannot handle it" in rows["s2.py"]["remark"]
 
 
 def test_what_is_removed_meanwhile_is_a_sentence(
@@ -198,9 +198,9 @@ def test_numbers_of_a_judge_are_checked() -> None:
         "marks",
         None,
     ):
-        with pytest.raises(together.judge.Failed, match="something else than marks"):
+        with pytest.raises(together.judge.Failed, match="malformed answer"):
             together.marked({"marks": marks, **rest}, lab)
-    with pytest.raises(together.judge.Failed, match="something else than marks"):
+    with pytest.raises(together.judge.Failed, match="malformed answer"):
         together.marked(json.loads('{"marks": [], "changed_s": Infinity}'), lab)
 
 
@@ -210,7 +210,7 @@ READS = {
     *("open", "read_text", "read_bytes", "iterdir", "glob", "rglob", "walk", "scandir", "listdir"),
     *("copy", "copy2", "copytree", "load"),
 }
-# What reads files of the teacher's, of Pillarbox, or of this process; by module and function.
+# Functions that read files of the teacher, of Pillarbox or of this process; * means all.
 TEACHERS = {
     ("handed_in", "*"),  # the one reader
     *((module, "*") for module in ("deeds", "layers", "release")),

@@ -1,7 +1,7 @@
 """A hostile class: every honest student has the right marks, every hostile one a sentence.
 
-As root, as an ordinary user, as root of a container (without CAP_SYS_ADMIN), and as the one user of
-a user namespace in which no others can be made.
+It is graded as root, as an ordinary user, as root of a container (with Docker's capabilities, as in
+Gradescope), and as the only user of a user namespace in which no namespace can be created.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from experiments.grading import child
 from experiments.grading.sheets import sheet_of
 from tests.security.hostile_class import HONEST, HOSTILE, SECRET, hand_in, remove
 
-PR_CAPBSET_DROP, CAP_SYS_ADMIN, CLONE_NEWUSER = 24, 21, 0x10000000
+PR_CAPBSET_DROP, CAPABILITIES, CLONE_NEWUSER = 24, range(41), 0x10000000
+OF_DOCKER = {0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31}
 USER = 65533
 PARTS = [check.name for check in sheet_of("1", "anybody").lab.CHECKS]
 A_FEW = ["link", "nested", "=cmd|' -C calc'!A0", "forks", "prints", "preload", "surrogates"]
@@ -36,12 +37,14 @@ def become_user() -> None:
     os.setuid(USER)
 
 
-def lose_admin() -> None:
-    assert not libc.prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0)
+def enter_container() -> None:
+    """Drop all capabilities that Docker does not give, for all programs that are started."""
+    for capability in sorted({*CAPABILITIES} - OF_DOCKER):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def lose_namespaces() -> None:
-    """Become root of a user namespace with one user, in which there can be no other namespace."""
+    """Become root of a user namespace with one user, in which no namespace can be created."""
     assert not libc.unshare(CLONE_NEWUSER), os.strerror(ctypes.get_errno())
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text("0 0 1")
@@ -53,7 +56,7 @@ def lose_namespaces() -> None:
 AS: dict[str, Callable[[], None]] = {
     "root": lambda: None,
     "user": become_user,
-    "container": lose_admin,
+    "container": enter_container,
     "without namespaces": lose_namespaces,
 }
 
@@ -68,7 +71,7 @@ def folder() -> Iterator[Path]:
 
 
 def grade(folder: Path, become: Callable[[], None]) -> None:
-    """Hand in as somebody, and grade as the same."""
+    """Grade the class as somebody."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -89,7 +92,7 @@ def grade(folder: Path, become: Callable[[], None]) -> None:
 
 
 def held(folder: Path, honest: int, hostile: list[str]) -> None:
-    """Assert that everybody has the right marks, or a sentence, and that nothing leaked."""
+    """Assert that all marks and remarks are right, and that the secret did not leak."""
     text = (folder / "out" / "marks.csv").read_text()
     rows = {row["file"]: row for row in csv.DictReader(text.splitlines())}
     assert len(rows) == honest + len(hostile)

@@ -82,7 +82,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def prepare(values: dict[str, Any]) -> None:
-    """Compute both fluids: the compiler writes to its cache, which a sealed judge may not."""
+    """Compute both fluids: Numba writes to its cache, and a sealed judge cannot."""
     for system in SYSTEMS:
         _fluid_of(values, system)
 
