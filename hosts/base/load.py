@@ -1,6 +1,7 @@
 """Users' own Python files, and routers by name or from such a file.
 
-All of them are run by `module_from`, which as root runs no other user's.
+All of them are run by `module_from`. As root it runs only files that nobody but root and the caller
+of sudo may change.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hosts.base.algorithms import algorithms
+from hosts.base.owned import callers, foreign_writer
 from hosts.base.router import Router
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -60,10 +62,13 @@ def router_from_file(file: Path) -> type[Router]:
 
 def module_from(file: Path, kind: str) -> ModuleType:
     """Run a user's own file, and return it as a module; root runs no other user's."""
+    if os.geteuid() == 0:
+        writer = foreign_writer(file, callers())
+        require(not writer, f"{file} is not run as root, since others may change it: {writer}")
     try:
         with open(file, "rb", opener=_at_once) as opened:
-            _require_own(file, os.fstat(opened.fileno()))
-            source = opened.read()  # of the file that was looked at, whatever has its name by now
+            require(stat.S_ISREG(os.fstat(opened.fileno()).st_mode), f"{file} is no file")
+            source = opened.read()
     except OSError as error:
         raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
     module = ModuleType(f"{kind}_{file.stem}")
@@ -77,17 +82,6 @@ def module_from(file: Path, kind: str) -> ModuleType:
 def _at_once(path: str, flags: int) -> int:
     """Open a file without waiting, as a pipe would have it."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _require_own(file: Path, status: os.stat_result) -> None:
-    require(stat.S_ISREG(status.st_mode), f"{file} is no file")
-    if os.geteuid() == 0:
-        caller = os.environ.get("SUDO_UID", "")
-        trusted = {0, int(caller)} if caller.isdecimal() else {0}
-        require(
-            status.st_uid in trusted and not status.st_mode & stat.S_IWOTH,
-            f"{file} is not run as root: it must be your own file, which no other user may write",
-        )
 
 
 @contextmanager
