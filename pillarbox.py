@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.control.client import ask
 from experiments.control.lasting import READY
 from experiments.emulation.registry import LABS
+from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -153,11 +153,10 @@ class Lab:
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "experiments", "up", network, "--hold", *words],
+                module_command("experiments", "up", network, "--hold", *words),
                 stdin=subprocess.PIPE,  # its end is the lab's
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # Ctrl-C is for this process
             )
             try:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import click
 
+from experiments import interpreter
 from experiments.arguments import Group
 from topos.base.errors import PillarboxError, meant
 
@@ -89,6 +90,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     # Or each process that loads numpy starts threads that look for work at full speed for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    interpreter.use_own_home()
+    interpreter.ignore_plot_settings()
     try:
         outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)
         sys.exit(outcome if isinstance(outcome, int) else 0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row, from_child
 from experiments.benches._labs import sandboxed
+from experiments.interpreter import code_command
 from experiments.linux.measure import in_child
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -179,11 +180,10 @@ def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = Non
 
     door = process.opened()
     page = process.Page(door, ask, folder, period_s)
-    words = [sys.executable, "-c", f"from {__name__} import watch; watch()"]
-    words += [door.url("watch"), *["browser"] * browser]
-    root = Path(__file__).parents[2]
+    words = [door.url("watch"), *["browser"] * browser]
+    command = code_command(f"from {__name__} import watch; watch()", *words)
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, cwd=root) as watching:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as watching:
         assert watching.stdin and watching.stdout
         try:
             if not watching.stdout.readline():

@@ -6,11 +6,11 @@ import gc
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments.benches._frame import Row
+from experiments.interpreter import code_command
 from experiments.linux.measure import interleaved, medians
 from hosts.base.algorithms import algorithms, route
 from hosts.base.ports import arrival_port
@@ -33,14 +33,13 @@ FLOWS = 64
 # Run in a bare interpreter, which has imported nothing but this.
 IMPORTS = """
 import json, sys, time
-sys.path[:] = json.loads(sys.argv[1])
 def resident_mib():
     text = open("/proc/self/status").read()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 before, start = resident_mib(), time.perf_counter()
-__import__(sys.argv[2])
+__import__(sys.argv[1])
 seconds = time.perf_counter() - start
-heavy = [name for name in sys.argv[3:] if name in sys.modules]
+heavy = [name for name in sys.argv[2:] if name in sys.modules]
 print(json.dumps([seconds, resident_mib() - before, heavy]))
 """
 NOTES = """
@@ -172,7 +171,7 @@ def _all(calls: list[Callable[[], object]]) -> Callable[[], None]:
 
 def _import_cost(module: str) -> Row:
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, json.dumps(sys.path), module, *HEAVY],
+        code_command(IMPORTS, module, *HEAVY),
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,

@@ -38,7 +38,9 @@ def command(
     hosts: Sequence[str],  # names of servers, each with its slots behind a colon
 ) -> list[str]:
     """Return what starts Open MPI: the user's own words follow."""
-    agent = f"{sys.executable} {Path(__file__).resolve()} {folder}"
+    from experiments.interpreter import script_command
+
+    agent = " ".join(script_command(Path(__file__).resolve())) + f" {folder}"
     settings = {
         "plm": "^slurm",  # by a remote shell: `rsh` in Open MPI 4, `ssh` in 5
         "plm_rsh_agent": agent,
@@ -118,7 +120,7 @@ def main(words: Sequence[str]) -> NoReturn:
         sys.exit(f"pillarbox: {error}")
     if found.reach:
         command = [*found.reach, FAR_DAEMON, host, *shell]
-        os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(WAY)})
+        os.execv(command[0], command)
     network, *others = found.files
     for one in others:  # this is inside the lab already
         os.close(one)
@@ -129,5 +131,5 @@ def main(words: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(WAY)
+    sys.path.insert(0, str(WAY))
     main(sys.argv[1:])

@@ -11,13 +11,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.interpreter import module_command
 from experiments.linux.kernel_settings import KernelSettings
 from hosts.live.control import ask
 from hosts.live.devices import check_tun
@@ -73,14 +73,11 @@ class Forwarders:
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        places = [str(Path(place).absolute()) for place in sys.path]
         with theirs:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-m", "hosts.live.nursery", str(theirs.fileno())],
+                module_command("hosts.live.nursery", theirs.fileno()),
                 pass_fds=[theirs.fileno()],
-                # With the modules of this process: a network may stand in a folder of its own.
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
             )
         self._ended = False  # the nursery, for whatever reason
         self._closing = False

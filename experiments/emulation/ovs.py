@@ -15,7 +15,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from typing import Any
 from experiments.emulation.choices import chosen_plane
 from experiments.emulation.kits import missing_kit
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
-from experiments.files import CHECKOUT
+from experiments.interpreter import module_command
 from experiments.linux import netlink, offloads, sandbox
 from experiments.linux.namespaces import fabric, interface_index
 from experiments.linux.netlink import Message
@@ -73,7 +72,7 @@ class OpenVSwitch(Switches):
             len(str(self._database)) <= LONGEST_SOCKET_PATH,
             f"the folder {folder} has too long a name for sockets: choose a shorter one",
         )
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}  # by the names of their logs
 
     def controller(self) -> list[str]:
         """Return the module of the controller, and its arguments before the port."""
@@ -107,7 +106,7 @@ class OpenVSwitch(Switches):
 
     def stop(self) -> None:
         """End the controller and the daemons."""
-        running, self._running = self._running, []
+        running, self._running = list(self._running.values()), {}
         if self.datapath == KERNEL and running:
             # Told to terminate, the daemon would leave its switches in the kernel.
             with suppress(PillarboxError):  # it may never have started
@@ -122,7 +121,7 @@ class OpenVSwitch(Switches):
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
         words = [*self.controller(), str(CONTROLLER_PORT)]
-        return self._start([sys.executable, "-m", *words], "controller", subprocess.PIPE)
+        return self._start(module_command(*words), "controller", subprocess.PIPE)
 
     def _start_daemons(self) -> None:
         database = self.folder / "ovs.db"
@@ -200,18 +199,16 @@ class OpenVSwitch(Switches):
                 stdin=subprocess.DEVNULL,
                 stdout=out or log,
                 stderr=log,
-                cwd=CHECKOUT,
+                cwd="/",
                 env=self._environment(),
             )
-        self._running.append(started)
+        self._running[name] = started
         return started
 
     def _check_running(self) -> None:
-        for process in self._running:
-            if process.poll() is not None:
-                words: Sequence[str] = process.args  # type: ignore[assignment]
-                what = "the controller" if words[0] == sys.executable else words[0]
-                raise PillarboxError(f"{what} has ended: see the logs in {self.folder}")
+        for name, process in self._running.items():
+            ended = process.poll() is not None
+            require(not ended, f"the {name} has ended: see {self.folder}/{name}.log")
 
     def _vsctl(self, *words: str) -> None:
         self._run("ovs-vsctl", f"--db=unix:{self._database}", *words)

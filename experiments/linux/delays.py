@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import random
 import select
 import socket
@@ -23,6 +22,7 @@ import time
 from collections import deque
 from typing import Any
 
+from experiments.interpreter import module_command
 from hosts.linux.calls import bind_to_interface, wake_punctually
 from topos.base.errors import PillarboxError
 
@@ -63,12 +63,11 @@ class DelayLine:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                module_command("experiments.linux.delays"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,  # Ctrl-C at the prompt is not meant for it
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         return self._process
 

@@ -21,13 +21,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from experiments.interpreter import code_command
 from experiments.linux.processes import peak_mib
 
-# What a child process runs; it looks for modules where its parent does.
-CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    f"from {__name__} import child; child(sys.argv[2])"
-)
+CHILD = f"from {__name__} import child; child(sys.argv[1])"  # what a child process runs
 
 
 class Result(NamedTuple):
@@ -82,7 +79,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float)
     call = json.dumps([function.__module__, function.__qualname__, arguments])
     try:
         child = subprocess.run(
-            [sys.executable, "-c", CHILD, json.dumps(sys.path), call],
+            code_command(CHILD, call),
             capture_output=True,
             text=True,
             timeout=time_limit_s,

@@ -18,6 +18,7 @@ from typing import Any
 
 from experiments.control.client import ask
 from experiments.control.entering import end_as
+from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError
 
 ACROSS = "across"  # what is asked of a part, and what it passes on
@@ -27,7 +28,7 @@ LONGEST_END = 1 << 16
 
 def command_for(folder: Path, server: str) -> list[str]:
     """Return the command that runs another on a server that is not on this computer."""
-    return [sys.executable, "-m", "experiments.machines.across", str(folder), server]
+    return module_command("experiments.machines.across", folder, server)
 
 
 # -- there ---------------------------------------------------------------------------------------

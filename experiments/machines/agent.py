@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import threading
 import weakref
 from pathlib import Path
@@ -24,6 +23,7 @@ from distributed import get_worker
 
 from experiments.control.client import ask
 from experiments.emulation.packing import missing
+from experiments.interpreter import module_command
 from experiments.linux import offloads
 from experiments.linux.netlink import Netlink
 from experiments.machines import program
@@ -62,7 +62,7 @@ class Agent:
         worker = get_worker()
         worker.handlers[program.OPERATION] = program.run
         self._part = subprocess.Popen(
-            [sys.executable, "-m", "experiments.machines.part"],
+            module_command("experiments.machines.part"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, PROCESSORS: str(order["processors"])},

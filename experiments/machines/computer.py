@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulation.underlay import TUNNEL_BYTES
+from experiments.interpreter import module_command
 from experiments.linux import bpf, netlink, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.shaping import HEADER_ROOM
@@ -164,14 +164,13 @@ class OneComputer:
     def _start(self, machine: int) -> None:
         """Start a machine's worker."""
         assert self.computer
-        command = [sys.executable, "-m", "experiments.machines.joined"]
-        places = [str(Path(place).absolute()) for place in sys.path]
+        command = module_command("experiments.machines.joined")
         here, named = address_of(machine), {"name": str(machine)}
         named["scheduler_ip"] = self._scheduler.scheduler_address
         order = order_for("worker", here, self._folder, self._security, remove=False, **named)
         log = self._folder / f"machine{machine}.log"
         with self.computer.namespaces[machine]:
-            started = Started(command, order, log, {"PYTHONPATH": os.pathsep.join(places)})
+            started = Started(command, order, log)
         self._started.append(started)
 
     def _joined(self, machine: int) -> str:

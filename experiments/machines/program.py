@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.control.entering import end_as
+from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError
 
 OPERATION = "pillarbox-program"
@@ -48,7 +49,7 @@ async def run(
     comm: Any, folder: str, server: str, words: list[str], size: list[int] | None
 ) -> None:
     """Run a program on a server of the part in that folder, for whoever is connected."""
-    command = [sys.executable, "-m", "experiments.machines.within", folder, server, *words]
+    command = module_command("experiments.machines.within", folder, server, *words)
     near: int | None = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
     if size:
@@ -127,7 +128,7 @@ def _resize(terminal: int, size: list[int]) -> None:
 def command_for(address: str, keys: Path | None, folder: Path, server: str) -> list[str]:
     """Return the command that stands for a program on a server; its words follow."""
     order = {"address": address, "keys": str(keys or ""), "folder": str(folder), "server": server}
-    return [sys.executable, "-m", "experiments.machines.program", json.dumps(order)]
+    return module_command("experiments.machines.program", json.dumps(order))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,6 @@ class Started:
         See `order_for`.
     log : Path
         Where its words on standard error go.
-    environment : mapping, optional
-        Beside this process's own.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class Started:
         command: Sequence[str],
         order: dict[str, Any],
         log: Path,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._log = log
         with log.open("wb") as words:
@@ -87,7 +84,6 @@ class Started:
                 stderr=words,
                 cwd="/",
                 start_new_session=True,  # Ctrl-C is for the prompt
-                env={**os.environ, **(environment or {})},
             )
         assert self.process.stdin
         with suppress(BrokenPipeError):  # it has ended, and its last words say why

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.control.client import Entrance, entrance_anywhere
+from experiments.interpreter import module_command
 from experiments.page.certificate import Certificate, made_for
 from experiments.page.gate import Ask, Gate
 from topos.base.errors import PillarboxError, require
@@ -97,14 +98,13 @@ class Page:
     def __init__(self, door: Door, ask: Ask, folder: Path, period_s: float | None = None) -> None:
         near, far = socket.socketpair()
         with far:
-            words = [sys.executable, "-m", "experiments.page.process"]
             fds = [door.socket.fileno(), far.fileno()]
             self._process = subprocess.Popen(
-                [*words, *map(str, fds)],
+                module_command("experiments.page.process", *fds),
                 pass_fds=fds,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                cwd=Path(__file__).parents[2],
+                cwd="/",
                 text=True,
                 start_new_session=True,  # Ctrl-C at the prompt is not for it
             )

@@ -10,10 +10,10 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from contextlib import suppress
 
-from experiments.files import CHECKOUT, SHEETS
+from experiments.files import SHEETS
+from experiments.interpreter import module_command
 from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError, require
 
@@ -74,11 +74,11 @@ async def _output(*words: str, given: bytes) -> str:
         os.write(inside, given)
         os.lseek(inside, 0, os.SEEK_SET)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "experiments", *words),
+            *module_command("experiments", *words),
             stdin=inside,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            cwd=CHECKOUT,
+            cwd="/",
             env={name: value for name, value in os.environ.items() if name != SECRET},
             preexec_fn=_humble,
         )

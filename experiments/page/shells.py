@@ -15,7 +15,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from experiments.control.client import Entrance
-from experiments.files import CHECKOUT
+from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError, require
 
 MOST_SHELLS = 16
@@ -47,7 +46,7 @@ class Shell:
         self._number, self._tell, self._ended = number, tell, ended
         self._near, far = pty.openpty()
         namespaces, reach = entrance.files, entrance.reach
-        command = [sys.executable, "-m", "experiments.page.shell", *map(str, namespaces)]
+        command = module_command("experiments.page.shell", *namespaces)
         try:
             self._process = subprocess.Popen(
                 # On another computer it runs without rights as well (`machines.within`), and who
@@ -57,7 +56,7 @@ class Shell:
                 stdout=far,
                 stderr=far,
                 pass_fds=namespaces,
-                cwd=CHECKOUT,
+                cwd="/",
                 start_new_session=not reach,
             )
         finally:

@@ -6,11 +6,10 @@ import json
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import IO, Any
 
-from experiments.files import CHECKOUT
+from experiments.interpreter import module_command
 from experiments.traffic.generator_sockets import ALL_S
 from experiments.traffic.generator_worker import Task
 from topos.base.errors import PillarboxError, require
@@ -25,12 +24,12 @@ class Process:
         self.flows = [int(number) for number, *_ in task["flows"]]
         self._log = Path(log.name)
         self._running = subprocess.Popen(
-            [sys.executable, "-m", module],
+            module_command(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
+            cwd="/",
             pass_fds=[*task["namespaces"].values(), task["board"]],
-            cwd=CHECKOUT,
         )
         assert self._running.stdin is not None and self._running.stdout is not None
         self._input, self.output = self._running.stdin, self._running.stdout

@@ -24,8 +24,11 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from experiments.interpreter import outside_current_directory
+
+with outside_current_directory():
+    import numba
+    from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

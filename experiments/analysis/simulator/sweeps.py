@@ -25,10 +25,12 @@ from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.files import give_to_user, output_folder, write_atomically
+from experiments.interpreter import outside_current_directory
 from experiments.linux.processes import peak_mib, processors
 from topos.base.errors import PillarboxError, require
 
@@ -256,6 +258,8 @@ def _context(module: str) -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, module])  # loaded once for all of them
+    with outside_current_directory():  # which comes first on the import path of the server
+        forkserver.ensure_running()
     return context
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from experiments.interpreter import module_command
 from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.order import Measured, Order
 
@@ -77,18 +77,11 @@ def _worker(log: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], C
     ours, theirs = Pipe()
     with log.open("wb") as printed, theirs:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                module,
-                str(theirs.fileno()),
-                str(os.getpid()),
-            ],
+            module_command(module, theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
     try:
         with ours:

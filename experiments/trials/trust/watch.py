@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.files import CHECKOUT
+from experiments.interpreter import code_command
 from experiments.linux import shaping
 from experiments.trials.trust.queues import Counted
 from experiments.trials.trust.readings import Readings
@@ -29,7 +28,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-PROGRAM = "import sys; from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
+PROGRAM = "from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
 ANSWER_S, END_S = 20.0, 5.0
 QUIET_EVENTS = {
     *("up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"),
@@ -77,9 +76,9 @@ class Watch:
         spaces = {one.namespace for one in self._directions}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(theirs.fileno())],
+                code_command(PROGRAM, theirs.fileno()),
                 pass_fds=[theirs.fileno(), *spaces],
-                cwd=CHECKOUT,
+                cwd="/",
                 stdin=subprocess.DEVNULL,
             )
         try:

@@ -20,6 +20,7 @@ import topos
 from experiments.control import mpi
 from experiments.control.echoes import echoes
 from experiments.files import CHECKOUT
+from experiments.interpreter import code_command
 from experiments.linux import offloads, sandbox
 from experiments.machines import hosts
 from experiments.observe.pcapng import Reader
@@ -127,14 +128,13 @@ def there_before(folder: Path, computer: Computer) -> Iterator[subprocess.Comple
     from experiments.machines.computer import LAB
     from experiments.machines.started import Started, order_for
 
-    join = [sys.executable, "-c", EVERYTHING, "cluster", "join"]
-    found = environment()
+    join = ["env", f"{sandbox.INSIDE}=", *code_command(EVERYTHING, "cluster", "join")]
     with ExitStack() as stack:
 
         def started(role: str, address: str, place: Path, **options: Any) -> Started:
             place.mkdir()
             order = order_for(role, address, place, None, remove=False, **options)
-            made = Started(join, order, place / "log", found)
+            made = Started(join, order, place / "log")
             stack.callback(made.end)
             return made
 
