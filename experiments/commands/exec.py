@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import pwd
-from functools import partial
 
 import click
 
 from experiments.arguments import complete, lab
-from topos.base.errors import PillarboxError
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @lab
-@click.option("--user", metavar="NAME", help="Run it as this user, and not as root.")
+@click.option("--user", metavar="NAME", help="User to run the program as (default: root).")
 @click.option("--raw", is_flag=True, help="Leave addresses in CMD as they are.")
 @click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
 @click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -26,8 +23,10 @@ def command(
     The program sees the server's network and ends with the lab. Addresses of servers among its
     arguments become their IP addresses; in a shell's line they do not: write h19, or 4.3.dcell.
 
-    Its files are this machine's, where it is root as well: what it removes is removed. With --user
-    it may do what that user may.
+    Its files are this machine's, where it is root as well: what it removes is removed.
+
+    With --user it runs as that user: without capabilities, without root's environment, and in a
+    session with a terminal of its own.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 4.3
@@ -35,32 +34,17 @@ def command(
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
     from experiments.control.client import entrance_anywhere
-    from experiments.control.entering import exit_code, run_within
+    from experiments.control.entering import AS_USER, exit_code, run_within
     from experiments.emulation import registry
     from experiments.emulation.names import with_ips
+    from experiments.linux.unprivileged import account_of
     from topos.base.spec import parse
 
-    account = _account(user)
     found = entrance_anywhere(registry.folder_of(number), server)
     words = list(program) if raw else with_ips(parse(found.network), program)
     if found.reach:
-        become = ["runuser", "-u", user, "--"] if user else []
+        become = [AS_USER, user] if user else []
         os.execv(found.reach[0], [*found.reach, *become, *words])
-    code = run_within(found.files, words, partial(_become, account))
+    account = account_of(user) if user else None
+    code = run_within(found.files, words, account=account)
     return exit_code(code, f"{program[0]} was killed: the server, or the lab, has died")
-
-
-def _account(user: str | None) -> pwd.struct_passwd | None:
-    """Return a user's account, or raise PillarboxError where there is none."""
-    try:
-        return pwd.getpwnam(user) if user else None
-    except KeyError:
-        raise PillarboxError(f"there is no user {user}") from None
-
-
-def _become(account: pwd.struct_passwd | None) -> None:
-    """Go on as a user."""
-    if account:
-        os.initgroups(account.pw_name, account.pw_gid)
-        os.setgid(account.pw_gid)
-        os.setuid(account.pw_uid)

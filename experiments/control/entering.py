@@ -11,18 +11,22 @@ from typing import NoReturn
 
 import click
 
-from hosts.linux.calls import enter
+from experiments.linux.unprivileged import NOT_FOUND, Account, run_as
+from hosts.linux.calls import close_files, enter
 from topos.base.errors import require
 
-NOT_FOUND = 127  # the exit code of a program that cannot be run, as in a shell
+AS_USER = "--user"  # what `experiments.machines.within` is told, with the user's name
 
 
 def run_within(
     namespaces: Sequence[int],
     words: Sequence[str],
     before: Callable[[], object] = lambda: None,
+    account: Account | None = None,
 ) -> int:
     """Run a program on a server; return its exit code, negative where a signal ended it.
+
+    As root it shares this process's terminal, and else has a session and a terminal of its own.
 
     Parameters
     ----------
@@ -32,11 +36,15 @@ def run_within(
         The program, and its arguments.
     before : callable
         What the child does first: there it is inside, and nothing else is changed by it.
+    account : Account, optional
+        The user who runs it, root by default.
     """
     network, mounts, processes = namespaces
     folder = os.getcwd()  # noqa: PTH109
     for kind in (mounts, network, processes):
         enter(kind, any_kind=True)
+    if account and account.uid:
+        return run_as(account, words, folder)
     os.chdir(folder)
     # Ctrl-C is for the program, which decides; a wait that it broke off could lose what came of it.
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,6 +53,7 @@ def run_within(
     if child == 0:
         try:
             signal.signal(signal.SIGINT, at_interrupt)
+            close_files(3)
             before()
             os.execvp(words[0], list(words))
         except OSError as error:

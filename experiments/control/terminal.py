@@ -7,21 +7,16 @@ afterwards. It ends with its server, and then so does the waiting for it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
-import select
-import signal
 import subprocess
 import termios
-import tty
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
 from experiments.emulation.nodes import OWN_SYS
+from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
-CHUNK = 1 << 16
 ADOPT_TERMINAL = ["setsid", "--ctty"]
 # A program in the background outlives the terminal of the line that started it.
 UNHANGED = 'trap "" HUP\n'
@@ -83,8 +78,8 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Ended
         program = node.program(
             command, by=ADOPT_TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs
         )
-        with _raw(typed), _same_size(typed, ours):
-            _copy(program, ours, typed, shown)
+        with raw(typed), same_size(typed, ours):
+            copy(program.pid, {ours: shown, typed: ours})
         return Ended(program.wait(), _unread(theirs))
     finally:
         os.close(ours)
@@ -99,64 +94,3 @@ def _unread(terminal: int) -> tuple[str, ...]:
         while line := os.read(terminal, CHUNK):  # one at a time
             lines += line
     return tuple(lines.decode(errors="replace").splitlines())
-
-
-@contextmanager
-def _raw(terminal: int) -> Iterator[None]:
-    """Let a terminal hand on each key as it is."""
-    before = termios.tcgetattr(terminal)
-    tty.setraw(terminal, termios.TCSADRAIN)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _same_size(terminal: int, other: int) -> Iterator[None]:
-    """Keep the other terminal as large as this one."""
-
-    def resize(*_: object) -> None:
-        fcntl.ioctl(other, termios.TIOCSWINSZ, fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8)))
-
-    resize()
-    before = signal.signal(signal.SIGWINCH, resize)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
-
-
-def _copy(program: subprocess.Popen[bytes], ours: int, typed: int, shown: int) -> None:
-    """Copy what is typed to a program and what it prints from it, until it ends."""
-    ended = os.pidfd_open(program.pid)
-    waiting = [ours, typed, ended]
-    try:
-        while True:
-            ready = select.select(waiting, [], [])[0]
-            if ours in ready and not _moved(ours, shown):
-                waiting.remove(ours)  # no program has it open any more
-            elif typed in ready and not _moved(typed, ours):
-                waiting.remove(typed)  # the user's terminal is gone
-            elif ended in ready and ours not in ready:
-                return  # what it printed last has been shown
-    finally:
-        os.close(ended)
-
-
-def _moved(source: int, target: int) -> bool:
-    """Hand on what is there; tell whether more can come."""
-    try:
-        data = os.read(source, CHUNK)
-    except OSError:  # EIO: the other side of a terminal is closed
-        data = b""
-    if not data:
-        return False
-    while data:
-        try:
-            data = data[os.write(target, data) :]
-        except BlockingIOError:  # a program that does not read has missed it
-            return True
-        except OSError:
-            return False
-    return True

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import resource
-import signal
+from typing import NoReturn
 
-from experiments.linux.namespaces import write_sysctl
-from hosts.linux.calls import confine, die_with_parent
+from experiments.linux import unprivileged
 
 SHELL = ("bash", "--norc")
 # What the page's terminal understands (web/screen.js) is what the console of Linux does.
 SETTINGS = {"TERM": "linux", "PS1": r"\h:\w\$ ", "LANG": "C.UTF-8"}
-PINGS = "net/ipv4/ping_group_range"  # who may ping without rights
-EVERYBODY = "0 2147483647"
 MOST_OPEN_FILES = 512
 
 
@@ -22,23 +17,12 @@ def give_up_rights() -> None:
     """Become the user who called sudo, or nobody, for ever: no capability, few open files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN_FILES, MOST_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("nobody")
-        uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-        ids = (int(uid), int(gid)) if uid.isdecimal() and gid.isdecimal() and int(uid) else None
-        uid_number, gid_number = ids or (user.pw_uid, user.pw_gid)
-        os.setgroups([])
-        os.setresgid(gid_number, gid_number, gid_number)
-        os.setresuid(uid_number, uid_number, uid_number)
-    confine()
-    die_with_parent(signal.SIGKILL)  # a change of user would have undone it
+    unprivileged.give_up_rights(unprivileged.least_account())
 
 
-def settle() -> None:
-    """Be such a shell's process, inside a server: what comes next is `SHELL`."""
-    write_sysctl(PINGS, EVERYBODY)
-    os.chdir("/tmp")
-    give_up_rights()
-    for name in [name for name in os.environ if name.startswith("SUDO_")]:
-        del os.environ[name]
-    os.environ.update(SETTINGS)
+def execute_shell() -> NoReturn:
+    """Replace this child process, on a server, by a visitor's shell at its standard input."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN_FILES, MOST_OPEN_FILES))
+    unprivileged.let_everybody_ping()
+    account = unprivileged.least_account()
+    unprivileged.execute_as(account, SHELL, terminal=0, folder="/tmp", settings=SETTINGS)

@@ -2,9 +2,9 @@
 
     python -m experiments.machines.within FOLDER SERVER WORDS...
 
-The folder is the part's. Without words it is a shell that has no rights (`control.visitor`); the
-words ``--named NAME`` give a program a host name of its own, and ``--mpirun HOST:SLOTS,...`` make
-it Open MPI's start of what follows (`control.mpi`).
+The folder is the part's. Without words it is a shell that has no rights (`control.visitor`). The
+words ``--user NAME`` run the program as that user, ``--named NAME`` give it a host name of its own,
+and ``--mpirun HOST:SLOTS,...`` make it Open MPI's start of what follows (`control.mpi`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 
 from experiments.control import mpi
 from experiments.control.client import entrance
-from experiments.control.entering import end_as, run_within
-from experiments.control.visitor import SHELL, settle
+from experiments.control.entering import AS_USER, end_as, run_within
+from experiments.control.visitor import SHELL, execute_shell
+from experiments.linux import unprivileged
 from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError
 
@@ -34,8 +35,11 @@ def main() -> None:
         if words[:1] == [mpi.FAR_DAEMON]:
             before = partial(mpi.go_on_as, words[1], signal.SIGKILL)
             words = words[2:]
+        elif words[:1] == [AS_USER]:
+            account = unprivileged.account_of(words[1])
+            end_as(run_within(namespaces, words[2:], account=account))
         elif not words:
-            before, words = settle, list(SHELL)
+            before, words = execute_shell, list(SHELL)
         end_as(run_within(namespaces, words, before))
     except PillarboxError as error:
         sys.exit(f"pillarbox: {error}")

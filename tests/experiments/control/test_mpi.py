@@ -131,4 +131,5 @@ def test_what_starts_it_keeps_to_the_servers_addresses(tmp_path: Path) -> None:
     ):
         assert f"--mca {setting}" in line
     agent = words[words.index("plm_rsh_agent") + 1].split()
-    assert agent[0] == sys.executable and Path(agent[1]).is_file() and agent[2] == "/run/lab"
+    assert agent[:2] == [sys.executable, "-I"]
+    assert Path(agent[-2]).is_file() and agent[-1] == "/run/lab"

@@ -224,7 +224,7 @@ def test_a_file_is_graded_and_can_do_nothing(with_page: Any) -> None:
 def test_where_grade_may_not_be_started_it_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sheets, "CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(sheets, "module_command", lambda *_: [str(tmp_path / "nowhere")])
 
     async def visit() -> None:
         with pytest.raises(PillarboxError, match="let all read the folder"):

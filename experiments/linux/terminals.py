@@ -1,0 +1,102 @@
+"""A terminal between a user and a program: raw input, window size, and bytes in both directions."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import termios
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+CHUNK = 1 << 16
+
+
+@contextmanager
+def raw(terminal: int) -> Iterator[None]:
+    """Let a terminal pass on each key as it is; restore its settings afterwards."""
+    before = termios.tcgetattr(terminal)
+    tty.setraw(terminal, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def same_size(terminal: int, other: int) -> Iterator[None]:
+    """Keep the other terminal as large as this one."""
+
+    def resize(*_: object) -> None:
+        fcntl.ioctl(other, termios.TIOCSWINSZ, fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8)))
+
+    resize()
+    before = signal.signal(signal.SIGWINCH, resize)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+def copy(program: int, moves: Mapping[int, int]) -> None:
+    """Copy bytes from files to other files until a program ends and its output has been copied.
+
+    Parameters
+    ----------
+    program : int
+        Process id of a child of this process.
+    moves : mapping
+        Target by source. The first source is the program's output.
+    """
+    moves, output = dict(moves), next(iter(moves), None)
+    ended = os.pidfd_open(program)
+    try:
+        with _wake_up_by_signals() as woken:
+            while True:
+                ready = select.select([*moves, ended, woken], [], [])[0]
+                if ended in ready and output not in ready:
+                    return
+                if woken in ready:
+                    os.read(woken, CHUNK)
+                for source in [source for source in moves if source in ready]:
+                    if not _moved(source, moves[source]):
+                        del moves[source]
+    finally:
+        os.close(ended)
+
+
+@contextmanager
+def _wake_up_by_signals() -> Iterator[int]:
+    """Yield a file that becomes readable with each signal.
+
+    Without it the handler of a signal that comes just before a system call waits as long as that.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        yield read
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)
+
+
+def _moved(source: int, target: int) -> bool:
+    """Pass on the available bytes; return False if no more can come."""
+    try:
+        data = os.read(source, CHUNK)
+    except OSError:  # EIO: the other side of a terminal is closed
+        data = b""
+    if not data:
+        return False
+    while data:
+        try:
+            data = data[os.write(target, data) :]
+        except BlockingIOError:  # the program does not read, and its terminal's buffer is full
+            return True
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,260 @@
+"""Programs that run for an ordinary user, started by a root process.
+
+A program that nobody vouches for gets nothing of the process that starts it:
+
+- not its terminal: the program has a session and a terminal of its own, and bytes are copied
+  between the two (as by ``runuser --pty``), so TIOCSTI types into the program's terminal alone;
+- no open file but standard input, output and error, and of these no terminal;
+- none of its variables but those that describe the terminal and the language;
+- neither capabilities, nor its session keyring, nor the right to gain rights by a set-user-ID
+  program.
+
+`execute_as` does this for every such program: `exec --user` here and on other machines, and the
+shells of a page.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import pwd
+import resource
+import signal
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple, NoReturn
+
+from experiments.linux.namespaces import write_sysctl
+from experiments.linux.terminals import copy, raw, same_size
+from hosts.linux.calls import (
+    CAP_NET_ADMIN,
+    CAP_NET_BIND_SERVICE,
+    CAP_NET_RAW,
+    bound_capabilities,
+    close_files,
+    confine,
+    die_with_parent,
+    drop_capabilities,
+    leave_session_keyring,
+)
+from topos.base.errors import PillarboxError
+
+NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
+PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"  # who may ping without rights
+# Capabilities of files, such as ping's: the kernel refuses to execute a file whose capabilities are
+# out of bounds. Nobody gains them: PR_SET_NO_NEW_PRIVS turns those of files off.
+FILE_CAPABILITIES = (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW)
+PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+OWN_TERMINAL = 0o600  # mode of a terminal that nobody else writes to
+
+
+class Account(NamedTuple):
+    """A user as whom programs run."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+
+def account_of(name: str) -> Account:
+    """Return a user's account with all groups; raise PillarboxError if there is none."""
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise PillarboxError(f"there is no user {name}") from None
+    groups = tuple(os.getgrouplist(name, found.pw_gid))
+    return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
+
+
+def least_account() -> Account:
+    """Return the account of the user who called sudo, or nobody's, without further groups."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    try:
+        if uid.isdecimal() and gid.isdecimal() and int(uid):
+            caller = pwd.getpwuid(int(uid))
+            return Account(caller.pw_name, int(uid), int(gid), (), caller.pw_dir, caller.pw_shell)
+    except KeyError:
+        return Account(uid, int(uid), int(gid), (), "/", "/bin/sh")
+    return account_of("nobody")._replace(groups=())
+
+
+def let_everybody_ping() -> None:
+    """Let users without rights ping on this server."""
+    write_sysctl(PINGS, EVERYBODY)
+
+
+def give_up_rights(account: Account) -> None:
+    """Become a user for ever; all that the process has open stays open."""
+    leave_session_keyring()
+    if os.geteuid() == 0:
+        bound_capabilities(FILE_CAPABILITIES)
+        os.setgroups(account.groups)
+        os.setresgid(account.gid, account.gid, account.gid)
+        os.setresuid(account.uid, account.uid, account.uid)
+    drop_capabilities()
+    confine()
+    die_with_parent(signal.SIGKILL)  # a change of user undoes an earlier request
+
+
+def environment_of(account: Account) -> dict[str, str]:
+    """Return the variables of a user's program."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_VARIABLES or name.startswith("LC_")
+    }
+    own = {"HOME": account.home, "SHELL": account.shell, "PATH": PATH}
+    return {**kept, **own, "USER": account.name, "LOGNAME": account.name}
+
+
+def execute_as(
+    account: Account,
+    words: Sequence[str],
+    *,
+    terminal: int | None = None,
+    folder: str = "/",
+    settings: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Replace this child process by a user's program, in a session of its own.
+
+    Parameters
+    ----------
+    account : Account
+        The user.
+    words : sequence of str
+        The program and its arguments.
+    terminal : int, optional
+        What becomes the session's terminal: an open file that nobody else reads from.
+    folder : str
+        The directory it begins in, if the user may enter it.
+    settings : mapping, optional
+        Variables besides those of `environment_of`.
+    """
+    os.setsid()
+    if terminal is not None:
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 1)  # even from the session that started this one
+        for descriptor in filter(os.isatty, range(3)):
+            os.dup2(terminal, descriptor)
+    close_files(3)
+    variables = {**environment_of(account), **(settings or {})}
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    give_up_rights(account)
+    os.chdir("/")
+    with suppress(OSError):
+        os.chdir(folder)
+    for number in (*PASSED_ON, *IGNORED_BY_PYTHON):
+        if signal.getsignal(number) != signal.SIG_IGN or number in IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    try:
+        os.execvpe(words[0], list(words), variables)
+    except OSError as error:
+        os.write(2, f"pillarbox: cannot run {words[0]}: {error.strerror}\n".encode())
+    os._exit(NOT_FOUND)
+
+
+def run_as(account: Account, words: Sequence[str], folder: str) -> int:
+    """Run a user's program on this server; return its exit code, below 0 for a signal.
+
+    If this process has a terminal, the program gets one of its own.
+    """
+    let_everybody_ping()
+    own = list(filter(os.isatty, range(3)))
+    if not own:
+        with _running(account, words, folder) as child:
+            copy(child, {})
+            return _ended(child)
+    typed = 0 if 0 in own and _in_foreground(0) else None
+    ours, theirs = pty.openpty()
+    moves: dict[int, int] = {ours: next(one for one in (1, 2, 0) if one in own)}
+    try:
+        os.set_blocking(ours, False)
+        os.fchown(theirs, account.uid, account.gid)
+        os.fchmod(theirs, OWN_TERMINAL)
+        _set_modes(theirs, typed)
+        with _running(account, words, folder, theirs) as child, ExitStack() as stack:
+            os.close(theirs)
+            theirs = -1
+            stack.enter_context(same_size(own[0], ours))
+            if typed is not None:
+                stack.enter_context(raw(typed))
+                moves[typed] = ours
+            copy(child, moves)
+            return _ended(child)
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+
+
+@contextmanager
+def _running(
+    account: Account, words: Sequence[str], folder: str, terminal: int | None = None
+) -> Iterator[int]:
+    """Start a user's program, and pass signals on to its session: it gets none of this terminal's.
+
+    They are blocked until there is a handler, so that none is lost.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    before = {}
+    try:
+        child = _forked(account, words, folder, terminal)
+
+        def pass_on(number: int, _: object) -> None:
+            with suppress(ProcessLookupError):
+                try:
+                    os.killpg(child, number)
+                except ProcessLookupError:  # it has no session yet
+                    os.kill(child, number)
+
+        for number in PASSED_ON:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
+                before[number] = signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        yield child
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _forked(account: Account, words: Sequence[str], folder: str, terminal: int | None) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        execute_as(account, words, terminal=terminal, folder=folder)
+    except BaseException:  # noqa: BLE001 - must not go on in the parent's program
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def _ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _in_foreground(terminal: int) -> bool:
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # it is not this session's, and so has no job control over this process
+        return True
+
+
+def _set_modes(terminal: int, model: int | None) -> None:
+    """Give a terminal the modes of another, or none that changes the output."""
+    if model is None:
+        modes = termios.tcgetattr(terminal)
+        modes[1] &= ~termios.OPOST  # the terminal on which it is shown does it
+    else:
+        modes = termios.tcgetattr(model)
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
