@@ -5,15 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 CHECKOUT = Path(__file__).resolve().parent.parent  # the folder of topos, hosts and experiments
+PRIVATE_FOLDER = 0o700
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
 SHEETS = _IN_CHECKOUT if _IN_CHECKOUT.is_dir() else Path(__file__).parent / "grading" / "sheets"
 
@@ -30,6 +32,34 @@ def output_folder(path: Path) -> Path:
     for folder in missing:
         give_to_user(folder)
     return path
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that no other user may look into, or give one that exists that mode.
+
+    Raises PillarboxError if it is another user's, or no folder but a symbolic link.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=PRIVATE_FOLDER)
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise PillarboxError(f"{path} is no folder ({error.strerror}): remove it") from None
+    try:
+        status = os.fstat(opened)
+        require(
+            status.st_uid == os.geteuid(), f"{path} belongs to another user: remove it, or chown it"
+        )
+        if not is_private(status):
+            os.fchmod(opened, PRIVATE_FOLDER)
+    finally:
+        os.close(opened)
+    return path
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Return True if only this process's user may open a file or folder."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 def toml_in(file: Path) -> dict[str, Any]:

@@ -328,7 +328,9 @@ lock_venv() {
     exec 9<"$parent"
     logged flock -n 9 && return
     say "waiting for another provisioning run"
-    logged flock 9
+    # Whoever may read the folder can lock it, so the wait has an end.
+    logged flock -w 1800 9 || fail "$parent is locked by another process" \
+        "see which with 'lslocks', and end it"
 }
 
 write_stamp() {

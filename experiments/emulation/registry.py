@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from experiments.files import private_folder
 from topos.base.errors import PillarboxError, require
 
 LABS = Path("/run/pillarbox/labs")
@@ -32,7 +33,8 @@ class Place(NamedTuple):
 def take_place() -> Place:
     """Return an empty folder for a new lab."""
     require(os.geteuid() == 0, "a lab needs root: use sudo")
-    LABS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(LABS.parent)
+    private_folder(LABS)
     for number in range(1, MOST_LABS):
         folder = LABS / str(number)
         lock = _locked(folder)

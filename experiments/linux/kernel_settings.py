@@ -8,8 +8,9 @@ and costs each processor a few microseconds each time.
 `shaping.HYSTERESIS`: what waits in a port leaves it in bursts, with a timer for each burst instead
 of one for each frame (ADR 16).
 
-The first lab sets them and the last gives them back. Where that one was killed, what it left also
-goes the faster for the hurry; then the next lab that ends gives them back, or ``pillarbox clean``.
+A lab holds a shared lock on `HELD`, which only root can open. The first lab sets them and the last
+gives them back. Where that one was killed, what it left also goes the faster for the hurry; then
+the next lab that ends gives them back, or ``pillarbox clean``.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
+import click
+
+from experiments.files import is_private, private_folder
 from experiments.linux import shaping
 from experiments.linux.netlink import End, Netlink, cable
+from experiments.linux.processes import proc_field
 from hosts.linux import tcx
 from hosts.linux.calls import current_namespace, nowhere
+from topos.base.errors import require
 
 HELD = Path("/run/pillarbox/settings")  # locked by each lab
+OWN_FILE = 0o600  # its mode: who can open it could lock it
 # Any number but 0 does it: by this one whoever finds it knows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
 ENDED_S = 1.0  # so long at most a process that was killed takes to let go of its files
 REMOVED_S = 60.0  # so long at most to wait until the kernel has removed what a dead lab had
+SAY_S, LOCK_S = 1.0, 90.0  # waiting for the lock: until it is said, and at most
 
 
 class KernelSettings:
@@ -124,14 +132,48 @@ def _give_back(held: IO[str]) -> None:
 
 
 def _locked() -> IO[str]:
+    """Return the file with a shared lock; its holder may be giving the settings back just now."""
+    began, said = time.monotonic(), False
     while True:
         held = _opened()
-        fcntl.flock(held, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder, waited_s = _holder(held), time.monotonic() - began
+            held.close()
+            require(
+                waited_s < LOCK_S,
+                f"{HELD} has been locked for {LOCK_S:.0f} s by {holder}: end that process, or see "
+                "`lslocks`",
+            )
+            if waited_s > SAY_S and not said:
+                said = True
+                click.echo(f"pillarbox: waiting for {holder}, which has locked {HELD}", err=True)
+            time.sleep(0.02)
+            continue
         if os.fstat(held.fileno()).st_nlink:
             return held
         held.close()  # the last lab removed it between the two
 
 
+def _holder(held: IO[str]) -> str:
+    """Return the process that has locked a file, as far as this sandbox shows it."""
+    inode = f":{os.fstat(held.fileno()).st_ino}"
+    for line in Path("/proc/locks").read_text().splitlines():
+        _, kind, *_, number, file, _, _ = line.split()
+        if kind == "FLOCK" and file.endswith(inode):
+            name = proc_field(f"/proc/{number}/status", "Name")
+            return f"process {number} ({''.join(filter(str.isprintable, name))})"
+    return "a process outside this sandbox"
+
+
 def _opened() -> IO[str]:
-    HELD.parent.mkdir(mode=0o700, exist_ok=True)
-    return HELD.open("a+")
+    private_folder(HELD.parent)
+    while True:
+        require(not HELD.is_symlink(), f"{HELD} is a symbolic link: remove it")
+        made = os.open(HELD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
+        if is_private(os.fstat(made)):
+            return os.fdopen(made, "a+")
+        # Earlier versions let every user open it, and whoever did may have locked it.
+        os.close(made)
+        HELD.unlink(missing_ok=True)

@@ -33,6 +33,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from experiments.files import private_folder
 from experiments.linux.namespaces import write_sysctl
 from hosts.linux.calls import (
     CLONE_NEWIPC,
@@ -219,7 +220,8 @@ def _make_mounts(private_tmp: bool) -> None:
 
 def _mount_names() -> None:
     """Put files of the sandbox's own over those that tell how a host's name is looked up."""
-    NAMES.mkdir(mode=0o755, parents=True, exist_ok=True)
+    private_folder(NAMES.parent)
+    NAMES.mkdir(mode=0o755, exist_ok=True)
     mount("tmpfs", str(NAMES), "tmpfs", MS_NOSUID_NODEV, b"mode=755")
     switch = Path("/etc/nsswitch.conf")
     services = switch.read_text() if switch.exists() else ""

@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from experiments.files import private_folder
 from experiments.linux import kernel_settings, netlink
 from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
@@ -72,7 +73,7 @@ class Run:
     def begin(cls) -> Run:
         """Put this process, and all it will start and make, on record."""
         require(os.geteuid() == 0, "a network that runs needs root: use sudo")
-        RUNS.mkdir(mode=0o700, exist_ok=True)
+        private_folder(RUNS)
         for slot in SLOTS:
             record = _claimed(slot)
             if record is not None:

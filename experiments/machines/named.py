@@ -20,6 +20,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from experiments.analysis.simulator.sweeps import security_for
+from experiments.files import private_folder
 from experiments.machines.joined import CONFIG, security_of
 from topos.base.errors import PillarboxError, require
 
@@ -88,7 +89,8 @@ def take(name: str) -> IO[str]:
         "one another --name",
     )
     folder = folder_of(name)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in (CLUSTERS.parent, CLUSTERS, folder):
+        private_folder(place)
     lock = (folder / LOCK).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,6 +20,7 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ from experiments.interpreter import outside_current_directory
 with outside_current_directory():
     import numba
     from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+OWN_FILE = 0o600  # mode of a lock: who can open it could hold it
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -106,6 +109,8 @@ def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
     path = Path(found._cache.cache_path)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:
+        with suppress(PermissionError):  # of another user, where several share a checkout
+            os.fchmod(lock.fileno(), OWN_FILE)
         fcntl.flock(lock, fcntl.LOCK_EX)
         found.compile(tuple(map(numba.typeof, arguments)))
 
