@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.emulation.registry import Place
+from hosts.linux.calls import close_files
 
 READY = b"\0"  # written behind what the lab has to say when it is there
 
@@ -36,6 +37,7 @@ def detached() -> int | None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, place in ((nothing, 0), (says, 1), (says, 2)):
             os.dup2(descriptor, place)
+        close_files(3)  # a lock of the caller's, say, ends with the caller
         return None
     os.close(says)
     text = b""

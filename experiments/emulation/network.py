@@ -32,7 +32,7 @@ from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
 from topos.base.emulated import emulated
-from topos.base.errors import require
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Plug, Topology
 
 MOST_OPEN_FILES = 1 << 20
@@ -104,7 +104,11 @@ class LabNet(Mininet):
         self._kernel = KernelSettings()
         self.cable["queue"] = queue._replace(in_bursts=shaping.in_bursts())
         Mininet.inited = True  # its own preparations change settings of the whole machine
-        super().__init__(topo=topo, **options)
+        try:
+            super().__init__(topo=topo, **options)
+        except BaseException:
+            self._kernel.end()
+            raise
 
     @property
     def queue_bytes(self) -> int | None:
@@ -168,6 +172,13 @@ class LabNet(Mininet):
         if self.spanning_tree:
             params.setdefault("stp", True)
         return super().addSwitch(name, cls=cls, **params)
+
+    def addNAT(self, *_: Any, **__: Any) -> Any:  # noqa: N802
+        """Refuse Mininet's NAT: it routes by the machine's kernel, and not by forwarders."""
+        raise PillarboxError(
+            "a lab has no NAT: give servers of a BCube an uplink with `up --gateway SERVER`, or "
+            "run Mininet's own classes"
+        )
 
     def addLink(self, node1: Any, node2: Any, *ports: Any, **params: Any) -> Any:  # noqa: N802
         """Add a cable like all others, but for the parameters given."""

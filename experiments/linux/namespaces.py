@@ -11,6 +11,8 @@ their ends up.
 
 from __future__ import annotations
 
+import atexit
+import errno
 import os
 import socket
 from collections.abc import Callable, Collection, Iterator
@@ -18,7 +20,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from experiments.linux.netlink import Message, Netlink
+from experiments.linux.netlink import Message, Netlink, delete_group
 from experiments.linux.places import Places
 from hosts.linux.calls import CLONE_NEWNET, current_namespace, enter, unshare
 from topos.base.errors import PillarboxError
@@ -120,7 +122,15 @@ class Fabric(Namespace):
 
     def new_index(self) -> int:
         """Return an interface index that no other interface of this lab has, in any namespace."""
-        return next(self._indexes)
+        index = next(self._indexes)
+        if index % FIRST_INDEX == 0:  # the first
+            atexit.register(self._delete_links, os.getpid())
+        return index
+
+    def _delete_links(self, process: int) -> None:
+        """Delete what a network left that failed in its constructor, and was never stopped."""
+        if os.getpid() == process:  # not of one that was forked
+            self.netlink.send([delete_group(self.group)], ignore={errno.ENODEV})
 
     @contextmanager
     def batch(self) -> Iterator[None]:

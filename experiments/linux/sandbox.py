@@ -46,6 +46,7 @@ from hosts.linux.calls import (
     MS_PRIVATE,
     MS_REC,
     die_with_parent,
+    more_rights,
     mount,
     mount_tree,
     mounted_tree,
@@ -200,7 +201,7 @@ def _prepare(private_tmp: bool) -> None:
         _make_mounts(private_tmp)
     except OSError as error:
         raise PillarboxError(
-            f"a sandbox cannot be made: {error.strerror}; run it as root"
+            f"a sandbox cannot be made: {error.strerror}; {more_rights()}"
         ) from None
     for name, value in SYSCTLS.items():
         write_sysctl(name, value)

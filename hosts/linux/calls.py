@@ -64,7 +64,17 @@ def unshare(flags: int) -> None:
     """Leave namespaces shared with others for new ones."""
     if _libc.unshare(flags):
         why = os.strerror(ctypes.get_errno())
-        raise PillarboxError(f"a namespace cannot be made: {why}; run it as root")
+        raise PillarboxError(f"a namespace cannot be made: {why}; {more_rights()}")
+
+
+def more_rights() -> str:
+    """Return what to do if the kernel does not let this process make namespaces or mounts."""
+    if os.geteuid():
+        return "run it as root"
+    return (
+        "root has no CAP_SYS_ADMIN here: start the container with --privileged, or see "
+        "docs/install.md for what is enough"
+    )
 
 
 def current_namespace() -> int:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import topos
+from experiments.interpreter import code_command
+from tests.experiments.labs import WAIT_S
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -339,3 +341,50 @@ def test_switches_in_a_loop_agree_on_a_tree() -> None:
         states = output("bridge", "link")
         assert states.count("state blocking") == 1
         assert len({switch.prio for switch in switches}) == 3
+
+
+# A user's own network that fails in its constructor: nobody has an object to stop.
+FAILING = """
+from mininet.net import Mininet
+from mininet.topo import Topo
+from experiments.emulation.links import LabLink
+from experiments.emulation.network import LabNet
+from experiments.emulation.nodes import LabHost, LabSwitch
+from topos.base.errors import PillarboxError
+
+class Failing(LabNet):
+    def __init__(self):
+        super().__init__()
+        self.addSwitch("s1")
+        self.addLink(self.addHost("h1"), self["s1"])
+        self.addNAT()
+
+try:
+    Failing()
+except PillarboxError as error:
+    print(error)
+topo = Topo()
+topo.addLink(topo.addSwitch("s2"), topo.addHost("h2"), bw=-1)
+Mininet(topo, host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
+"""
+
+
+def test_a_network_that_fails_in_its_constructor_leaves_no_bridge() -> None:
+    """Nor does `addNAT` end in an AttributeError of Mininet's."""
+    done = subprocess.run(
+        code_command(FAILING), capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
+    assert done.stdout.startswith("a lab has no NAT")
+    assert "a link's rate is above 0" in done.stderr
+    found = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in found.stdout.splitlines()] == ["lo"]
+
+
+def test_kernel_settings_are_not_held_by_a_network_that_was_never_made() -> None:
+    from experiments.emulation.network import LabNet
+    from experiments.linux import kernel_settings
+
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
+    with pytest.raises(TypeError, match="nonsense"):
+        LabNet(nonsense=1)
+    assert not kernel_settings.HELD.exists()

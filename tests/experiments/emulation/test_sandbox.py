@@ -186,3 +186,19 @@ def test_a_function_runs_in_one_and_the_caller_stays_as_it_was(tmp_path: Path) -
     assert sandbox.run(program) == 3
     assert told.read_text() != str(before)
     assert network.readlink() == before
+
+
+def test_root_without_the_right_to_make_namespaces_is_told_so() -> None:
+    """Not to be root, as in a container without --privileged."""
+    command = [*("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", "--"), sys.executable]
+    code = f"import sys; sys.path[:] = {sys.path!r}; from hosts.linux.calls import unshare\n"
+    done = subprocess.run(
+        [*command, "-I", "-c", f"{code}unshare(0x40000000)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1].endswith(
+        "root has no CAP_SYS_ADMIN here: start the container with --privileged, or see "
+        "docs/install.md for what is enough"
+    )
