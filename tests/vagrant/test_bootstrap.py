@@ -48,7 +48,7 @@ case "$*" in
     *bpf.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
     */bin/pillarbox*)
         printf '%s\n' "$PWD"
-        shift
+        shift 2
         printf '<%s>' "$@"
         ;;
 esac
