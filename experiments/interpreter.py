@@ -86,7 +86,8 @@ def outside_current_directory() -> Iterator[None]:
     numba reads ``.numba_config.yaml`` when it is imported, which can name a directory of compiled
     code, and matplotlib reads ``matplotlibrc``. multiprocessing starts servers by ``python -c``.
     """
-    before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+    # Where there is O_PATH, also a directory that this user may enter but not list.
+    before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
     os.chdir("/")
     try:
         yield
