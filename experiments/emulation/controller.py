@@ -21,6 +21,7 @@ import topos
 from experiments.emulation.kits import application, kit_module, serve
 from experiments.emulation.tables import Ports, Table, adapts, tables
 from hosts.base.failures import Failures
+from hosts.linux.rights import take_role
 from topos.base.topology import Topology
 
 ETH_IP = 0x0800
@@ -166,6 +167,7 @@ def _is_down(port: Any) -> bool:
 def main(spec: str, routing: str, seed: str, port: str) -> None:
     """Serve the switches until the end."""
     network = {"topology": topos.parse(spec), "routing": routing, "seed": int(seed)}
+    take_role("controller")
     serve("experiments.emulation.controller", port, **network)
 
 

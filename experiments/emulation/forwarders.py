@@ -77,6 +77,7 @@ class Forwarders:
             self._nursery = subprocess.Popen(
                 module_command("hosts.live.nursery", theirs.fileno()),
                 pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
                 cwd="/",
             )
         self._ended = False  # the nursery, for whatever reason

@@ -24,6 +24,7 @@ from typing import Any
 
 from experiments.interpreter import module_command
 from hosts.linux.calls import bind_to_interface, wake_punctually
+from hosts.linux.rights import take_role
 from topos.base.errors import PillarboxError
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
@@ -193,4 +194,5 @@ class Element:
 
 
 if __name__ == "__main__":
+    take_role("delays")
     Element().run()

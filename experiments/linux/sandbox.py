@@ -52,6 +52,7 @@ from hosts.linux.calls import (
     mounted_tree,
     unshare,
 )
+from hosts.linux.rights import MACHINE, give_up_capabilities, take_role
 from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -160,6 +161,7 @@ def _stand_by(child: int) -> int:
     """
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    take_role("sandbox")
     while True:
         received = signal.sigwait(WAITED_FOR)
         if received != signal.SIGCHLD:
@@ -207,6 +209,7 @@ def _prepare(private_tmp: bool) -> None:
         write_sysctl(name, value)
     os.environ[INSIDE] = _pid_namespace()
     name_hosts()
+    give_up_capabilities(MACHINE)
 
 
 def _make_mounts(private_tmp: bool) -> None:

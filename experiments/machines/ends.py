@@ -24,12 +24,14 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import NICE
 from experiments.traffic.generator_sockets import Connection, Connector
 from experiments.traffic.generator_worker import Deaths, Loop, Task, planned, say
 from experiments.traffic.open_loop_worker import Arriving, be_on_time
+from hosts.linux.rights import take_role
 
 ELSEWHERE = "its other end broke off"
 DONE = (ConnectionResetError, BrokenPipeError)  # what a sender sees when its receiver has ended
@@ -132,6 +134,7 @@ def main() -> None:
     kind = OnTime if order["arrive"] else Greedy
     loop: Greedy | OnTime = kind(connections, task, deaths)
     loop.listen_to_lead(lines, here)
+    take_role("generator", [Path(path).parent])
     gc.freeze()
     gc.disable()  # nothing here refers to itself
     say({"connected": sum(not one.ended for one in connections)})

@@ -180,14 +180,25 @@ def address_in(folder: Path) -> tuple[str, str]:
 
 def main() -> None:
     """Serve a page over the two open files that the command line numbers."""
+    from hosts.linux.rights import bound_capabilities, keep_capabilities, take_role
+
+    # Before there is another thread: the kernel counts these rights for each by itself.
+    bound_capabilities()
+    keep_capabilities(("dac_read_search", "setgid", "setuid"))
+
     from experiments.control.visitor import give_up_rights
     from experiments.page.serving import serve
 
     listening, lab = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     settings = json.load(sys.stdin)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def drop_rights() -> None:
+        give_up_rights()
+        take_role("page")
+
     with contextlib.suppress(PillarboxError, asyncio.CancelledError):
-        asyncio.run(serve(listening, lab, give_up_rights, **settings))
+        asyncio.run(serve(listening, lab, drop_rights, **settings))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
 from experiments.traffic.generator_sockets import MOST_UNSENT, Connection, Connector
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import die_with_parent, wake_punctually
+from hosts.linux.rights import take_role
 
 # Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
 ROW = struct.Struct("=IddQIIQ")
@@ -383,6 +384,7 @@ def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
         say({"refused": str(error)})
         return
     loop = loop_of(connections, task, deaths)
+    take_role("generator", [Path(path).parent])
     signal.signal(signal.SIGUSR1, loop.finish)
     gc.freeze()
     gc.disable()  # nothing here refers to itself

@@ -44,6 +44,7 @@ from experiments.traffic.iperf3_output import (
     version_in,
 )
 from experiments.traffic.iperf3_session import FIRST_PORT, Session, shared_socket, text_of
+from hosts.linux.rights import as_role
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Iperf3:
 
     def _started(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
-            [self._program, *words],
+            [*as_role("iperf3"), self._program, *words],
             stdin=subprocess.DEVNULL,
             stdout=says,
             stderr=subprocess.STDOUT,

@@ -29,6 +29,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux import sharing
 from hosts.linux.calls import die_with_parent, enter
+from hosts.linux.rights import rules_for_reading, take_role
 from hosts.live import devices, liveness
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.control import ControlSocket
@@ -71,6 +73,7 @@ def serve(channel: socket.socket) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
     pacing, pacer = start_pacer()
+    take_role("nursery")
     servers: dict[int, int] = {}  # by process
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker)
@@ -120,6 +123,7 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
     prepared = Prepared(network, settings, _timers(settings, network))
     headers()
     devices.prepare()
+    _rules_of(settings.routing)
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
@@ -128,6 +132,12 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
             with suppress(Exception):  # which each server runs into itself, and tells
                 _router(server, prepared, seed=0)
     return prepared
+
+
+@cache
+def _rules_of(routing: str) -> int | None:
+    """Return which files forwarders read: program code, and a user's folder that has the router."""
+    return rules_for_reading([Path(routing).parent] if routing.endswith(".py") else [])
 
 
 def _load(prepared: Prepared) -> LabPrograms:
@@ -202,6 +212,7 @@ def _become(
         forwarder = Forwarder(prepared.network, router, prepared.settings, pacer, own, start_s)
         control = Path(f"{place}.sock")
         ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
+        take_role("forwarder", rules=_rules_of(prepared.settings.routing))
         _tell(channel, server=server, pid=os.getpid(), event="ready")
         forwarder.run()
     finally:

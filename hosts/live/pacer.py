@@ -52,6 +52,7 @@ from typing import NamedTuple
 
 from hosts.linux.bpf import Map
 from hosts.linux.calls import die_with_parent
+from hosts.linux.rights import take_role
 from hosts.live.beats import MOST_REPEATS, Port, Round, Segment, Tick
 from hosts.live.liveness import HeardTable, Liveness
 from topos.base.topology import Topology
@@ -325,6 +326,7 @@ def start() -> tuple[int, socket.socket]:
         os.closerange(3, keep)
         os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         prefer()
+        take_role("heart-beats")
         gc.disable()
         Pacer(theirs).run()
         os._exit(0)

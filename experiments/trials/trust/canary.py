@@ -26,6 +26,7 @@ from typing import NamedTuple
 from experiments.linux.processes import forked
 from experiments.trials.trust.pacer import Pacer, joined
 from experiments.trials.trust.readings import Spread, spread
+from hosts.linux.rights import take_role
 
 INTERVAL_S = 0.005
 ADDRESSES = "10.255.255.1", "10.255.255.2"
@@ -114,6 +115,7 @@ class Canary:
 
 def _answer(listener: socket.socket) -> None:
     """Send every packet back."""
+    take_role("canary")
     while True:
         data, sender = listener.recvfrom(64)
         listener.sendto(data, sender)

@@ -35,6 +35,7 @@ from experiments.trials.trust.machine import Busyness, between, machine
 from experiments.trials.trust.queues import Counted, Sampler
 from experiments.trials.trust.strays import dropped, since
 from hosts.linux.calls import inside
+from hosts.linux.rights import take_role
 
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
 MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
@@ -76,6 +77,7 @@ class Watcher:
             self._places.append((kernel, indexes))
         self._enough_bytes, self._rate_bytes_s = order.enough_bytes, order.rate_bytes_s
         self._canary = _Singer()
+        take_role("watcher")
         self.interval_s = self._affordable_interval()
         channel.send(None)
 
@@ -151,6 +153,7 @@ class _Singer:
 def _sing(watchers: Connection, channel: Connection) -> None:
     watchers.close()  # so that this process hears of the watcher's end
     canary = Canary()
+    take_role("canary")
     channel.send(None)
     try:
         channel.send(canary.sing(channel.recv(), channel))
