@@ -14,13 +14,15 @@ KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
 
 @click.group(cls=Group, invoke_without_command=True)
+@click.option("--processes", is_flag=True, help="List the processes of each lab and their rights.")
 @json_option("labs")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, processes: bool, as_json: bool) -> None:
     """List the labs that are running on this machine; or hand out sheets: release, autograder.
 
     \b
     sudo ./pillarbox labs
+    sudo ./pillarbox labs --processes
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -36,8 +38,25 @@ def command(ctx: click.Context, as_json: bool) -> None:
             rows.append({"lab": number, **ask(registry.LABS / str(number), ask="about")})
         except PillarboxError:  # it has no socket yet, or not any more
             rows.append({"lab": number, "network": "starting or ending"})
+    if processes:
+        _show_processes(rows, as_json)
+        return
     cells = [[str(row[key]) if key in row else "" for key in KEYS] for row in rows]
     answer(as_json, {"labs": rows}, columns([KEYS, *cells]) if rows else "no lab is running")
+
+
+def _show_processes(labs: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the processes of labs and their rights."""
+    from experiments.control import processes
+    from experiments.emulation import registry
+    from experiments.text import columns
+
+    head = ["lab", "count", *processes.KEYS, "open files"]
+    cells: list[list[str]] = []
+    for one in labs:
+        one["processes"] = processes.processes_of(registry.LABS / str(one["lab"]) / registry.LOCK)
+        cells += [[str(one["lab"]), *row] for row in processes.rows(one["processes"])]
+    answer(as_json, {"labs": labs}, columns([head, *cells]) if labs else "no lab is running")
 
 
 @command.command("release")
