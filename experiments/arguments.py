@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from hosts.linux.rights import take_role
 from topos.base.errors import require
 from topos.base.topology import Topology
+
+# Object of the click context of a process that runs one command and ends.
+OWN_PROCESS = "own process"
 
 
 def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -27,6 +32,13 @@ def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[
         return found
 
     return completed
+
+
+def take_role_as_root(role: str, readable: Sequence[Path] = ()) -> None:
+    """Give up the rights that root needs no more, in a process that runs one command and ends."""
+    ctx = click.get_current_context(silent=True)
+    if ctx and ctx.find_root().obj == OWN_PROCESS and os.geteuid() == 0:
+        take_role(role, readable)
 
 
 class Group(click.Group):

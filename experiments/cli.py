@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from experiments import interpreter
-from experiments.arguments import Group
+from experiments.arguments import OWN_PROCESS, Group, take_role_as_root
 from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2
@@ -37,6 +37,10 @@ SECTIONS = {
     "Changing it": ("cut", "cable", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
     "Teaching": ("grade", "grade-all"),
     "This machine": ("doctor", "setup", "clean", "test"),
+}
+# Commands that neither start nor enter a network.
+WITHOUT_LAB = {
+    *(*SECTIONS["Networks on paper"], "report", "compare-runs", "follow", "dissector"),
 }
 
 
@@ -70,7 +74,10 @@ class Commands(Group):
             raise PillarboxError(
                 f"there is no command {args[0]!r}: {meant(args[0], known)} (--help tells more)"
             )
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if args[0] in WITHOUT_LAB:
+            take_role_as_root("command")
+        return found
 
 
 @click.group(
@@ -93,7 +100,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     interpreter.use_own_home()
     interpreter.ignore_plot_settings()
     try:
-        outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False)
+        own = OWN_PROCESS if arguments is None else None
+        outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False, obj=own)
         sys.exit(outcome if isinstance(outcome, int) else 0)
     except PillarboxError as error:
         _fail(str(error))

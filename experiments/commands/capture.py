@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from experiments.arguments import FILE, answer, json_option, lab
+from experiments.arguments import FILE, answer, json_option, lab, take_role_as_root
 
 
 @click.command()
@@ -80,13 +80,18 @@ def command(
             stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
         with out.open("wb") as file:
             give_to_user(out)
-            begun = f"capturing at {len(tapped)} ports into {out}"
+            words = f"capturing at {len(tapped)} ports into {out}"
+
+            def begun() -> None:
+                take_role_as_root("capture")
+                click.echo(words, err=True)
+
             counts = capture(
                 tapped,
                 file,
                 comment=json.dumps(_known(status)),
                 regular=not no_heart_beats,
-                begun=lambda: click.echo(begun, err=True),
+                begun=begun,
                 stopped=lambda: bool(stopped),
                 **limits,
             )

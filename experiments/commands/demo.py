@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.arguments import take_role_as_root
+
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment
     from experiments.trials.runs.records import Run
@@ -61,6 +63,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
         done = run(experiment, folder / new_name(experiment), live=live)
     click.echo(f"{in_sentences(done)}\n")
+    take_role_as_root("command")
     page, missing = write_report(done.folder, record=save_beside)
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)

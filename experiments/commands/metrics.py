@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.arguments import lab
+from experiments.arguments import lab, take_role_as_root
 
 
 @click.command()
@@ -27,6 +27,7 @@ def command(number: int | None, listen: str | None) -> None:
         click.echo(scraped(folder), nl=False)
         return
     with server_at(listen, folder) as server:
+        take_role_as_root("metrics", [folder])
         host, port = server.server_address[:2]
         click.echo(f"http://{host!s}:{port}{PATH}")
         try:
