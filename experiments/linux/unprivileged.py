@@ -30,16 +30,12 @@ from typing import NamedTuple, NoReturn
 from experiments.linux.namespaces import write_sysctl
 from experiments.linux.terminals import copy, raw, same_size
 from hosts.linux.calls import (
-    CAP_NET_ADMIN,
-    CAP_NET_BIND_SERVICE,
-    CAP_NET_RAW,
-    bound_capabilities,
     close_files,
     confine,
     die_with_parent,
-    drop_capabilities,
     leave_session_keyring,
 )
+from hosts.linux.rights import bound_capabilities, drop_capabilities
 from topos.base.errors import PillarboxError
 
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
@@ -48,7 +44,7 @@ KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
 PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"  # who may ping without rights
 # Capabilities of files, such as ping's: the kernel refuses to execute a file whose capabilities are
 # out of bounds. Nobody gains them: PR_SET_NO_NEW_PRIVS turns those of files off.
-FILE_CAPABILITIES = (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW)
+FILE_CAPABILITIES = ("net_bind_service", "net_admin", "net_raw")
 PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 OWN_TERMINAL = 0o600  # mode of a terminal that nobody else writes to

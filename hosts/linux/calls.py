@@ -11,7 +11,7 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -23,9 +23,6 @@ CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_NOSUID_NODEV, MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x6, 0xE, 0x4000, 1 << 18
 MS_BIND = 0x1000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_TIMERSLACK, PR_SET_NO_NEW_PRIVS = 1, 4, 29, 38
-PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
-CAPABILITY_VERSION = 0x20080522
-CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW, MOST_CAPABILITIES = 10, 12, 13, 64
 KEYCTL_JOIN_SESSION_KEYRING = 1
 # System calls with the same number on every processor.
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_CLOSE_RANGE, SYS_PIDFD_GETFD = 428, 429, 436, 438
@@ -131,20 +128,6 @@ def leave_session_keyring() -> None:
     number = SYS_KEYCTL.get(platform.machine())
     if number is not None:  # a kernel without keyrings has none to leave
         _libc.syscall(ctypes.c_long(number), KEYCTL_JOIN_SESSION_KEYRING, None)
-
-
-def bound_capabilities(kept: Collection[int]) -> None:
-    """Take all but these capabilities from the bounding set: no program gains them any more."""
-    for capability in range(MOST_CAPABILITIES):
-        if capability not in kept and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-            return  # no such capability, or the process may not drop it and has none to regain
-
-
-def drop_capabilities() -> None:
-    """Empty the permitted, effective, inheritable and ambient capability sets of this process."""
-    header, sets = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
-    checked(_libc.capset(header, sets), "drop capabilities")
-    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 
 def wake_punctually() -> None:

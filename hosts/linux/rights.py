@@ -165,6 +165,11 @@ def bound_capabilities(names: Iterable[str] = ()) -> None:
     _bound(_mask(names))
 
 
+def drop_capabilities() -> None:
+    """Give up all capabilities; the bounding set, which programs need to start, stays."""
+    _hold(0)
+
+
 def _mask(names: Iterable[str]) -> int:
     return sum(1 << CAPABILITIES.index(name) for name in names)
 
