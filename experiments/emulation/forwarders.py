@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ LONGEST_LINE = 4096  # bytes at the end of a log, in which its last line is look
 # All forwarders are there by then, or something is wrong; of thousands each has so much.
 START_S, START_EACH_S = 60.0, 0.1
 END_S = 5.0
+MOST_FILES = 250  # open files that one message of the nursery's may carry
+MOST_RESTARTS = 5  # of the nursery: one that ends so often has a fault that a restart keeps
 NURSERY_ENDED = (
-    "the process that starts forwarders has ended, and all forwarders with it: end this lab and "
-    "start it anew"
+    "the process that starts forwarders has ended and cannot be started again, so no server can be "
+    "revived: end this lab and start it anew"
 )
 
 
@@ -53,8 +56,9 @@ class Forwarders:
         A server's network namespace, as an open file.
     on_event : callable
         Called with (server, event, details) when something happened to a forwarder, and with
-        (None, "nursery ended", {}) when all have ended with the process that starts them. It is
-        called from a thread of its own.
+        (None, event, details) when the nursery or the pacer has ended ("nursery ended", "pacer
+        ended") or no nursery can be started any more ("nursery lost"). It is called from a thread
+        of its own.
     """
 
     def __init__(
@@ -72,20 +76,39 @@ class Forwarders:
         self._kernel = KernelSettings()  # before the nursery looks
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._nursery = subprocess.Popen(
-                module_command("hosts.live.nursery", theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                cwd="/",
-            )
-        self._ended = False  # the nursery, for whatever reason
+        self._asked: dict[int, float] = {}  # not ready yet, and how long others take
+        self._handover: tuple[dict[str, Any], list[int]] | None = None  # for the next nursery
+        self._restarts = 0
+        self._lost = False  # no nursery runs, nor will
         self._closing = False
         self._news = threading.Condition()
+        # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
+        self._lifeline, self._held = os.pipe()
+        self._begin_nursery()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
         self._request([], 0.0)  # it has the time in which cables are made
+
+    def _begin_nursery(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        passed = [theirs.fileno(), self._lifeline]
+        with theirs:
+            self._nursery = subprocess.Popen(
+                module_command("hosts.live.nursery", *passed),
+                pass_fds=passed,
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+            )
+
+    @property
+    def nursery(self) -> int:
+        """The process that starts forwarders."""
+        return self._nursery.pid
+
+    @property
+    def pacer(self) -> int:
+        """The process that sends heart-beats; 0 while none is known."""
+        return self._handover[0]["pacer"] if self._handover else 0
 
     def start(self, servers: list[int]) -> None:
         """Start these servers' forwarders and wait until each is ready.
@@ -102,7 +125,7 @@ class Forwarders:
         with self._news:
             failed = [server for server in servers if self.pids.get(server) == 0]
             missing = len(set(servers) - self._ready)
-        require(not self._ended, NURSERY_ENDED)
+        require(not self._lost, NURSERY_ENDED)
         if failed:
             name, why = self.topology.address(failed[0]), self.last_words(failed[0])
             raise PillarboxError(f"the forwarder of server {name} ended at once: {why}")
@@ -118,9 +141,14 @@ class Forwarders:
         All that start with them may take so long.
         """
         with self._news:
+            require(not self._lost, NURSERY_ENDED)
             for server in servers:
                 self.pids.pop(server, None)
                 self._ready.discard(server)
+                self._asked[server] = start_s
+            self._send(servers, start_s)
+
+    def _send(self, servers: list[int], start_s: float) -> None:
         request = {
             "servers": servers,
             "network": self.topology.spec,
@@ -130,10 +158,8 @@ class Forwarders:
             "settings": self.settings.plain(),
         }
         namespaces = [self._namespace_of(server) for server in servers]
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the next nursery is asked again
             socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
-        except (BrokenPipeError, ConnectionResetError):
-            raise PillarboxError(NURSERY_ENDED) from None
 
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:
         """Wait until all these but so many are ready, or one will not be."""
@@ -142,7 +168,7 @@ class Forwarders:
 
     def _decided(self, servers: list[int], most: int) -> bool:
         failed = any(self.pids.get(server) == 0 for server in servers)
-        return self._ended or failed or len(set(servers) - self._ready) <= most
+        return self._lost or failed or len(set(servers) - self._ready) <= most
 
     def kill(self, server: int) -> None:
         """End a forwarder as a power failure would."""
@@ -179,10 +205,14 @@ class Forwarders:
 
     def close(self) -> None:
         """End all forwarders."""
-        self._closing = True
-        self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends, and they with it
+        with self._news:
+            self._closing = True
+            self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends
+        os.close(self._held)  # and all others
         self._watcher.join()
         self._channel.close()
+        os.close(self._lifeline)
+        self._keep(None)
         try:
             self._nursery.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -215,36 +245,72 @@ class Forwarders:
     # -- news ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Take in the nursery's news until it ends."""
-        while message := self._message():
+        """Take in the nursery's news, and start another one whenever it ends."""
+        while True:
+            while message := self._message():
+                data, files = message
+                with self._news:
+                    self._take(json.loads(data), files)
+                    self._news.notify_all()
             with self._news:
-                self._take(json.loads(message))
+                again = not self._closing and self._began_again()
+                self._lost = not again
                 self._news.notify_all()
-        with self._news:
-            self._ended = True
-            self.pids = dict.fromkeys(self.pids, 0)
-            self._ready.clear()
-            self._news.notify_all()
-        if self.pids and not self._closing:  # else there is no lab yet, nor will be
-            self._on_event(None, "nursery ended", {})
+            if self._closing:
+                return
+            self._on_event(None, "nursery ended" if again else "nursery lost", {})
+            if not again:
+                return
 
-    def _message(self) -> bytes:
+    def _message(self) -> tuple[bytes, list[int]] | None:
+        flags = socket.MSG_CMSG_CLOEXEC
         try:
-            return self._channel.recv(LONGEST_MESSAGE)
+            data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES, flags)
         except ConnectionResetError:  # it ended before it had read all requests
-            return b""
+            return None
+        return (data, files) if data else None
 
-    def _take(self, news: dict[str, Any]) -> None:
-        server, event, pid = news.pop("server"), news.pop("event"), news["pid"]
+    def _began_again(self) -> bool:
+        """Start another nursery, which continues where the one before has ended, if that can be."""
+        self._nursery.wait()
+        self._restarts += 1
+        if self._handover is None or self._restarts > MOST_RESTARTS:
+            return False
+        self._channel.close()
+        self._begin_nursery()
+        message, files = self._handover
+        running = [[server, pid] for server, pid in self.pids.items() if pid]
+        with suppress(BrokenPipeError, ConnectionResetError):
+            handed = json.dumps({**message, "running": running}).encode()
+            socket.send_fds(self._channel, [handed], files)
+        asked = [server for server in self._asked if not self.pids.get(server)]
+        self._send([], 0.0)  # else the first server that is revived waits for all to be prepared
+        for server in asked:
+            self._send([server], self._asked[server])
+        return True
+
+    def _keep(self, handover: tuple[dict[str, Any], list[int]] | None) -> None:
+        for each in self._handover[1] if self._handover else ():
+            os.close(each)
+        self._handover = handover
+
+    def _take(self, news: dict[str, Any], files: list[int]) -> None:
+        event = news.pop("event")
+        if event == "handover":
+            self._keep((news | {"event": event}, files))
+            return
+        server, pid = news.pop("server", None), news.get("pid", 0)
         if event == "started":
             self.pids.setdefault(server, pid)  # its own first words can be faster than this
         elif event == "ready":
             self.pids[server] = pid
             self._ready.add(server)
+            self._asked.pop(server, None)
         elif event == "ended" and self.pids.get(server) == pid:
             self.pids[server] = 0
             news["was_ready"] = server in self._ready
             self._ready.discard(server)
+            self._asked.pop(server, None)
         self._on_event(server, event, news)
 
 

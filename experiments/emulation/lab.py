@@ -463,20 +463,20 @@ class Lab:
         }
 
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
-        """Write down, and say, that forwarders have ended: their servers are dead."""
+        """Write down, and say, what has ended: the server of a forwarder is dead then."""
         if server is None:
-            self.log(event)
-            self.dead.update(range(self.topology.servers))
-            self._say(NURSERY_ENDED)
+            self.log(event, **details)
+            if event == "nursery lost":
+                self._say(NURSERY_ENDED)
         elif event == "ended":
             name = self.topology.address(server)
             self.log("forwarder ended", server=name, **details)
             if details.get("was_ready") and server not in self.dead and self.forwarders:
                 self.dead.add(server)
-                why = self.forwarders.last_words(server)
+                why, code = self.forwarders.last_words(server), details["status"]
                 self._say(
                     f"the forwarder of server {name} has ended by itself, with code "
-                    f"{details['status']}: {why}; revive {name} starts it anew"
+                    f"{'unknown' if code is None else code}: {why}; revive {name} starts it anew"
                 )
 
     def _say(self, sentence: str) -> None:

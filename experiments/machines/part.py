@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -39,6 +38,7 @@ from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
 from experiments.observe.following import Follower
 from hosts.base.failures import Failures
+from hosts.linux.calls import readable
 from hosts.live.settings import LabSettings
 from hosts.wire.marks import serial_of
 from topos.base.errors import PillarboxError
@@ -115,9 +115,7 @@ class Part(Lab):
         return across.command_for(self.folder, self.name(server)) if elsewhere else []
 
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
-        if server is None:
-            os._exit(1)  # without forwarders there is no machine
-        if event == "ended":
+        if server is not None and event == "ended":
             if details.get("was_ready"):
                 self.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
@@ -183,7 +181,7 @@ class Part(Lab):
     def _arrived(self, server: int, serial: int) -> bool:
         """Wait for a marked packet at a server."""
         listening, deadline = self._listeners[server], time.monotonic() + TRACE_S
-        while select.select([listening], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        while readable([listening], deadline - time.monotonic()):
             if serial_of(listening.recv(LONGEST_MARK)) == serial:
                 return True
         return False

@@ -131,6 +131,11 @@ class Neighbours:
         self._silent_from[step] = -math.inf
         return self._judge(step, now)
 
+    def excuse_silence(self, now: float) -> None:
+        """Count all neighbours that are heard as heard now: for a while nobody could be."""
+        for step in self._heard:
+            self._silent_from[step] = max(self._silent_from[step], now + self.timeout_s)
+
     def set_carrier(self, port: int, up: bool, now: float) -> list[Step]:
         """Take in what the port's driver tells of its cable; return the links that changed."""
         self._carrier[port] = up

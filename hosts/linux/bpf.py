@@ -13,7 +13,7 @@ import os
 import platform
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
 from pathlib import Path
@@ -82,6 +82,11 @@ class Map:
         self._one = ctypes.create_string_buffer(one, ATTRIBUTES)
         only_key = struct.pack("=IIQ", fd, 0, addresses[0])
         self._only_key = ctypes.create_string_buffer(only_key, ATTRIBUTES)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The bytes of a key and of a value, and how many entries there can be."""
+        return self.key_size, self.value_size, self.entries
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         if len(key) != self.key_size or len(value) != self.value_size:
@@ -189,7 +194,7 @@ class Object:
 
     def _take(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Keep what is needed of a loaded object; libbpf's own copy of the file can go."""
-        self.enums = _Enums(library, _Pointer(library.bpf_object__btf(opened)))
+        self.enums = _Enums(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
         for at in _each(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
             self.programs[name] = _kept(library.bpf_program__fd(at))
@@ -225,6 +230,28 @@ class Object:
         if failed:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
+    def handover(self) -> tuple[dict[str, Any], list[int]]:
+        """Return a description and the open files by which another process can use all this."""
+        described = {
+            "enums": self.enums.names,
+            "inside": self._inside,
+            "programs": list(self.programs),
+            "maps": {name: one.shape for name, one in self.maps.items()},
+        }
+        return described, [*self.programs.values(), *(one.fd for one in self.maps.values())]
+
+    @classmethod
+    def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> Object:
+        """Return the object of which another process gave the `handover`."""
+        made = cls.__new__(cls)
+        made.enums = _Enums(described["enums"])
+        made._inside = {name: tuple(numbers) for name, numbers in described["inside"].items()}
+        count = len(described["programs"])
+        made.programs = dict(zip(described["programs"], files[:count], strict=True))
+        maps = zip(described["maps"].items(), files[count:], strict=True)
+        made.maps = {name: Map(fd, *shape) for (name, shape), fd in maps}
+        return made
+
     def close(self) -> None:
         """Release everything."""
         maps = [one.fd for one in self.maps.values()]
@@ -236,23 +263,29 @@ class Object:
 class _Enums:
     """The enumerations of the C source, which the object file describes: names in their order."""
 
-    def __init__(self, library: ctypes.CDLL, btf: ctypes.c_void_p) -> None:
-        self._names: dict[str, list[str]] = {}
-        library.btf__type_by_id.restype = ctypes.POINTER(_Type)
-
-        def text(offset: int) -> str:
-            return str(library.btf__name_by_offset(btf, offset).decode())
-
-        for number in range(1, library.btf__type_cnt(btf)):
-            found = library.btf__type_by_id(btf, number)
-            kind, count = found[0].info >> 24 & 0x1F, found[0].info & 0xFFFF
-            if kind == KIND_ENUM:
-                behind = ctypes.addressof(found[0]) + ctypes.sizeof(_Type)
-                entries = (_Enumerator * count).from_address(behind)
-                self._names[text(found[0].name)] = [text(entry.name) for entry in entries]
+    def __init__(self, names: Mapping[str, list[str]]) -> None:
+        self.names = dict(names)
 
     def __getitem__(self, name: str) -> list[str]:
-        return self._names[name]
+        return self.names[name]
+
+
+def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]]:
+    """Return the names of each enumeration that an object file describes."""
+    found: dict[str, list[str]] = {}
+    library.btf__type_by_id.restype = ctypes.POINTER(_Type)
+
+    def text(offset: int) -> str:
+        return str(library.btf__name_by_offset(btf, offset).decode())
+
+    for number in range(1, library.btf__type_cnt(btf)):
+        described = library.btf__type_by_id(btf, number)
+        kind, count = described[0].info >> 24 & 0x1F, described[0].info & 0xFFFF
+        if kind == KIND_ENUM:
+            behind = ctypes.addressof(described[0]) + ctypes.sizeof(_Type)
+            entries = (_Enumerator * count).from_address(behind)
+            found[text(described[0].name)] = [text(entry.name) for entry in entries]
+    return found
 
 
 class _Type(ctypes.Structure):

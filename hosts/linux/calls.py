@@ -6,15 +6,19 @@ Where the kernel refuses, its reason is raised.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
+import select
+import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from topos.base.errors import PillarboxError
 
@@ -31,9 +35,20 @@ SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
 SIOCETHTOOL, SO_ATTACH_FILTER = 0x8946, 26
+F_SETSIG = 10  # of linux/fcntl.h
 CLASSIC_INSTRUCTION_BYTES = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class HasFileno(Protocol):
+    """What has a descriptor: sockets, pipes and other files."""
+
+    def fileno(self) -> int:
+        """Return it."""
+
+
+AFile = TypeVar("AFile", bound="int | HasFileno")
 
 
 def checked(result: int, deed: str) -> int:
@@ -103,9 +118,26 @@ def nowhere() -> AbstractContextManager[None]:
     return _elsewhere(partial(unshare, CLONE_NEWNET))
 
 
-def die_with_parent(signal: int) -> None:
+def die_with_parent(number: int) -> None:
     """Ask the kernel for that signal when the parent process ends."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+    _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def end_with(lifeline: int) -> None:
+    """Ask the kernel to kill this process when the last writer of a pipe ends.
+
+    Unlike `die_with_parent` it works for any process that holds the pipe's reading end, whoever
+    its parent is, and however this process is occupied or stopped by then.
+    """
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    own = os.open(f"/proc/self/fd/{lifeline}", flags)  # each process needs an open file of its own
+    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, flags | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(own, 0)
+    if ended.poll(0):  # the writer ended before the kernel was asked
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def confine() -> None:
@@ -152,6 +184,36 @@ def run_in_short_turns(turn_s: float = 1e-4) -> None:
 def shared_file(pidfd: int, descriptor: int) -> int:
     """Return another process's open file as one of this process (Linux 5.6)."""
     return system_call(SYS_PIDFD_GETFD, "share an open file", pidfd, descriptor, 0)
+
+
+class _PollFd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = (("s", ctypes.c_long), ("ns", ctypes.c_long))
+
+
+def readable(files: Sequence[AFile], wait_s: float | None = 0.0) -> list[AFile]:
+    """Wait until a file can be read or has ended, None: without limit; return those that can.
+
+    `select.select` refuses descriptors above 1023, and `select.poll` counts in milliseconds.
+    """
+    descriptors = [each if isinstance(each, int) else each.fileno() for each in files]
+    if min(descriptors, default=0) < 0:
+        raise ValueError("a file to wait for is closed")
+    asked = (_PollFd * len(files))(*(_PollFd(each, select.POLLIN, 0) for each in descriptors))
+    end_s = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        left = None
+        if end_s is not None:
+            left_s = max(0.0, end_s - time.monotonic())
+            left = ctypes.byref(_TimeSpec(int(left_s), int(left_s % 1 * 1e9)))
+        ready = _libc.ppoll(asked, ctypes.c_ulong(len(files)), left, None)
+        if ready >= 0:
+            return [file for file, one in zip(files, asked, strict=True) if one.revents]
+        if ctypes.get_errno() != errno.EINTR:  # a signal's handler has run by now
+            checked(ready, "wait for a file")
 
 
 # -- mounts ------------------------------------------------------------------------------------

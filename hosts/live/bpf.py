@@ -13,9 +13,11 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from hosts.base.network import headers
 from hosts.linux import tcx
@@ -62,6 +64,21 @@ class LabPrograms:
         entries |= dict.fromkeys((*BY_LINK, "vouched"), servers * self.room)
         self.loaded = Object(build(source), entries)
         self.by_filters = not tcx.is_quick()
+
+    def handover(self) -> tuple[dict[str, Any], list[int]]:
+        """Return a description and the open files by which another process can use all this."""
+        described, files = self.loaded.handover()
+        own = {"servers": self.servers, "room": self.room, "by_filters": self.by_filters}
+        return {**own, "loaded": described}, files
+
+    @classmethod
+    def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> LabPrograms:
+        """Return the programs of which another process gave the `handover`."""
+        made = cls.__new__(cls)
+        made.servers, made.room = described["servers"], described["room"]
+        made.by_filters = described["by_filters"]
+        made.loaded = Object.taken_over(described["loaded"], files)
+        return made
 
     def of(self, server: int) -> Programs:
         """Return a server's part, to be made in the process that is the server."""

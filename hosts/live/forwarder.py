@@ -168,8 +168,20 @@ class Forwarder:
         ports = outlets(self.topology, self.server, senders, self.liveness)
         timers = self.router.timers
         interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
+        made = HeartBeats(self._pacer, self.server, ports, interval_s)
+        self._watch_pacer(made)
+        return made
+
+    def _watch_pacer(self, heart_beats: HeartBeats) -> None:
         self._said = -1
-        return HeartBeats(self._pacer, self.server, ports, interval_s)
+        self.watch(heart_beats.fileno(), partial(self._pacer_ended, heart_beats))
+
+    def _pacer_ended(self, heart_beats: HeartBeats) -> None:
+        """Register with the next pacer; the neighbours' silence until then says nothing of them."""
+        self.forget(heart_beats.fileno())
+        heart_beats.register_again()
+        self._watch_pacer(heart_beats)
+        self.router.neighbours.excuse_silence(time.monotonic())
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count, **self._wanted())
@@ -251,6 +263,7 @@ class Forwarder:
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
             self._watch_from_now()
+        self.forget(self.heart_beats.fileno())
         self.heart_beats.close()
         self.heart_beats = self._paced_heart_beats()
 

@@ -84,6 +84,7 @@ class HeardTable:
         self._vouched_ns = memoryview(memory).cast("Q")
         self._answers = mmap.mmap(answers, _pages(entries * _ANSWER.size))
         self._free = range(1, entries)
+        self._taken: set[int] = set()  # cells of a pacer that has ended
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
         """Tell whether one of these is up, but its neighbour was not heard since then."""
@@ -106,13 +107,21 @@ class HeardTable:
         well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
         return self.are_heard(links, since_ns) and all(well)
 
+    def leave_cells_of(self, links: Iterable[int]) -> None:
+        """Give the cells of these links to no others: they are those of a pacer that has ended.
+
+        What is vouched for there counts until these links join a new cell.
+        """
+        self._taken |= {self._numbers[link * _NUMBERS + _SEGMENT] for link in links}
+
     def join(self, links: Iterable[int], cell: int = 0) -> int:
         """Let these links be vouched for by this cell, or by one that no others ever had.
 
         Return which it is; 0 if none is left.
         """
-        if not cell and self._free:
-            cell, self._free = self._free[0], self._free[1:]
+        while not cell and self._free:
+            first, self._free = self._free[0], self._free[1:]
+            cell = 0 if first in self._taken else first
         for link in links:
             self._numbers[link * _NUMBERS + _SEGMENT] = cell
         return cell

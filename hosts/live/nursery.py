@@ -2,7 +2,8 @@
 
 A child is ready in milliseconds and shares its memory with all others. The nursery is started
 before anything else is loaded, is told by messages which servers to start, and sends back what
-becomes of each. It ends with whoever started it, and all forwarders with it.
+becomes of each. It also starts the process that sends heart-beats (`pacer`), and starts it again
+whenever that ends.
 
 Messages are JSON, one to a datagram, with the file descriptors of the servers' network namespaces
 beside it; one that names no server has everything prepared for those to come::
@@ -12,6 +13,14 @@ beside it; one that names no server has everything prepared for those to come::
     <-  {"server": 3, "pid": 4711, "event": "started"}
     <-  {"server": 3, "pid": 4711, "event": "ready"}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
+    <-  {"event": "pacer ended", "status": -9}
+    <-  {"event": "handover", "pacer": 4710, "programs": ...}
+
+All these processes end with the lab: the kernel kills them when the last writer of a pipe, their
+lifeline, has ended. They do not end with the nursery. When that ends, the lab starts another one,
+whose first message is the last `handover` with its open files: the sockets by which servers
+register with the pacer, and the lab's programs and tables. The lab adds the forwarders that run as
+"running". The new nursery is not their parent and cannot tell with which status they end.
 
 Memory is shared until either side writes to it, and Python writes to whatever it looks at. So the
 servers of a message are forked in one go, with nothing done in between that each would keep its own
@@ -21,6 +30,7 @@ copy of, and what all do at first has been done here once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -28,6 +38,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -40,19 +51,20 @@ from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux import sharing
-from hosts.linux.calls import die_with_parent, enter
+from hosts.linux.calls import end_with, enter
 from hosts.linux.rights import rules_for_reading, take_role
-from hosts.live import devices, liveness
+from hosts.live import devices, liveness, pacer
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
-from hosts.live.pacer import show_tables
-from hosts.live.pacer import start as start_pacer
-from hosts.live.settings import MOST_AT_ONCE, LabSettings
+from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
+MOST_FILES = 250  # open files that one message may carry
+LEAST_APART_S = 0.2  # between two starts of the pacer, so that one that fails at once costs little
+SPARED = "-500"  # oom_score_adj: the kernel kills the programs on servers first
 # Where a lab is over machines that differ, all go by the one with the fewest.
 CPUS = int(os.environ.get("PILLARBOX_PROCESSORS", "0")) or os.cpu_count() or 1
 MOST_SERVERS = 4096  # that a lab can grow to, where it was smaller at first
@@ -68,53 +80,185 @@ class Prepared(NamedTuple):
     timers: Timers
 
 
-def serve(channel: socket.socket) -> None:
-    """Start forwarders as asked, and tell what becomes of them, until the channel closes."""
-    die_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
-    pacing, pacer = start_pacer()
-    take_role("nursery")
-    servers: dict[int, int] = {}  # by process
-    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(waker)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    known: dict[str, Prepared] = {}
-    programs: LabPrograms | None = None
-    while True:
-        ready, _, _ = select.select([channel.fileno(), wake], [], [])
-        if wake in ready:
-            os.read(wake, 4096)
-            if not _report_ended(channel, servers, pacing, programs):
+class Nursery:
+    """The process: see the module's text.
+
+    Parameters
+    ----------
+    channel : socket
+        To the lab.
+    lifeline : int
+        The reading end of the pipe that the lab holds.
+    """
+
+    def __init__(self, channel: socket.socket, lifeline: int) -> None:
+        self._channel, self._lifeline = channel, lifeline
+        self._known: dict[str, Prepared] = {}  # by network
+        self._programs: LabPrograms | None = None
+        self._servers: dict[int, int] = {}  # that run, by process
+        self._pacer = 0  # its process
+        self._pacer_due_s = math.inf  # when to start the next one
+        self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
+        self._continues = False  # where a nursery before has ended
+        self._adopted: dict[int, int] = {}  # processes of that one, by descriptor
+        self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(waker)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._events = select.poll()
+        for each in (channel.fileno(), self._wake):
+            self._events.register(each, select.POLLIN)
+
+    def serve(self) -> None:
+        """Start forwarders as asked, and tell what becomes of them, until the channel closes."""
+        while True:
+            wait_s = max(0.0, self._pacer_due_s - time.monotonic())
+            wait_ms = None if math.isinf(wait_s) else math.ceil(wait_s * 1000)
+            ready = {descriptor for descriptor, _ in self._events.poll(wait_ms)}
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._bury()
+            for descriptor in self._adopted.keys() & ready:
+                self._ended(self._forget_adopted(descriptor), None)
+            if self._channel.fileno() in ready and not self._obey():
                 return
-        if channel.fileno() in ready:
-            data, namespaces, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, MOST_AT_ONCE)
-            if not data:
-                return
-            request = json.loads(data)
-            name = request["network"]
-            if name not in known:
-                prepared = _prepare(name, LabSettings(**request["settings"]))
-                if not known:
-                    with suppress(PillarboxError):  # on the eBPF plane each server tells why
-                        programs = _load(prepared)
-                        show_tables(pacer, programs.loaded.maps)
-                known[name] = prepared
-                sharing.keep_shared()
-            started: list[int] = []
-            for server in request["servers"]:
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    own = namespaces.pop(len(started))
-                    for each in namespaces:
-                        os.close(each)
-                    _become(server, own, request, known[name], channel, pacer, programs)
-                started.append(pid)
-            for each in namespaces:
-                os.close(each)
-            for server, pid in zip(request["servers"], started, strict=True):
-                servers[pid] = server
-                _tell(channel, server=server, pid=pid, event="started")
+            if time.monotonic() >= self._pacer_due_s:
+                self._start_pacer()
+
+    def _obey(self) -> bool:
+        """Do what a message asks for; return whether there was one."""
+        data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES)
+        if not data:
+            return False
+        request = json.loads(data)
+        if request.get("event") == "handover":
+            self._take_over(request, files)
+            return True
+        if self._pacer_ends is None:
+            self._pacer_ends = pacer.arrivals()
+            self._start_pacer()
+        self._prepare_for(request)
+        self._start(request, files)
+        return True
+
+    def _prepare_for(self, request: dict[str, Any]) -> None:
+        name = request["network"]
+        if name in self._known:
+            return
+        prepared = _prepare(name, LabSettings(**request["settings"]))
+        if not self._known and not self._continues:
+            with suppress(PillarboxError):  # on the eBPF plane each server tells why
+                self._programs = _load(prepared)
+                self._show_tables()
+            self._hand_over()
+        self._known[name] = prepared
+        sharing.keep_shared()
+
+    def _start(self, request: dict[str, Any], namespaces: list[int]) -> None:
+        started: list[int] = []
+        for server in request["servers"]:
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                own = namespaces.pop(len(started))
+                for each in namespaces:
+                    os.close(each)
+                self._become(server, own, request)
+            started.append(pid)
+        for each in namespaces:
+            os.close(each)
+        for server, pid in zip(request["servers"], started, strict=True):
+            self._servers[pid] = server
+            self._tell(server=server, pid=pid, event="started")
+
+    def _become(self, server: int, namespace: int, request: dict[str, Any]) -> None:
+        """Be the forwarder of one server; never return."""
+        try:
+            end_with(self._lifeline)
+            assert self._pacer_ends is not None
+            registry, arrivals = self._pacer_ends
+            arrivals.close()
+
+            def ready() -> None:
+                self._tell(server=server, pid=os.getpid(), event="ready")
+                self._channel.close()  # the lab sees there when the nursery ends
+
+            prepared = self._known[request["network"]]
+            _be_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
+        finally:
+            if sys.exc_info()[0]:
+                traceback.print_exc()  # into the server's log
+            sys.stderr.flush()
+            os._exit(1)
+
+    # -- the pacer -------------------------------------------------------------------------------
+
+    def _start_pacer(self) -> None:
+        assert self._pacer_ends is not None
+        self._pacer = pacer.start(self._pacer_ends[1], self._lifeline)
+        self._pacer_due_s, self._pacer_began_s = math.inf, time.monotonic()
+        if self._programs:
+            self._show_tables()
+        self._hand_over()
+
+    def _show_tables(self) -> None:
+        assert self._pacer_ends is not None and self._programs is not None
+        running = self._servers.values()
+        pacer.show_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _bury(self) -> None:
+        """Tell which children have ended."""
+        with suppress(ChildProcessError):  # there is none left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
+
+    def _ended(self, process: int, status: int | None) -> None:
+        """Tell that a process has ended, and with which status if that is known."""
+        if process == self._pacer:
+            self._tell(event="pacer ended", status=status)
+            self._pacer_due_s = self._pacer_began_s + LEAST_APART_S
+            return
+        server = self._servers.pop(process)
+        if self._programs:
+            self._programs.forget(server)
+        self._tell(server=server, pid=process, event="ended", status=status)
+
+    # -- from one nursery to the next ------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        """Tell the lab what a nursery after this one needs."""
+        assert self._pacer_ends is not None
+        programs, files = self._programs.handover() if self._programs else (None, [])
+        message = {"event": "handover", "pacer": self._pacer, "programs": programs}
+        descriptors = [*(end.fileno() for end in self._pacer_ends), *files]
+        socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
+
+    def _take_over(self, message: dict[str, Any], files: list[int]) -> None:
+        """Continue where a nursery has ended."""
+        self._continues = True
+        ours, theirs = (socket.socket(fileno=each) for each in files[:2])
+        self._pacer_ends, self._pacer_began_s = (ours, theirs), 0.0
+        if message["programs"]:
+            self._programs = LabPrograms.taken_over(message["programs"], files[2:])
+        self._pacer = message["pacer"]
+        self._servers = {pid: server for server, pid in message["running"]}
+        for process in (self._pacer, *self._servers):
+            try:
+                descriptor = os.pidfd_open(process)
+            except ProcessLookupError:
+                self._ended(process, None)
+                continue
+            self._adopted[descriptor] = process
+            self._events.register(descriptor, select.POLLIN)
+
+    def _forget_adopted(self, descriptor: int) -> int:
+        self._events.unregister(descriptor)
+        os.close(descriptor)
+        return self._adopted.pop(descriptor)
+
+    def _tell(self, **message: Any) -> None:
+        self._channel.send(json.dumps(message).encode())
 
 
 def _prepare(name: str, settings: LabSettings) -> Prepared:
@@ -158,68 +302,40 @@ def _timers(settings: LabSettings, network: Any) -> Timers:
     return timers_for(network.whole, settings.timers, CPUS)
 
 
-def _report_ended(
-    channel: socket.socket, servers: dict[int, int], pacing: int, programs: LabPrograms | None
-) -> bool:
-    """Tell who has ended; False if it was the process without which nobody is heard."""
-    while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == pacing:
-            return False
-        if pid == 0:
-            return True
-        code = os.waitstatus_to_exitcode(status)
-        server = servers.pop(pid)
-        if programs:
-            programs.forget(server)
-        _tell(channel, server=server, pid=pid, event="ended", status=code)
-
-
-def _tell(channel: socket.socket, **message: Any) -> None:
-    channel.send(json.dumps(message).encode())
-
-
-def _become(
+def _be_forwarder(
     server: int,
     namespace: int,
     request: dict[str, Any],
     prepared: Prepared,
-    channel: socket.socket,
-    pacer: socket.socket,
+    registry: socket.socket,
     programs: LabPrograms | None,
+    ready: Callable[[], object],
 ) -> None:
-    """Be the forwarder of one server; never return."""
-    try:
-        die_with_parent(signal.SIGKILL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        place = f"{request['folder']}/{prepared.network.node_name(server)}"
-        log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        enter(namespace)
-        os.close(namespace)
-        if programs is None and prepared.settings.plane == "ebpf":
-            programs = _load(prepared)
-        own = programs.of(server) if programs else None
-        if own:
-            # The kernel sends and this decides: it must not wait for a trial's programs.
-            os.setpriority(os.PRIO_PROCESS, 0, 0)
-        else:
-            watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
-            prepared = prepared._replace(timers=watch)
-        router = _router(server, prepared, request["seed"])
-        start_s = request["start_s"]
-        forwarder = Forwarder(prepared.network, router, prepared.settings, pacer, own, start_s)
-        control = Path(f"{place}.sock")
-        ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
-        take_role("forwarder", rules=_rules_of(prepared.settings.routing))
-        _tell(channel, server=server, pid=os.getpid(), event="ready")
-        forwarder.run()
-    finally:
-        if sys.exc_info()[0]:
-            traceback.print_exc()  # into the server's log
-        sys.stderr.flush()
-        os._exit(1)
+    """Forward for a server until the process is ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    place = f"{request['folder']}/{prepared.network.node_name(server)}"
+    log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    enter(namespace)
+    os.close(namespace)
+    if programs is None and prepared.settings.plane == "ebpf":
+        programs = _load(prepared)
+    own = programs.of(server) if programs else None
+    if own:
+        # The kernel sends and this decides: it must not wait for a trial's programs.
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    else:
+        watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
+        prepared = prepared._replace(timers=watch)
+    router = _router(server, prepared, request["seed"])
+    start_s = request["start_s"]
+    forwarder = Forwarder(prepared.network, router, prepared.settings, registry, own, start_s)
+    control = Path(f"{place}.sock")
+    ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
+    take_role("forwarder", rules=_rules_of(prepared.settings.routing))
+    ready()
+    forwarder.run()
 
 
 def _router(server: int, prepared: Prepared, seed: int) -> Router:
@@ -235,6 +351,16 @@ def _router(server: int, prepared: Prepared, seed: int) -> Router:
     )
 
 
-if __name__ == "__main__":
+def main(channel: int, lifeline: int) -> None:
+    """Be the nursery of the lab that holds the other ends."""
+    end_with(lifeline)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
+    with suppress(OSError):  # in some containers
+        Path("/proc/self/oom_score_adj").write_text(SPARED)
+    take_role("nursery")
     with suppress(ConnectionError):  # the lab left without reading all that it was told
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        Nursery(socket.socket(fileno=channel), lifeline).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

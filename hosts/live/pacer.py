@@ -9,6 +9,10 @@ A server hands over the sockets of its ports and one end of a connection to this
 closes the other end when the server's forwarder ends, however that comes about; then nothing more
 is sent for it. A forwarder that hangs is not noticed.
 
+When this process ends, the nursery starts another one, and every forwarder whose connection was
+closed hands over its sockets again. Meanwhile no link goes down: the clock in the kernel's table of
+links stands still, and the new process continues that clock once all servers have registered.
+
 All servers have one interval. It is divided into ticks, and segments (a switch with its cables,
 or a cable between two servers) spread over them, so that a tick's work is short. The ports of one
 segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
@@ -45,13 +49,14 @@ import struct
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from hosts.linux.bpf import Map
-from hosts.linux.calls import die_with_parent
+from hosts.linux.calls import end_with, readable
 from hosts.linux.rights import take_role
 from hosts.live.beats import MOST_REPEATS, Port, Round, Segment, Tick
 from hosts.live.liveness import HeardTable, Liveness
@@ -64,6 +69,8 @@ PRIORITY = 1
 RLIMIT_RTTIME = 15  # of sys/resource.h
 CATCH_UP = 1.5  # so many ticks' time at most passes in a tick for those who wait to hear
 HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
+REGISTERED_S = 0.5  # upper bound for all forwarders to register with a pacer that was restarted
+MOST_LATE_S = 1.0  # that the kernel lets this clock be late (MOST_LATE_NS of liveness.h)
 MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
 NS = 1_000_000_000
 _FRAME = struct.Struct("=HH")
@@ -119,21 +126,38 @@ class HeartBeats:
         self, pacer: socket.socket, server: int, ports: Mapping[int, Outlet], interval_s: float
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
         described = [(one.segment, list(one.hears.items())) for one in ports.values()]
-        message = {"server": server, "interval_s": interval_s, "ports": described}
+        self._message = {"server": server, "interval_s": interval_s, "ports": described}
+        self._connection = self._registered()
+
+    def _registered(self) -> socket.socket:
+        """Hand the ports over to the pacer; return the connection to it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            descriptors = [theirs.fileno(), *(one.socket.fileno() for one in ports.values())]
-            socket.send_fds(pacer, [json.dumps(message).encode()], descriptors)
+            descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
+            socket.send_fds(self._pacer, [json.dumps(self._message).encode()], descriptors)
+        return ours
+
+    def register_again(self) -> None:
+        """Hand the ports over to a new pacer, as the one before has ended."""
+        self._connection.close()
+        self._connection = self._registered()
 
     def say(self, frames: Mapping[int, bytes]) -> None:
         """Send these frames from now on, one out of each port."""
         parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
-        self._connection.send(b"".join(parts) or b"\0")
+        with suppress(BrokenPipeError, ConnectionResetError):  # `fileno` tells of the pacer's end
+            self._connection.send(b"".join(parts) or b"\0")
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read as soon as the pacer has ended."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Fall silent for ever."""
-        self._connection.close()
+        for each in (self._connection, *self._sockets):
+            each.close()
 
 
 class _Sent(NamedTuple):
@@ -189,10 +213,16 @@ class Clock:
         return self._to_s
 
 
-def show_tables(pacer: socket.socket, maps: Mapping[str, Map]) -> None:
-    """Let the pacer write its clock, in ns, where a table's memory begins, and see all links."""
+def show_tables(
+    pacer: socket.socket, maps: Mapping[str, Map], running: Collection[int] = ()
+) -> None:
+    """Let the pacer write its clock, in ns, where a table's memory begins, and see all links.
+
+    `running` are the servers that a pacer before this one has sent for.
+    """
     files = [maps[name].fd for name in ("paced", "links", "vouched", "answers")]
-    socket.send_fds(pacer, [json.dumps({"links": maps["links"].entries}).encode()], files)
+    message = {"links": maps["links"].entries, "running": list(running)}
+    socket.send_fds(pacer, [json.dumps(message).encode()], files)
 
 
 class Pacer:
@@ -207,28 +237,34 @@ class Pacer:
         self._unconfirmed = deque([_Sent()] * HEARD_WITHIN)  # by tick
         self._shown = memoryview(bytearray(8)).cast("Q")
         self._heard: HeardTable | None = None
+        self._clock = Clock(time.monotonic())
+        self._awaited: set[int] = set()  # servers that have yet to register again
+        self._awaited_until_s = 0.0
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
         """Send until the last server has ended and nobody is left who starts others."""
         tick, due_s = 0, time.monotonic()
-        clock = Clock(due_s)
         while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
-            # epoll counts in milliseconds, select in microseconds: so the one waits for the other.
-            if select.select([self._events], [], [], wait_s)[0]:
+            # epoll counts in milliseconds, so it does not wait itself.
+            if readable([self._events], wait_s):
                 self._take_news()
             began_s = time.monotonic()
             if wait_s is None:  # nothing was due
-                due_s, clock = began_s, Clock(began_s)
+                due_s = began_s
+                if not self._awaited:
+                    self._clock = Clock(began_s)
             if began_s < due_s or not self._ticks:
                 continue
             self._beat(tick)
             ended_s = time.monotonic()
             due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
             tick = (tick + 1) % len(self._ticks)
-            self._shown[0] = int(clock.after_tick(ended_s) * NS)
+            if not self._awaited or ended_s > self._awaited_until_s:
+                self._awaited.clear()
+                self._shown[0] = int(self._clock.after_tick(ended_s) * NS)
 
     def _beat(self, number: int) -> None:
         tick, half_way = self._ticks[number], self._ticks[number - len(self._ticks) // 2]
@@ -287,6 +323,10 @@ class Pacer:
             self._heard = HeardTable(links, vouched, answers, message["links"])
             for each in descriptors:
                 os.close(each)
+            for server in self._servers.values():
+                for port in server.ports:
+                    self._heard.leave_cells_of(port.hears.values())
+            self._continue_for(set(message["running"]))
             return
         if not self._ticks:
             ticks = max(1, round(message["interval_s"] / TICK_S))
@@ -298,11 +338,24 @@ class Pacer:
             self._join(ports[-1])
         self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
+        self._awaited.discard(message["server"])
+
+    def _continue_for(self, running: set[int]) -> None:
+        """Continue the clock of a pacer that has ended, once these servers have registered."""
+        if running:
+            registered = {port.server for one in self._servers.values() for port in one.ports}
+            self._awaited = running - registered
+            now_s = time.monotonic()
+            self._awaited_until_s = now_s + REGISTERED_S
+            if self._shown[0]:
+                self._clock = Clock(max(now_s - MOST_LATE_S, self._shown[0] / NS))
 
     def _join(self, port: Port) -> None:
         if port.segment not in self._segments:
             self._segments[port.segment] = Segment(min(self._ticks, key=len))
         self._segments[port.segment].join(port)
+        if self._heard and self._awaited:
+            self._heard.leave_cells_of(port.hears.values())
 
     def _leave(self, port: Port) -> None:
         segment = self._segments[port.segment]
@@ -313,18 +366,28 @@ class Pacer:
             segment.tick.segments.remove(segment)
 
 
-def start() -> tuple[int, socket.socket]:
-    """Fork the process; return its number, and where it takes new servers."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def arrivals() -> tuple[socket.socket, socket.socket]:
+    """Return where servers register with the pacer, and where the pacer takes them from.
+
+    Who starts pacers holds both, so that what is sent while there is none waits for the next.
+    """
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def start(theirs: socket.socket, lifeline: int) -> int:
+    """Fork the process, which takes new servers from `theirs`; return its number.
+
+    It ends when the last writer of the pipe `lifeline` does.
+    """
     process = os.fork()
     if process:
-        theirs.close()
-        return process, ours
+        return process
     try:
-        die_with_parent(signal.SIGKILL)
-        keep = theirs.fileno()
-        os.closerange(3, keep)
-        os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        signal.set_wakeup_fd(-1)
+        kept = sorted((2, theirs.fileno(), lifeline))
+        for below, above in pairwise([*kept, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]):
+            os.closerange(below + 1, above)
+        end_with(lifeline)
         prefer()
         take_role("heart-beats")
         gc.disable()

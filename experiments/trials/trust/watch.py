@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 PROGRAM = "from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
 ANSWER_S, END_S = 20.0, 5.0
 QUIET_EVENTS = {
-    *("up", "down", "started", "ready", "ended", "forwarder ended", "nursery ended"),
+    *("up", "down", "started", "ready", "ended", "forwarder ended"),
+    *("nursery ended", "nursery lost", "pacer ended"),
     *("late", "machine lost", "machine came back"),
 }  # the machines' own are told by their readings
 

@@ -30,7 +30,7 @@ class Nursery:
     """Stands for the process, starts nobody, and tells what it is told to."""
 
     def __init__(self, command: list[str], **_: Any) -> None:
-        self._lab = socket.socket(fileno=os.dup(int(command[-1])))
+        self._lab = socket.socket(fileno=os.dup(int(command[-2])))
         self._lab.settimeout(WAIT_S)
         self.start_s = 0.0  # as the last message said
 

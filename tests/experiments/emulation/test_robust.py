@@ -282,23 +282,6 @@ def test_a_forwarder_that_crashes_is_told_and_its_server_can_be_revived(tmp_path
     assert [(one["server"], one["status"]) for one in ended] == [("1.1", -signal.SIGSEGV)]
 
 
-def test_without_the_nursery_the_lab_says_so_and_ends_cleanly(tmp_path: Path) -> None:
-    from topos.base.errors import PillarboxError
-
-    with lab_of("bcube,2,1", tmp_path) as lab:
-        forwarders = list(lab.forwarders.pids.values())
-        said: list[str] = []
-        lab._say = said.append
-        nursery = int(Path(f"/proc/{forwarders[0]}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(nursery, signal.SIGKILL)
-        wait_until(lambda: said)
-        assert len(said) == 1 and "all forwarders with it" in said[0]
-        assert len(lab.dead) == lab.topology.servers
-        with pytest.raises(PillarboxError, match="start it anew"):
-            lab.revive(0)
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in forwarders))
-
-
 def wait_until(condition: Any, limit_s: float = LIMIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():

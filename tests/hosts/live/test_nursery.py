@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,10 @@ def test_what_is_forked_does_not_begin_with_what_threads_need() -> None:
 def test_servers_of_one_message_are_forked_and_each_tells_what_is_wrong(tmp_path: Path) -> None:
     """What the nursery itself ran into when it prepared does not end it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "hosts.live.nursery", str(theirs.fileno())]
-    nursery = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    lifeline, held = os.pipe()
+    passed = theirs.fileno(), lifeline
+    command = [sys.executable, "-m", "hosts.live.nursery", *map(str, passed)]
+    nursery = subprocess.Popen(command, pass_fds=passed)
     settings = LabSettings(routing="dfr", plane="python", options={"nonsense": 1}).plain()
     request = {"network": "dcell,4,1", "settings": settings, "folder": str(tmp_path), "seed": 0}
     here = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -39,10 +42,15 @@ def test_servers_of_one_message_are_forked_and_each_tells_what_is_wrong(tmp_path
     for servers in ([], [0, 7]):
         message = json.dumps(request | {"servers": servers}).encode()
         socket.send_fds(ours, [message], [here] * len(servers))
-    told = [json.loads(ours.recv(1 << 16)) for _ in range(4)]
+    told: list[dict[str, Any]] = []
+    while len(told) < 4:
+        news = json.loads(ours.recv(1 << 16))
+        told += [news] if "server" in news else []
     os.close(here)
     ours.close()
     assert nursery.wait(60) == 0
+    os.close(held)
+    os.close(lifeline)
     assert {(one["server"], one["event"]) for one in told} == {
         (server, event) for server in (0, 7) for event in ("started", "ended")
     }

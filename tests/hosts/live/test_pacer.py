@@ -19,6 +19,7 @@ from typing import TypeAlias
 import pytest
 
 from hosts.linux.bpf import Map
+from hosts.linux.calls import readable
 from hosts.live import beats, pacer
 from hosts.live.devices import BROADCAST_MAC
 from hosts.live.liveness import LONGEST_ANSWER
@@ -52,13 +53,22 @@ class Server:
 Serve: TypeAlias = Callable[..., Server]
 
 
+def started(lifeline: int) -> tuple[int, socket.socket]:
+    channel, theirs = pacer.arrivals()
+    with theirs:
+        return pacer.start(theirs, lifeline), channel
+
+
 @contextmanager
 def pacing() -> Iterator[tuple[int, socket.socket]]:
-    process, channel = pacer.start()
+    lifeline, held = os.pipe()
+    process, channel = started(lifeline)
     with channel:
         yield process, channel
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
+    os.close(lifeline)
+    os.close(held)
 
 
 @pytest.fixture
@@ -81,13 +91,72 @@ def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) ->
 def test_it_ends_with_the_last_server_once_nobody_can_start_another(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    process, arrivals = pacer.start()
+    lifeline, held = os.pipe()
+    process, arrivals = started(lifeline)
     with closing(Server(arrivals, (0,))) as server:
         server.heart_beats.say({0: b"up"})
         arrivals.close()
         assert [server.cables[0].recv(99) for _ in range(3)] == [b"up"] * 3
     assert os.waitpid(process, 0)[1] == 0
+    os.close(lifeline)
+    os.close(held)
     assert capfd.readouterr() == ("", "")
+
+
+def test_it_ends_with_the_lab_even_while_servers_beat() -> None:
+    lifeline, held = os.pipe()
+    process, arrivals = started(lifeline)
+    with arrivals, closing(Server(arrivals, (0,))) as server:
+        server.heart_beats.say({0: b"up"})
+        assert server.cables[0].recv(99) == b"up"
+        os.close(held)
+        assert os.waitpid(process, 0)[1] == signal.SIGKILL
+    os.close(lifeline)
+
+
+def test_another_one_continues_the_clock_once_all_have_registered_again() -> None:
+    """What a lab's kernel goes by stands still between the two, so that nobody is silent."""
+    maps = tables(1)
+    lifeline, held = os.pipe()
+    arrivals, theirs = pacer.arrivals()
+    cables, ends = zip(
+        *(socket.socketpair(type=socket.SOCK_SEQPACKET) for _ in range(2)), strict=True
+    )
+    clock = mmap.mmap(maps["paced"].fd, mmap.PAGESIZE)
+    with arrivals, theirs, clock as shown, ExitStack() as stack:
+        process = pacer.start(theirs, lifeline)
+        pacer.show_tables(arrivals, maps)
+        servers = []
+        for number, (cable, end) in enumerate(zip(cables, ends, strict=True)):
+            cable.settimeout(WAIT_S)
+            made = HeartBeats(arrivals, number, {0: Outlet(end, number)}, INTERVAL_S)
+            servers.append(stack.enter_context(closing(made)))
+            made.say({0: b"here"})
+            assert cable.recv(99) == b"here"
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        for made in servers:
+            assert readable([made], WAIT_S)  # so a forwarder notices
+        stopped = shown[:8]
+        process = pacer.start(theirs, lifeline)
+        pacer.show_tables(arrivals, maps, running=[0, 1])
+        for made, cable in zip(servers, cables, strict=True):
+            assert shown[:8] == stopped
+            made.register_again()
+            made.say({0: b"again"})
+            while cable.recv(99) != b"again":
+                pass
+        while shown[:8] == stopped:
+            time.sleep(pacer.TICK_S)
+        late_ns = time.monotonic_ns() - int.from_bytes(shown[:8], sys.byteorder)
+        assert 0 < late_ns < pacer.MOST_LATE_S * pacer.NS
+        os.close(held)
+        assert os.waitpid(process, 0)[1] == signal.SIGKILL
+    for each in (*cables, *ends):
+        each.close()
+    for each in maps.values():
+        os.close(each.fd)
+    os.close(lifeline)
 
 
 def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
