@@ -6,7 +6,6 @@ They are this process's, or those of the lab's part that has the server.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 import time
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+from hosts.linux.calls import readable
 from hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
 from hosts.wire.layout import WireError, checksum
 
@@ -49,7 +49,7 @@ def echoes(
             except OSError:  # no way there
                 waiting.pop(lab.topology.ipv4(server), None)
         deadline = time.monotonic() + wait_s
-        while waiting and select.select([made], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        while waiting and readable([made], deadline - time.monotonic()):
             replier = waiting.pop(_replier(made.recv(LARGEST), serial), None)
             if replier is not None:
                 found[replier] = (time.monotonic() - sent_s[replier]) * 1e3

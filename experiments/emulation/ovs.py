@@ -12,7 +12,6 @@ the daemon does not do: it takes TCP's super-packets where it can, and nothing e
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import subprocess
 import time
@@ -28,6 +27,7 @@ from experiments.interpreter import module_command
 from experiments.linux import netlink, offloads, sandbox
 from experiments.linux.namespaces import fabric, interface_index
 from experiments.linux.netlink import Message
+from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -166,7 +166,7 @@ class OpenVSwitch(Switches):
         assert controller.stdout is not None
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
-            said = select.select([controller.stdout], [], [], 0.1)[0]
+            said = readable([controller.stdout], 0.1)
             if said and controller.stdout.readline() == b"ready\n":
                 return
             self._check_running()

@@ -7,7 +7,6 @@ the mark pass (`following`).
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from experiments.observe.following import Follower
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from hosts.base.path import Path, switches_between
+from hosts.linux.calls import readable
 from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -90,7 +90,7 @@ class Tracer:
 
     def _wait(self, listeners: list[Any]) -> None:
         """Wait for an arrival, a little: to follow the packet is the proof."""
-        select.select(listeners, [], [], TRACE_S / 20)
+        readable(listeners, TRACE_S / 20)
 
     def _trace_switches(
         self, serial: int, source: int, destination: int, source_port: int
@@ -106,7 +106,7 @@ class Tracer:
             except OSError as error:  # a port that is down
                 dropped = f"{name} cannot send: {error.strerror}"
                 return {**NOWHERE, "path": [name], "dropped": dropped}
-            arrived = bool(select.select([listener], [], [], TRACE_S)[0])
+            arrived = bool(readable([listener], TRACE_S))
             path = [name, *follower.passed(serial)]
         if arrived:
             path.append(self.topology.name(destination))

@@ -23,7 +23,7 @@ from collections import deque
 from typing import Any
 
 from experiments.interpreter import module_command
-from hosts.linux.calls import bind_to_interface, wake_punctually
+from hosts.linux.calls import bind_to_interface, readable, wake_punctually
 from hosts.linux.rights import take_role
 from topos.base.errors import PillarboxError
 
@@ -131,8 +131,7 @@ class Element:
         next_due = float("inf")
         while True:
             wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())
-            # epoll counts in milliseconds, select in microseconds: so the one waits for the other.
-            select.select([self.poll], [], [], wait_s)
+            readable([self.poll], wait_s)  # epoll counts in milliseconds
             for descriptor, _ in self.poll.poll(0):
                 if descriptor in self.directions:
                     self._read(descriptor)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import signal
 import termios
 import tty
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from hosts.linux.calls import readable
 
 CHUNK = 1 << 16
 
@@ -55,7 +56,7 @@ def copy(program: int, moves: Mapping[int, int]) -> None:
     try:
         with _wake_up_by_signals() as woken:
             while True:
-                ready = select.select([*moves, ended, woken], [], [])[0]
+                ready = readable([*moves, ended, woken], None)
                 if ended in ready and output not in ready:
                     return
                 if woken in ready:

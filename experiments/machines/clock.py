@@ -11,7 +11,6 @@ what a machine tells of is put back.
 from __future__ import annotations
 
 import math
-import select
 import socket
 import struct
 import threading
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError
 
 TRIPS, PATIENCE_S = 12, 0.1
@@ -97,7 +97,7 @@ class Clock:
         sent_s = self.now()
         try:
             self._socket.send(_NUMBER.pack(self._number))
-            while select.select([self._socket], [], [], PATIENCE_S)[0]:
+            while readable([self._socket], PATIENCE_S):
                 number, there_s = _ANSWER.unpack(self._socket.recv(_ANSWER.size))
                 if number == self._number:  # else the answer to an earlier one
                     back_s = self.now()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.machines.joined import code
+from hosts.linux.calls import readable
 from topos.base.errors import require
 
 END_S = 5.0
@@ -95,8 +95,7 @@ class Started:
         assert self.process.stdout
         said = b""
         while not said.endswith(b"\n"):
-            left_s = max(0.0, deadline - time.monotonic())
-            ready = select.select([self.process.stdout], [], [], left_s)[0]
+            ready = readable([self.process.stdout], deadline - time.monotonic())
             more = os.read(self.process.stdout.fileno(), 1) if ready else b""
             if not more:
                 break

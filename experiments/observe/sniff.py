@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from experiments.observe.pcapng import Interface, Writer
-from hosts.linux.calls import inside
+from hosts.linux.calls import inside, readable
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
 
@@ -111,7 +111,7 @@ def senders(port: Tapped, seconds: float) -> Iterator[str]:
     end = time.monotonic() + seconds
     with _tap(port) as tap:
         while (left := end - time.monotonic()) > 0:
-            select.select([tap], [], [], left)
+            readable([tap], left)
             for _, data, _, _ in _read(tap, ETHERNET_BYTES):
                 yield data[6:12].hex(":")
 

@@ -11,7 +11,6 @@ import codecs
 import fcntl
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 
 from experiments.control.client import Entrance
 from experiments.interpreter import module_command
+from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
 MOST_SHELLS = 16
@@ -46,7 +46,7 @@ class Shell:
         self._number, self._tell, self._ended = number, tell, ended
         self._near, far = pty.openpty()
         namespaces, reach = entrance.files, entrance.reach
-        command = module_command("experiments.page.shell", *namespaces)
+        command = module_command("experiments.page.shell", *namespaces, *entrance.group)
         try:
             self._process = subprocess.Popen(
                 # On another computer it runs without rights as well (`machines.within`), and who
@@ -115,7 +115,7 @@ class Shell:
                 waits = self._credit <= 0
             if waits and self._process.poll() is not None:  # its server died; nobody will take more
                 break
-            if waits or not select.select([self._near], [], [], LOOK_S)[0]:
+            if waits or not readable([self._near], LOOK_S):
                 continue
             try:
                 text = decoder.decode(os.read(self._near, CHUNK))

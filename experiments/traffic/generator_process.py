@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import IO, Any
 from experiments.interpreter import module_command
 from experiments.traffic.generator_sockets import ALL_S
 from experiments.traffic.generator_worker import Task
+from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
 ANSWER_S = 15.0  # beyond what the process allows itself
@@ -46,7 +46,7 @@ class Process:
 
     def answer(self) -> dict[str, Any]:
         """Return what it says next, while it connects its flows."""
-        answered = select.select([self.output], [], [], ALL_S + ANSWER_S)[0]
+        answered = readable([self.output], ALL_S + ANSWER_S)
         line = self.output.readline() if answered else b""
         require(bool(line), f"the generator could not connect its flows: {last_words(self._log)}")
         return dict(json.loads(line))

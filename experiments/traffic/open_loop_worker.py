@@ -9,14 +9,13 @@ at the next millisecond as epoll's does; and a flow's first bytes are sent in th
 from __future__ import annotations
 
 import os
-import select
 import time
 from contextlib import suppress
 from typing import Any
 
 from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
-from hosts.linux.calls import run_in_short_turns
+from hosts.linux.calls import readable, run_in_short_turns
 
 
 class Arriving(Loop):
@@ -28,7 +27,7 @@ class Arriving(Loop):
             return
         wait_s = self._agenda[0][0] - time.monotonic()
         if wait_s > 0:
-            select.select((self._ready,), (), (), wait_s)
+            readable([self._ready], wait_s)
         for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
             self._do_due()
             self._do_ready(descriptor)

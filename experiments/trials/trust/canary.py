@@ -16,7 +16,6 @@ How late the timer was is also counted by itself.
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
@@ -26,6 +25,7 @@ from typing import NamedTuple
 from experiments.linux.processes import forked
 from experiments.trials.trust.pacer import Pacer, joined
 from experiments.trials.trust.readings import Spread, spread
+from hosts.linux.calls import readable
 from hosts.linux.rights import take_role
 
 INTERVAL_S = 0.005
@@ -69,7 +69,7 @@ class Canary:
         """Send until something comes back: the cable is up."""
         for _ in range(100):
             self._socket.send(bytes(8))
-            if select.select([self._socket], [], [], 0.05)[0]:
+            if readable([self._socket], 0.05):
                 self._socket.recv(8)
                 return
         raise OSError("the canary's own cable carries nothing")
@@ -82,7 +82,7 @@ class Canary:
         due, number = begin_s, 1
         while True:
             wait = max(0.0, due - time.monotonic())
-            ready = select.select([self._socket.fileno(), orders.fileno()], [], [], wait)[0]
+            ready = readable([self._socket.fileno(), orders.fileno()], wait)
             now = time.monotonic()
             if self._socket.fileno() in ready:
                 self._hear(now)
@@ -100,7 +100,7 @@ class Canary:
                 self._socket.send(struct.pack("=Q", number))
                 number += 1
                 self._pacer.tend()
-        while self._due and select.select([self._socket], [], [], GATHER_S)[0]:
+        while self._due and readable([self._socket], GATHER_S):
             self._hear(time.monotonic())
         return self._heard(begin_s, now, len(self._due))
 
