@@ -22,7 +22,7 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean --dry-run
     """
     from experiments.emulation import registry
-    from experiments.linux import kernel_settings, sweep
+    from experiments.linux import cgroups, kernel_settings, sweep
     from topos.base.errors import require
 
     require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")
@@ -33,6 +33,8 @@ def command(dry_run: bool) -> int:
         click.echo(f"{done} the folder of lab {number}, which is dead")
     for setting in kernel_settings.left(remove=not dry_run):
         click.echo(f"{done} a setting of the kernel's ({setting})")
+    if not dry_run:
+        cgroups.remove_dead(cgroups.parents())  # they are empty
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in registry.remove_dead(remove=False)]
     for what in left if not dry_run else sweep.unexplained():

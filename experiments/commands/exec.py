@@ -37,6 +37,7 @@ def command(
     from experiments.control.entering import AS_USER, exit_code, run_within
     from experiments.emulation import registry
     from experiments.emulation.names import with_ips
+    from experiments.linux import cgroups
     from experiments.linux.unprivileged import account_of
     from topos.base.spec import parse
 
@@ -46,5 +47,6 @@ def command(
         become = [AS_USER, user] if user else []
         os.execv(found.reach[0], [*found.reach, *become, *words])
     account = account_of(user) if user else None
+    cgroups.join(found.group)
     code = run_within(found.files, words, account=account)
     return exit_code(code, f"{program[0]} was killed: the server, or the lab, has died")

@@ -34,6 +34,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     from experiments.control.client import ask, entrance_anywhere
     from experiments.control.entering import exit_code
     from experiments.emulation import registry
+    from experiments.linux import cgroups
 
     folder = registry.folder_of(number)
     hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
@@ -42,6 +43,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     if first.reach:
         command = [*first.reach, mpi.FAR_START, ",".join(named), *program]
         os.execv(command[0], command)
+    cgroups.join(first.group)
     code = mpi.run(folder, first.files, named, program)
     return exit_code(code, "mpirun was killed: its server, or the lab, has died")
 

@@ -20,11 +20,13 @@ class Entrance(NamedTuple):
     """A server's network namespace, and the lab's mounts and processes, as open files.
 
     A server of another computer has none: there `reach` is the command that runs another on it.
+    `group` is the control group that programs on servers join (`experiments.linux.cgroups`).
     """
 
     network: str
     files: list[int]
     reach: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
 
 
 def ask(folder: Path, **request: Any) -> Any:
@@ -49,7 +51,8 @@ def entrance(folder: Path, server: str) -> Entrance:
 def entrance_anywhere(folder: Path, server: str) -> Entrance:
     """Return the way into a server that lives, wherever it is."""
     answer, files = _asked(folder, {"ask": "enter", "server": server})
-    return Entrance(answer["network"], files, tuple(answer.get("reach", ())))
+    reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
+    return Entrance(answer["network"], files, reach, group)
 
 
 def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:

@@ -22,6 +22,7 @@ from experiments.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
 from experiments.emulation.sampling import Sampler
+from experiments.linux import cgroups
 from topos.base.errors import PillarboxError, require
 
 CLIENT_S = 5.0  # for a client to say what it asks, and to take the answer
@@ -178,7 +179,7 @@ class Service:
             return {"network": network, "reach": reach}
         files.append(self._lab.namespace_of(server))
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {"network": network}
+        return {"network": network, "group": cgroups.programs().lists}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from experiments.doctor.finding import OK, Finding, Probe, finding
+from experiments.linux.cgroups import CONTROLLERS, parent_of
 
 LEAST_CPUS, LEAST_MEMORY_GIB, LEAST_DISK_GIB = 2, 3.5, 2.0
 REPORT_PORT = 8000  # where a virtual machine shows reports to its host: see vagrant/Vagrantfile
@@ -45,7 +46,12 @@ def disk() -> Finding:
 
 
 def cgroups() -> Finding:
-    """Which version of control groups there is."""
+    """Which version of control groups there is, and whether it limits programs on servers."""
+    missing = [name for each, name in CONTROLLERS.items() if parent_of(each) is None]
+    if missing:
+        costs = "a program on a server can take all of it from the network"
+        lack = f"none limits {', '.join(missing)}"
+        return finding("cgroups", "", lack, costs, "mount the controllers of /proc/cgroups")
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return Finding("cgroups", OK, "version 2")
     costs = "a run cannot tell its own pressure on the processors from that of others"

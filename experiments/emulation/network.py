@@ -18,6 +18,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from mininet.net import Mininet
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
 from experiments.emulation.shapes import Shape, Shapes
-from experiments.linux import netlink, shaping
+from experiments.linux import cgroups, netlink, shaping
 from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
@@ -223,6 +224,7 @@ class LabNet(Mininet):
             elif node in self.switches and not isinstance(node, LabNode):
                 node.stop()
             node.terminate()
+        cgroups.remove()
         self._kernel.end()
         info("*** Done\n")
 
@@ -277,6 +279,12 @@ def end_programs_in(descriptors: set[int]) -> None:
     The namespaces have no name and no other owner, so whatever runs there is the lab's.
     """
     places = {os.fstat(descriptor).st_ino for descriptor in descriptors}
+    group = cgroups.existing()
+    with group.no_new_processes() if group else nullcontext():
+        _kill_in(places)
+
+
+def _kill_in(places: set[int]) -> None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:

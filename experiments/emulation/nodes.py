@@ -27,7 +27,7 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.linux import bpf, netlink, shaping
+from experiments.linux import bpf, cgroups, netlink, shaping
 from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
@@ -76,6 +76,8 @@ class LabNode(Node):
         command = ["env", f"PS1={PROMPT}", "bash", "--norc", "--noediting", "-is"]
         own_mounts = OWN_SYS if self.inNamespace or self.privateDirs else []
         command = ["mnexec", self._shell_options, *own_mounts, *command]
+        if self.inNamespace:
+            command = cgroups.programs().command(command)
         self.master, self.slave = pty.openpty()
         with namespace:
             self.shell = self._popen(
@@ -107,6 +109,8 @@ class LabNode(Node):
             command = list(args[0]) if len(args) == 1 else [str(word) for word in args]
         if in_shell:
             command = [os.environ.get("SHELL", "/bin/sh"), "-c", " ".join(command)]
+        if self.inNamespace:
+            command = cgroups.programs().command(command, session=True)
         namespace = self.live_namespace()
         fabric().flush_batch()
         with namespace:
@@ -118,6 +122,8 @@ class LabNode(Node):
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
         """Start a program on the node, as `subprocess.Popen` does; `by` is what then runs it."""
+        if self.inNamespace:
+            command = cgroups.programs().command(command)
         with self.live_namespace():
             return subprocess.Popen([*by, *command], **options)
 

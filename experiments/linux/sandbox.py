@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import socket
 import sys
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.files import private_folder
+from experiments.linux import cgroups
 from experiments.linux.namespaces import write_sysctl
 from hosts.linux.calls import (
     CLONE_NEWIPC,
@@ -50,6 +50,7 @@ from hosts.linux.calls import (
     mount,
     mount_tree,
     mounted_tree,
+    readable,
     unshare,
 )
 from hosts.linux.rights import MACHINE, give_up_capabilities, take_role
@@ -130,6 +131,7 @@ def _enter(private_tmp: bool) -> int | None:
     """Fork twice: return None in the program, and its exit code in the outer."""
     require(os.geteuid() == 0, "a sandbox needs root: use sudo")
     _flush()
+    groups = cgroups.parents()
     alive, held = os.pipe()  # closed by the outer's death, however it comes
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC)
     # Signals wait until each of the three is ready for them: init would never see one before, and
@@ -139,10 +141,12 @@ def _enter(private_tmp: bool) -> int | None:
     init = os.fork()
     if init:
         os.close(alive)
-        return _stand_by(init)
+        code = _stand_by(init)
+        cgroups.remove_dead(groups)  # which the kernel does not
+        return code
     os.close(held)
     die_with_parent(signal.SIGKILL)
-    if select.select([alive], [], [], 0)[0]:  # it died before the kernel was asked to watch
+    if readable([alive]):  # it died before the kernel was asked to watch
         os._exit(128 + signal.SIGKILL)
     os.close(alive)
     _prepare(private_tmp)

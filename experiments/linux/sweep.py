@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from experiments.files import private_folder
-from experiments.linux import kernel_settings, netlink
+from experiments.linux import cgroups, kernel_settings, netlink
 from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
 
@@ -99,6 +99,7 @@ class Run:
             else:
                 group.mkdir()
             (group / "cgroup.procs").write_text(str(os.getpid()))
+            cgroups.use_name(f"{group.name}{cgroups.BESIDE_A_RUN}")
 
     def end(self) -> None:
         """End the run's other processes, delete its links and take it off the record."""
@@ -165,7 +166,8 @@ def sweep(*, remove: bool = True) -> list[Leftover]:
     for slot, record in dead_runs():
         with record:
             hierarchy = _hierarchy()
-            processes = _processes(hierarchy.group(slot)) if hierarchy else []
+            groups = hierarchy.groups(slot) if hierarchy else []
+            processes = [process for group in groups for process in _processes(group)]
             found.append(Leftover(slot, _command(record), len(processes), len(_links(slot))))
             if remove:
                 _remove(slot)
@@ -186,7 +188,8 @@ def unexplained() -> list[str]:
     hierarchy = _hierarchy()
     if hierarchy is not None and RUNS.is_dir():
         all_groups = hierarchy.top.glob(hierarchy.group("*").name)
-        groups = set(all_groups) - {hierarchy.group(slot) for slot in recorded}
+        known = (group for slot in recorded for group in hierarchy.groups(slot))
+        groups = set(all_groups).difference(known)
         strays += [f"cgroup {group}" for group in sorted(groups)]
     return strays
 
@@ -251,6 +254,16 @@ class Hierarchy(NamedTuple):
         folder = RUNS.stat()
         return self.top / f"{CGROUP}{folder.st_dev:x}.{folder.st_ino:x}-{slot}"
 
+    def groups(self, slot: int) -> list[Path]:
+        """Return where a run's processes are: in its cgroup, and in that of servers' programs.
+
+        The latter is within the former where programs are limited in the same tree, and the tree
+        is of version 1; in version 2 it is next to it.
+        """
+        group = self.group(slot)
+        name = f"{group.name}{cgroups.BESIDE_A_RUN}"
+        return [each for each in (group / name, group.with_name(name), group) if each.is_dir()]
+
 
 def _hierarchy() -> Hierarchy | None:
     """Return the tree that runs are kept in, None on a machine that has none."""
@@ -284,25 +297,12 @@ def _processes(group: Path) -> list[int]:
 def _remove(slot: int) -> None:
     """End what is in the run's cgroup, then delete its links, then its folder."""
     hierarchy = _hierarchy()
-    group = hierarchy.group(slot) if hierarchy else None
-    if group is not None and group.is_dir():
+    for group in hierarchy.groups(slot) if hierarchy else ():
         _empty(group, slot)
-        _take_away(group)
+        cgroups.remove_when_free(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
     kernel_settings.left(remove=True)
-
-
-def _take_away(group: Path) -> None:
-    """Remove a cgroup without processes; while the last one is still ending it is busy."""
-    deadline = time.monotonic() + TIME_LIMIT_S
-    while group.is_dir():
-        try:
-            group.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _empty(group: Path, slot: int) -> None:

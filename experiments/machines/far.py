@@ -22,6 +22,7 @@ from experiments.emulation.faults import Faults
 from experiments.emulation.routers import Switches
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import NOWHERE, Tracer
+from experiments.linux import cgroups
 from experiments.machines.cables import AHEAD_S, FarShapes, Half
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
@@ -130,6 +131,7 @@ class FarNode:
         reach = self._entrances.reach(self._node) if self._is_server else []
         if reach:
             return subprocess.Popen([*by, *reach, *command], **options)
+        command = cgroups.programs().command(command)
         with self.live_namespace():
             return subprocess.Popen([*by, *command], **options)
 

@@ -30,6 +30,7 @@ from experiments.emulation.network import LabNet, allow_open_files, end_programs
 from experiments.emulation.routers import Routers, Switches
 from experiments.emulation.shapes import Shape
 from experiments.emulation.tracing import Tracer
+from experiments.linux import cgroups
 from experiments.machines import across
 from experiments.machines.cables import AHEAD_S, FarMeter, FarShapes
 from experiments.machines.capturing import captured
@@ -204,6 +205,7 @@ class LabOverMachines(Lab):
         self.log("down")
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
+        cgroups.remove()
         self.clocks.close()
         self._cluster.close()
         self._events.close()
