@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from mininet.cli import CLI
 
 from experiments.control.looks import require_alive
+from experiments.control.showing import one_interrupt, shown
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
@@ -60,12 +61,18 @@ class Prompt(CLI):
                 words = shlex.split(rest, comments=True)
                 if first == "pingpair":
                     words = [self.lab.name(server) for server in (0, 1)]
-                self._say(answer(self.lab, verb, words).said)
+                self._say(self._answer(verb, words))
                 return None
             return super().onecmd(line)
         except (PillarboxError, ValueError, OSError) as error:
             self._fail(str(error))
             return None
+
+    def _answer(self, verb: str, words: list[str]) -> str:
+        if verb != "run" or not self.isatty():
+            return answer(self.lab, verb, words).said
+        with one_interrupt(), shown(self.lab, self.stdout):
+            return answer(self.lab, verb, words).said
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
         """Return the commands that begin like that."""

@@ -17,6 +17,7 @@ from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import Finishing, Tool
 from experiments.trials.runs.paths import live_paths, paths_of
 from experiments.trials.trust.verdict import judge
+from experiments.units import with_prefix
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ SETTLED_S = 0.5  # after a start or a fault, until the paths in use are known
 # The first verdict, and then each time that the trial is a tenth longer: to judge takes time from
 # those who watch, and the more the longer they have.
 VERDICT_S, VERDICT_SHARE = 1.5, 0.1
+
+RATE_S = 1.0  # over which the goodput now is told
+END_S = 0.5  # for threads to see that it is over; a verdict that takes longer is not waited for
 
 _LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
 _BEGINNING = threading.Lock()
@@ -53,6 +57,7 @@ class UnderWay:
         self._tool: Tool | None = None
         self._watch: Watch | None = None
         self._rows: deque[tuple[float, list[int]]] = deque(maxlen=MOST_ROWS)
+        self._ended_flows = 0
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
@@ -78,7 +83,7 @@ class UnderWay:
         self._over.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(END_S)
         self._said, self.phase = said, "ended"
 
     def finish(self) -> None:
@@ -95,7 +100,9 @@ class UnderWay:
         """Note how far the flows are."""
         assert self._tool is not None
         while not self._over.wait(LOOK_S):
-            delivered = [one.delivered_bytes for one in self._tool.progress()]
+            progress = self._tool.progress()
+            self._ended_flows = sum(one.ended for one in progress)
+            delivered = [one.delivered_bytes for one in progress]
             row = delivered if self._tells_flows else [sum(delivered)]
             self._rows.append((time.monotonic(), row))
 
@@ -149,6 +156,20 @@ class UnderWay:
 
     # -- telling ---------------------------------------------------------------------------------
 
+    def line(self) -> str:
+        """Return how far it is, in a line."""
+        now_s, count = time.monotonic(), len(self._order.flows)
+        if self.phase != "sending":
+            return f"{self.what}: connecting {count} flows, {now_s - self.began_s:.0f} s"
+        rows = [row for row in list(self._rows) if row[0] >= now_s - RATE_S]
+        rate = ""
+        if len(rows) > 1:
+            (from_s, before), (to_s, after) = rows[0], rows[-1]
+            bps = (sum(after) - sum(before)) * 8 / (to_s - from_s)
+            rate = f", {with_prefix(bps, 'bit/s')}"
+        ended = f"{self._ended_flows} of {count} flows have ended"
+        return f"{self.what}: {max(0.0, now_s - self._barrier_s):.0f} s{rate}, {ended}"
+
     def news(self, since_s: float) -> dict[str, Any]:
         """Return how it is, and what is new since a moment of CLOCK_MONOTONIC.
 
@@ -198,6 +219,12 @@ def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
     """Return how the lab's last workload is, None where it has had none."""
     last = _LAST.get(lab)
     return last.news(since_s) if last else None
+
+
+def line_of(lab: Lab) -> str:
+    """Return how far the workload is that is under way; nothing where none is."""
+    last = _LAST.get(lab)
+    return last.line() if last and last.phase != "ended" else ""
 
 
 def finish(lab: Lab) -> str:

@@ -19,6 +19,7 @@ kernel, from its own socket.
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import selectors
 import signal
@@ -56,8 +57,9 @@ LONGEST_S = 86_400  # iperf3 takes no more
 LISTEN_S, CONNECT_S = 10.0, 10.0  # what preparing may take
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
 POLL_S, LOOK_S = 0.01, 0.05
+MOST_LOOKING = 0.2  # upper bound for the fraction of time spent on looking how far flows are
 GRACE_S = 0.5  # between asking a process to end and ending it
-SERVER_END_S = 1.0
+SERVER_END_S = 2.0  # for all servers to report, after the last client has
 LISTENING, ESTABLISHED = "0A", "01"  # in /proc/net/tcp
 
 
@@ -103,6 +105,8 @@ class Iperf3:
         self._sessions = [Session(flow, FlowResult(flow, self.name)) for flow in ordered]
         self._at_s: float | None = None
         self._deeds: list[tuple[float, int, Callable[[Session], None], Session]] = []
+        self._released: list[Session] = []  # flows that have yet to begin
+        self._look_s = math.inf  # when to look for those that have
         self._serials = count()
         self._exits = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -180,12 +184,15 @@ class Iperf3:
 
     def _wait(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
         """Wait until every live server's socket is in that state."""
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
+        began_s = time.monotonic()
+        deadline = began_s + limit_s
+        while began_s < deadline:
             meanwhile()
             if not self._without(state):
                 return
-            time.sleep(POLL_S)
+            looked_s = time.monotonic() - began_s
+            time.sleep(max(POLL_S, looked_s / MOST_LOOKING))
+            began_s = time.monotonic()
         if state == LISTENING:
             for session in self._without(state):
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
@@ -234,12 +241,16 @@ class Iperf3:
 
     def _turn(self, timeout_s: float | None) -> None:
         """Do what is due, then hear of clients that have exited, waiting no longer than that."""
-        while self._deeds and self._deeds[0][0] <= time.monotonic():
+        now_s = time.monotonic()
+        while self._deeds and self._deeds[0][0] <= now_s:
             _, _, deed, session = heapq.heappop(self._deeds)
             if not session.ended:
                 deed(session)
-        if timeout_s is None and self._deeds:
-            timeout_s = max(0.0, self._deeds[0][0] - time.monotonic())
+        if self._look_s <= now_s:
+            self._look_for_begins()
+        if timeout_s is None:
+            due_s = min(self._look_s, self._deeds[0][0] if self._deeds else math.inf)
+            timeout_s = None if math.isinf(due_s) else max(0.0, due_s - time.monotonic())
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()
         for key, _ in heard:
@@ -250,18 +261,26 @@ class Iperf3:
                 self._exited(key.data, now_s)
 
     def _release(self, session: Session) -> None:
-        assert session.server is not None
-        session.server.send_signal(signal.SIGCONT)
-        self._later(time.monotonic() + POLL_S, self._look_for_begin, session)
+        session.signal_server(signal.SIGCONT)
+        self._released.append(session)
+        self._look_s = min(self._look_s, time.monotonic() + POLL_S)
 
-    def _look_for_begin(self, session: Session) -> None:
+    def _look_for_begins(self) -> None:
+        """Look which flows have had their first bytes: their time counts from then on."""
+        began_s = time.monotonic()
+        self._released = [one for one in self._released if not (one.ended or self._begun(one))]
         now_s = time.monotonic()
-        if not session.found_stream():
-            self._later(now_s + LOOK_S, self._look_for_begin, session)
-        elif session.flow.duration_s is not None:
-            self._later(now_s + session.flow.duration_s, self._stop, session)
+        wait_s = max(LOOK_S, (now_s - began_s) / MOST_LOOKING)
+        self._look_s = now_s + wait_s if self._released else math.inf
+
+    def _begun(self, session: Session) -> bool:
+        if not session.has_begun():
+            return False
+        if session.flow.duration_s is not None:
+            self._later(session.began_s + session.flow.duration_s, self._stop, session)
         else:
             self._look_at_volume(session)
+        return True
 
     def _look_at_volume(self, session: Session) -> None:
         """End a client that has its volume, or look again when half of the rest may be there."""
@@ -276,8 +295,13 @@ class Iperf3:
         self._later(now_s + wait_s, self._look_at_volume, session)
 
     def _stop(self, session: Session) -> None:
-        """End a client that has done enough."""
+        """End a client that has done enough.
+
+        Its server stands still until then: among hundreds, those who send would keep the clients
+        from the processors that they need to end.
+        """
         session.stopped = True
+        session.signal_server(signal.SIGSTOP)
         session.signal(signal.SIGINT)
 
     def _give_up(self, session: Session) -> None:
@@ -295,6 +319,8 @@ class Iperf3:
         session.client.wait()
         session.exited_s = now_s
         session.let_go()
+        if session.stopped:
+            session.signal_server(signal.SIGCONT)
         if session.began_s or session.given_up:
             session.ended = True
             return
@@ -329,16 +355,17 @@ class Iperf3:
 
     def results(self) -> list[FlowResult]:
         """Return what became of each flow."""
+        deadline = time.monotonic() + SERVER_END_S
         for session in self._sessions:
             if session.exited_s and not session.judged:
-                self._judge(session)
+                self._judge(session, deadline)
         return [session.result for session in self._sessions]
 
-    def _judge(self, session: Session) -> None:
+    def _judge(self, session: Session, deadline: float) -> None:
         """Read both ends' reports."""
         session.judged = True
         received = report_in(text_of(session.client_says))
-        sent = self._server_report(session)
+        sent = self._server_report(session, deadline)
         flow, result = session.flow, session.result
         rows = intervals_in(received, sent)
         # A signal ends a client at once: its last row ends when it does.
@@ -353,11 +380,11 @@ class Iperf3:
         result.reason = self._shortcoming(session, received)
         result.status = FAILED if result.reason else COMPLETED
 
-    def _server_report(self, session: Session) -> dict[str, Any]:
+    def _server_report(self, session: Session, deadline: float) -> dict[str, Any]:
         """Return what the sender says, which it does right after its receiver's end."""
         assert session.server is not None
         try:
-            session.server.wait(SERVER_END_S)
+            session.server.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return {}
         return report_in(text_of(session.server_says))

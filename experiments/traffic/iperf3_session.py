@@ -41,7 +41,7 @@ class Session:
     judged: bool = False  # whether the result says what became of it
     pidfd: int = -1  # of the client, until its exit was noticed
     stream: socket.socket | None = None  # the client's, for asking about
-    began_s: float = 0.0  # when the stream was found
+    began_s: float = 0.0  # when its first bytes were seen
     last_read: int = 0  # what had been received when it was last asked for
 
     @property
@@ -65,16 +65,28 @@ class Session:
         if self.client and self.client.poll() is None:
             self.client.send_signal(number)
 
-    def found_stream(self) -> bool:
+    def signal_server(self, number: int) -> None:
+        """Send a signal to the server; it may have ended."""
+        if self.server and self.server.poll() is None:
+            self.server.send_signal(number)
+
+    def has_begun(self) -> bool:
+        """Look whether the client has had its first bytes."""
+        if not self.stream:
+            self._find_stream()
+        if not self.bytes_read():
+            return False
+        self.began_s = time.monotonic()
+        return True
+
+    def _find_stream(self) -> None:
         """Look for the client's data connection: it comes after the control connection."""
-        if not self.stream and self.client:
+        if self.client:
             with suppress(OSError):  # it has ended
                 open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_number)
                 sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
                 if len(sockets) > 1:
                     self.stream = shared_socket(self.pidfd, _number(sockets[-1]))
-                    self.began_s = time.monotonic()
-        return self.stream is not None
 
     def bytes_read(self) -> int:
         """Return how much the client has received and read, or had when it exited."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.linux.namespaces import HOST_SYSCTLS, write_sysctl
+from experiments.linux.processes import processors
 from experiments.traffic.flows import Flow, Sending, Tool
 from topos.base.errors import require
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 AUTO = "auto"
-MOST_IPERF3_FLOWS = 400  # beyond, two processes for each flow take the machine from the network
+# Flows for each processor: two processes for each of more of them take it from the network.
+IPERF3_FLOWS = 32
 
 ECN = "net/ipv4/tcp_ecn"
 MARKING = ("ecn", "codel", "fq_codel")  # queues that mark the packets of who asks for it
@@ -57,8 +59,8 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
     Parameters
     ----------
     name : str
-        A name in TOOLS; or ``auto``: iperf3 where it is installed and the flows are few, else the
-        built-in generator.
+        A name in TOOLS; or ``auto``: iperf3 where it is installed and the flows are few for the
+        processors that there are, else the built-in generator.
     lab : Lab
         The running lab.
     flows : sequence of Flow
@@ -71,10 +73,11 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
 
 
 def chosen_tool(name: str, flows: int) -> str:
-    """Return the name of the program that sends so many flows."""
+    """Return the name of the program that sends this number of flows."""
     there = shutil.which("iperf3") is not None
     if name == AUTO:
-        return "iperf3" if there and flows <= MOST_IPERF3_FLOWS else "generator"
+        few = flows <= IPERF3_FLOWS * processors()
+        return "iperf3" if there and few else "generator"
     require(name in TOOLS, f"there is no traffic tool {name!r}: {AUTO}, {', '.join(TOOLS)}")
     require(
         there or name != "iperf3",

@@ -27,7 +27,7 @@ class Workload:
     pattern: str = "all-to-all"  # a name in experiments.traffic.patterns
     volume_bytes: int | None = None
     duration_s: float | None = None
-    tool: str = "auto"  # iperf3 or generator; the generator beyond some 400 flows
+    tool: str = "auto"  # iperf3 or generator; auto: by the flows for each processor
     congestion: str = "cubic"
     interval_s: float = 0.1  # of the rows
     timeout_s: float = 120.0  # of the whole trial, from the barrier on

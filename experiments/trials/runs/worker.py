@@ -118,8 +118,8 @@ def measured_in(
         begun(tool, watch, at_s)
         try:
             _follow(tool, news, at_s, order.workload.timeout_s, tell)
-        finally:
             readings = watch.end()
+        finally:
             events = faulting.end()
         results = tool.results()
         paths, back = live_paths(lab, [result.flow for result in results])
