@@ -16,9 +16,12 @@ import click
 
 from experiments import interpreter
 from experiments.arguments import OWN_PROCESS, Group, take_role_as_root
+from experiments.output import standard_streams
+from experiments.text import printable
 from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2
+LONGEST = 4000  # characters of an error message, which may quote a file
 # Which extra brings what, as setup.py has it.
 EXTRAS = {
     "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy"),
@@ -95,6 +98,11 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line on stderr and exit code 2."""
+    with standard_streams():
+        _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> NoReturn:
     # Or each process that loads numpy starts threads that look for work at full speed for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interpreter.use_own_home()
@@ -138,5 +146,5 @@ def missing(error: ModuleNotFoundError) -> str:
 
 
 def _fail(sentence: str) -> NoReturn:
-    click.echo(f"pillarbox: {' '.join(sentence.split())}", err=True)
+    click.echo(f"pillarbox: {printable(' '.join(sentence.split()), LONGEST)}", err=True)
     sys.exit(BAD_INPUT)

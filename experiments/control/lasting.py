@@ -45,13 +45,13 @@ def detached() -> int | None:
         while not text.endswith(READY):
             more = os.read(said, 1 << 16)
             if not more:
-                sys.stderr.write(text.decode())
+                sys.stderr.write(text.decode(errors="replace"))
                 return os.waitstatus_to_exitcode(os.waitpid(lab, 0)[1])
             text += more
     except KeyboardInterrupt:
         os.kill(lab, signal.SIGTERM)
         raise
-    sys.stdout.write(text.removesuffix(READY).decode())
+    sys.stdout.write(text.removesuffix(READY).decode(errors="replace"))
     return 0
 
 

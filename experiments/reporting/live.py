@@ -7,6 +7,7 @@ it does not matter which process tells of a trial.
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import time
 from collections import deque
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from experiments import units
+from experiments.output import styled
+from experiments.text import printable_lines
 from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.trial import Shown
 
@@ -118,7 +121,7 @@ class Live(Shown):
 
         self.trials, self.title, self.clock = trials, title, clock
         self._begun_s, self._ended = clock(), 0  # trials of this sitting, to tell what is left
-        self.console = console or Console(stderr=True, markup=False, highlight=False)
+        self.console = console or Console(file=styled(sys.stderr), markup=False, highlight=False)
         self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
         self.number = 0
         self._current: Current | None = None
@@ -204,6 +207,7 @@ class Live(Shown):
         return f"[{self.number}/{self.trials}]"
 
     def _line(self, text: str) -> None:
+        text = printable_lines(text)
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _wrapped(self, text: str) -> str:
@@ -257,7 +261,7 @@ def _plain(text: str, style: str = "") -> Text:
     """Return text that holds no markup, whatever it holds."""
     from rich.text import Text
 
-    return Text(text, style=style, overflow="ellipsis")
+    return Text(printable_lines(text), style=style, overflow="ellipsis")
 
 
 def _table(trial: Current) -> Table:

@@ -14,6 +14,7 @@ from experiments.files import output_folder
 from experiments.reporting import figures, network, operations, series, slowdowns, style, tables
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
+from experiments.text import printable_lines
 from experiments.trials.runs import store
 from topos.base.topology import Topology
 
@@ -71,10 +72,16 @@ def rendered(template: str, **contents: Any) -> str:
     environment = Environment(
         loader=PackageLoader("experiments.reporting"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
     return environment.get_template(template).render(**contents)
+
+
+def _shown(value: object) -> object:
+    """Return what a page shows for a value: text without control characters, which HTML forbids."""
+    return printable_lines(value) if type(value) is str else value
 
 
 # -- figures -------------------------------------------------------------------------------------

@@ -62,14 +62,12 @@ def repeats(settings: Settings, count: int = 3) -> int:
 
 def run(settings: Settings, experiment: Experiment) -> Run:
     """Run an experiment, or what is left of it; return what it measured."""
-    from rich.console import Console
-
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import run as run_all
 
     trials = sum(len(block) for block in blocks(experiment))
-    with Live(trials, experiment.name, Console(stderr=True)) as live:
+    with Live(trials, experiment.name) as live:
         return run_all(experiment, _folder(settings, experiment), live=live)
 
 
