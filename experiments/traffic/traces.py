@@ -2,47 +2,83 @@
 
 A row is a flow: ``time_s,source,destination,bytes``, sorted by time, as CSV or as Parquet. Servers
 are addresses (``0.3``, or ``0.3.dcell``), or numbers from 0, as other programs count them.
+
+A trace may come from a stranger: lines, cells and rows are bounded, and each error names the file,
+the row (counted from 1, without the header) and the column.
 """
 
 from __future__ import annotations
 
+import csv
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy
+from numpy.typing import NDArray
 
+from experiments.text import printable
 from experiments.traffic.arrivals import Arrivals
 from experiments.traffic.patterns import MOST_FLOWS
+from experiments.traffic.sizes import MOST_BYTES
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
-if TYPE_CHECKING:
-    import pandas
-
 COLUMNS = ("time_s", "source", "destination", "bytes")
+TIME, SOURCE, DESTINATION, BYTES = COLUMNS
 PARQUET = ".parquet"
+MOST_ROWS = 10 * MOST_FLOWS
+MOST_S = 1e9  # of a flow's start: some thirty years
+MOST_IN_ALL_BYTES = 2**63  # of all flows together: sums have 64 bits
+MOST_UNPACKED_BYTES = 1 << 30
+LONGEST_LINE = 1 << 16  # characters
+LONGEST_CELL = 100  # characters: every address and number is shorter
+
+Floats: TypeAlias = "NDArray[numpy.float64]"
+Ints: TypeAlias = "NDArray[numpy.int64]"
+
+
+class _Table(NamedTuple):
+    """The columns of a trace; numbers that are missing or unreadable are NaN."""
+
+    start_s: Floats
+    source: Ints
+    destination: Ints
+    size: Floats
 
 
 def read_trace(topology: Topology, file: Path) -> Arrivals:
     """Return the flows of a trace; refuse what is none, or does not fit the network."""
-    table = _table(file)
-    missing = [name for name in COLUMNS if name not in table]
-    require(
-        not missing,
-        f"{file} is no trace: it has no column {', '.join(missing)}, and a trace has "
-        f"{','.join(COLUMNS)}",
-    )
-    require(len(table) > 0, f"{file} is a trace without a flow")
-    require(len(table) <= MOST_FLOWS * 10, f"{file} has more than {MOST_FLOWS * 10} flows")
-    start_s = _numbers(file, table["time_s"], "time_s")
-    size = _numbers(file, table["bytes"], "bytes")
-    _check_times(file, start_s)
-    _check(file, size >= 1, size, "a flow has at least 1 byte, not {:g}")
-    _check(file, size == numpy.floor(size), size, "bytes are a whole number, not {:g}")
-    source, destination = (
-        _servers(topology, file, table[name]) for name in ("source", "destination")
-    )
-    _check(file, source != destination, source, "server {:g} would send to itself")
+    servers = _Servers(topology, file)
+    try:
+        table = (_parquet if file.suffix == PARQUET else _csv)(file, servers)
+    except OSError as error:
+        reason = error.strerror or _first_line(error)
+        raise PillarboxError(f"the trace {file} cannot be read: {reason}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
+    start_s, source, destination, size = table
+    require(len(start_s) > 0, f"{file} is a trace without a flow")
+
+    def check(column: str, good: Any, values: Any, sentence: str) -> None:
+        bad = numpy.flatnonzero(~good)
+        if len(bad):
+            row = f"row {bad[0] + 1} of {file}, column {column}"
+            raise PillarboxError(f"{row}: {sentence.format(values[bad[0]])}")
+
+    check(TIME, numpy.isfinite(start_s), start_s, "a flow has a number here, the time it begins")
+    check(BYTES, numpy.isfinite(size), size, "a flow has a number here, its size")
+    check(TIME, start_s >= 0, start_s, "time begins at 0, not at {:g} s")
+    check(TIME, start_s <= MOST_S, start_s, f"a flow begins by {MOST_S:g} s, not at {{:g}} s")
+    earlier = numpy.append(True, numpy.diff(start_s) >= 0)
+    check(TIME, earlier, start_s, "{:g} s goes back in time: sort the rows by time_s")
+    check(BYTES, size >= 1, size, "a flow has at least 1 byte, not {:g}")
+    check(BYTES, size <= MOST_BYTES, size, f"a flow has at most {MOST_BYTES:g} bytes, not {{:g}}")
+    check(BYTES, size == numpy.floor(size), size, "bytes are a whole number, not {:g}")
+    check(DESTINATION, source != destination, source, "server {} would send to itself")
+    total = float(size.sum())
+    require(total < MOST_IN_ALL_BYTES, f"the flows of {file} have {total:g} bytes: too many to sum")
     return Arrivals(start_s, source, destination, size.astype(numpy.int64))
 
 
@@ -66,72 +102,154 @@ def write_trace(
         table.to_csv(file, index=False)
 
 
-def _table(file: Path) -> pandas.DataFrame:
-    import pandas
-    import pyarrow
+class _Servers:
+    """The numbers of a network's servers by what a trace calls them."""
 
-    try:
-        if file.suffix == PARQUET:
-            return pandas.read_parquet(file)
-        # An address such as 1.10 is no number.
-        return pandas.read_csv(file, dtype={"source": str, "destination": str})
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise PillarboxError(f"the trace {file} cannot be read: {reason}") from None
-    except (ValueError, UnicodeDecodeError, pyarrow.ArrowException) as error:
-        first = str(error).splitlines()[0] if str(error) else "it is no table"
-        raise PillarboxError(f"{file} is no trace: {first}") from None
+    def __init__(self, topology: Topology, file: Path) -> None:
+        self._topology, self._file = topology, file
+        self._known: dict[str, int] = {}
 
+    def number(self, text: str, row: int, column: str) -> int:
+        """Return the number of a server, or raise PillarboxError with its place in the file."""
+        found = self._known.get(text)
+        if found is None:
+            try:
+                found = self._known[text] = self._read(text)
+            except PillarboxError as error:
+                raise PillarboxError(
+                    f"row {row} of {self._file}, column {column}: {error}"
+                ) from None
+        return found
 
-def _numbers(file: Path, column: Any, name: str) -> Any:
-    import pandas
-
-    found = pandas.to_numeric(column, errors="coerce").to_numpy(numpy.float64)
-    bad = numpy.flatnonzero(~numpy.isfinite(found))
-    if len(bad):
-        raise PillarboxError(f"flow {bad[0] + 1} of {file} has no {name}: each has a number")
-    return found
-
-
-def _check_times(file: Path, start_s: Any) -> None:
-    _check(file, start_s >= 0, start_s, "time begins at 0, not at {:g} s")
-    back = numpy.flatnonzero(numpy.diff(start_s) < 0)
-    if len(back):
-        at = int(back[0])
-        raise PillarboxError(
-            f"{file} goes back in time: flow {at + 2} begins at {start_s[at + 1]:g} s, after one "
-            f"at {start_s[at]:g} s; sort it by time_s"
-        )
-
-
-def _check(file: Path, good: Any, values: Any, sentence: str) -> None:
-    """Refuse a trace whose column is not good everywhere."""
-    bad = numpy.flatnonzero(~good)
-    if len(bad):
-        wrong = sentence.format(values[bad[0]])
-        raise PillarboxError(f"flow {bad[0] + 1} of {file}: {wrong}")
-
-
-def _servers(topology: Topology, file: Path, column: Any) -> Any:
-    """Return the numbers of the servers that a column names."""
-    texts = column.astype(str).to_numpy()
-    known: dict[str, int] = {}
-    for text in numpy.unique(texts).tolist():
-        known[text] = _server(topology, file, text)
-    return numpy.array([known[text] for text in texts], numpy.int64)
-
-
-def _server(topology: Topology, file: Path, text: str) -> int:
-    if text.isascii() and text.isdecimal():  # as other programs count them
-        require(
-            int(text) < topology.servers,
-            f"{file} has a server {text}, and {topology.spec} has {topology.servers}: 0 to "
-            f"{topology.servers - 1}",
-        )
-        return int(text)
-    try:
+    def _read(self, text: str) -> int:
+        topology = self._topology
+        require(text != "", "a flow has a server here: its address, or its number")
+        require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
+        if text.isascii() and text.isdecimal():  # as other programs count them
+            has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
+            require(int(text) < topology.servers, f"it has a server {text}, and {has}")
+            return int(text)
         found = topology.node(text)
-    except PillarboxError as error:
-        raise PillarboxError(f"{file}: {error}") from None
-    require(found < topology.servers, f"{file}: {text} is no server of {topology.spec}")
+        require(found < topology.servers, f"{text} is no server of {topology.spec}")
+        return found
+
+
+def _places(file: Path, header: Sequence[str]) -> list[int]:
+    """Return where in a row the columns are."""
+    missing = [name for name in COLUMNS if name not in header]
+    require(
+        not missing,
+        f"{file} is no trace: it has no column {', '.join(missing)}, and a trace has "
+        f"{','.join(COLUMNS)}",
+    )
+    return [header.index(name) for name in COLUMNS]
+
+
+def _check_rows(file: Path, rows: int) -> None:
+    require(rows <= MOST_ROWS, f"{file} has more than {MOST_ROWS} flows")
+
+
+# -- CSV -----------------------------------------------------------------------------------------
+
+
+def _csv(file: Path, servers: _Servers) -> _Table:
+    start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        rows = csv.reader(_lines(file, opened), strict=True)
+        header = next(rows, [])
+        time_at, source_at, destination_at, bytes_at = _places(file, header)
+        for cells in filter(None, rows):  # without empty lines
+            row = len(start_s) + 1
+            _check_rows(file, row)
+            require(
+                len(cells) == len(header),
+                f"row {row} of {file} has {len(cells)} columns, and its header has {len(header)}",
+            )
+            start_s.append(_number(cells[time_at]))
+            source.append(servers.number(cells[source_at], row, SOURCE))
+            destination.append(servers.number(cells[destination_at], row, DESTINATION))
+            size.append(_number(cells[bytes_at]))
+    return _Table(*map(numpy.array, (start_s, source, destination, size)))
+
+
+def _lines(file: Path, opened: IO[str]) -> Iterator[str]:
+    while line := opened.readline(LONGEST_LINE):
+        require(len(line) < LONGEST_LINE, f"{file} is no trace: it has a line that does not end")
+        yield line
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if len(text) <= LONGEST_CELL else numpy.nan
+    except ValueError:
+        return numpy.nan
+
+
+# -- Parquet -------------------------------------------------------------------------------------
+
+
+def _parquet(file: Path, servers: _Servers) -> _Table:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with file.open("rb") as opened:
+            # Of texts each different one is kept once: a small file may repeat megabytes.
+            found = parquet.ParquetFile(opened, read_dictionary=[SOURCE, DESTINATION])
+            _places(file, found.schema_arrow.names)
+            _check_rows(file, found.metadata.num_rows)
+            _check_size(file, found.metadata)
+            columns = found.read(list(COLUMNS)).combine_chunks().columns
+    except (MemoryError, pyarrow.ArrowException) as error:
+        raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
+    start_s, source, destination, size = columns
+    return _Table(
+        _floats(file, TIME, start_s),
+        _numbers_of(servers, file, SOURCE, source),
+        _numbers_of(servers, file, DESTINATION, destination),
+        _floats(file, BYTES, size),
+    )
+
+
+def _check_size(file: Path, metadata: Any) -> None:
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    require(
+        size <= MOST_UNPACKED_BYTES,
+        f"{file} has {size} bytes when unpacked: a trace has at most {MOST_UNPACKED_BYTES}",
+    )
+
+
+def _floats(file: Path, name: str, column: Any) -> Floats:
+    from pyarrow import types
+
+    numeric = types.is_integer(column.type) or types.is_floating(column.type)
+    require(numeric, f"{file} is no trace: its column {name} has no numbers but {column.type}")
+    found: Floats = column.cast("float64", safe=False).to_numpy()
     return found
+
+
+def _numbers_of(servers: _Servers, file: Path, name: str, column: Any) -> Ints:
+    """Return the numbers of the servers that a column names, by texts or by whole numbers."""
+    from pyarrow import types
+
+    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    part = encoded.combine_chunks() if hasattr(encoded, "chunks") else encoded
+    kind = encoded.type.value_type
+    require(
+        types.is_string(kind) or types.is_integer(kind),
+        f"{file} is no trace: its column {name} has no servers but {kind}",
+    )
+    indices = part.indices.fill_null(-1).to_numpy()
+    texts = ["" if value is None else str(value) for value in part.dictionary.to_pylist()]
+    number = numpy.zeros(len(texts), numpy.int64)
+    used, first = numpy.unique(indices, return_index=True)
+    for at, index in sorted(zip(first.tolist(), used.tolist(), strict=True)):
+        text = texts[index] if index >= 0 else ""
+        number[index] = servers.number(text, at + 1, name)
+    found: Ints = number[indices]
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return printable((str(error).splitlines() or ["it is no table"])[0])
