@@ -16,6 +16,7 @@ from topos.base.errors import PillarboxError, require
 
 CHECKOUT = Path(__file__).resolve().parent.parent  # the folder of topos, hosts and experiments
 PRIVATE_FOLDER = 0o700
+LONGEST_TOML = 1 << 20  # bytes
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
 SHEETS = _IN_CHECKOUT if _IN_CHECKOUT.is_dir() else Path(__file__).parent / "grading" / "sheets"
 
@@ -64,17 +65,28 @@ def is_private(status: os.stat_result) -> bool:
 
 def toml_in(file: Path) -> dict[str, Any]:
     """Return what a file in TOML says, or raise PillarboxError."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LONGEST_TOML + 1)
+        require(len(data) <= LONGEST_TOML, f"{file} has more than {LONGEST_TOML} bytes")
+        return toml_of(data.decode("utf-8"), str(file))
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PillarboxError(f"{file} is no TOML: {error}") from None
+
+
+def toml_of(text: str, name: str) -> dict[str, Any]:
+    """Return what a text in TOML says, or raise PillarboxError that names its file."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        with file.open("rb") as opened:
-            return dict(tomllib.load(opened))
-    except OSError as error:
-        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PillarboxError(f"{file} is no TOML: {error}") from None
+        return dict(tomllib.loads(text))
+    # Besides its own error: brackets without end, numbers of thousands of digits.
+    except (ValueError, RecursionError) as error:
+        raise PillarboxError(f"{name} is no TOML: {error}") from None
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from experiments.files import CHECKOUT
 
 SLOWEST = "--durations=20"
 # Whole, where half a minute of it says little; of the others only that they run and judge.
-WHOLE_BENCHES = ("fuzz", "fuzz-routers", "soak")
+WHOLE_BENCHES = ("fuzz", "fuzz-readers", "fuzz-routers", "soak")
 
 
 class Step(NamedTuple):

@@ -196,5 +196,6 @@ def _request(line: bytes) -> dict[str, Any]:
         asked = json.loads(line)
     except (ValueError, RecursionError):  # no JSON, or brackets without end
         asked = None
-    require(isinstance(asked, dict) and "ask" in asked, "ask with one line of JSON")
+    known = isinstance(asked, dict) and isinstance(asked.get("ask"), str)
+    require(known, "ask with one line of JSON")
     return dict(asked)

@@ -55,8 +55,12 @@ class Hosts:
         words = [*SSH]
         words += ["-l", self.user] if self.user else []
         words += ["-p", str(self.port)] if self.port else []
-        words += ["-i", str(Path(self.key).expanduser())] if self.key else []
+        words += ["-i", self._key_file] if self.key else []
         return [*words, "--", host, f"exec {shlex.quote(self.program)} cluster join"]
+
+    @property
+    def _key_file(self) -> str:
+        return str(Path(self.key).expanduser()) if self.key.startswith("~/") else self.key
 
     @property
     def program(self) -> str:

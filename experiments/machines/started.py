@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,17 @@ def order_for(
     keys = keys_for(security, role)
     known = {"role": role, "code": code(), "folder": str(folder), "remove": remove}
     return {**known, "keys": keys, "options": given}
+
+
+def address_in(said: bytes, last_words: Callable[[], str]) -> str:
+    """Return the address in a process's first line, or raise PillarboxError with its reason."""
+    try:
+        message = json.loads(said)
+    except (ValueError, RecursionError):
+        message = None
+    message = message if isinstance(message, dict) else {}
+    require(message.get("event") == "ready", str(message.get("why") or last_words()))
+    return str(message.get("address"))
 
 
 class Started:
@@ -100,12 +111,7 @@ class Started:
             if not more:
                 break
             said += more
-        try:
-            message = json.loads(said)
-        except ValueError:
-            message = {}
-        require(message.get("event") == "ready", str(message.get("why") or self.last_words()))
-        return str(message["address"])
+        return address_in(said, self.last_words)
 
     def last_words(self) -> str:
         """Return the last line that it wrote on standard error."""

@@ -17,6 +17,7 @@ BYTE_ORDER = 0x1A2B3C4D
 ETHERNET = 1
 END_OF_OPTIONS, COMMENT, NAME, RESOLUTION, FLAGS = 0, 1, 2, 9, 2
 NANOSECONDS = 9
+LONGEST_BLOCK = 1 << 20  # bytes
 INCOMING, OUTGOING = 1, 2  # in the lowest bits of a frame's flags
 _BLOCK = struct.Struct("<II")
 _FRAME = struct.Struct("<IIIII")  # interface, time (high, low), lengths captured and on the wire
@@ -107,6 +108,8 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield kind and body of each block; a last one that is not whole was still being written."""
     while len(head := file.read(_BLOCK.size)) == _BLOCK.size:
         kind, size = _BLOCK.unpack(head)
+        if size > LONGEST_BLOCK:
+            raise PillarboxError("the capture is damaged: capture anew")
         body = file.read(max(0, size - 12))
         if size < 12 or size % 4 or len(file.read(4)) < 4:
             return

@@ -15,6 +15,7 @@ import pandas as pd
 
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import Experiment
+from experiments.trials.plans.values import plain
 from experiments.trials.runs import records, schema, store
 from experiments.trials.runs.records import Run
 from topos.base.errors import PillarboxError, require
@@ -80,7 +81,7 @@ def read(folder: Path) -> Found:
     found = Found(folder)
     file = folder / records.MANIFEST
     with _noting(found, file):
-        found.manifest = dict(store.read_json(file))
+        found.manifest = store.read_table(file)
         _leave_out_damaged(found, file)
         version = found.manifest.get("schema_version")
         if isinstance(version, int) and version > schema.VERSION:
@@ -90,6 +91,7 @@ def read(folder: Path) -> Found:
             )
         records.bring_up_to_date(found.manifest)
         found.plan = experiment_of(found.manifest["plan"])
+        found.manifest["plan"] = plain(found.plan)
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
     for number in numbers:
         _read_trial(found, number, parts)

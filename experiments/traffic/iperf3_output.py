@@ -16,6 +16,7 @@ from experiments.traffic.flows import Flow, Interval
 from topos.base.errors import require
 
 UNREADABLE = "iperf3 ended without a report that can be read"
+LARGEST = 2.0**63  # of the bytes and seconds in a report
 NEVER_CONNECTED = "unable to connect"
 
 
@@ -36,7 +37,7 @@ def report_in(text: str) -> dict[str, Any]:
     begin = text.find("{")
     try:
         report, _ = json.JSONDecoder().raw_decode(text, begin if begin >= 0 else 0)
-    except ValueError:
+    except (ValueError, RecursionError):
         lines = text.strip().splitlines()
         # What it says before it begins with JSON: an option that this version does not know.
         said = lines[0].removeprefix("iperf3: ") if lines and begin < 0 else ""
@@ -78,11 +79,15 @@ def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
         stream = streams[0] if streams else None
         if not isinstance(stream, dict) or stream.get("omitted"):
             continue
-        if not all(isinstance(stream.get(key), int | float) for key in ("start", "end", "bytes")):
+        if not all(_is_number(stream.get(key)) for key in ("start", "end", "bytes")):
             continue
         if not found or stream["start"] > found[-1]["start"]:
             found.append(stream)
     return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < LARGEST
 
 
 def _list(value: object) -> list[Any]:

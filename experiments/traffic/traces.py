@@ -125,7 +125,7 @@ class _Servers:
         topology = self._topology
         require(text != "", "a flow has a server here: its address, or its number")
         require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
-        if text.isascii() and text.isdecimal():  # as other programs count them
+        if text.isascii() and text.isdecimal() and len(text) <= 18:  # as other programs count them
             has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
             require(int(text) < topology.servers, f"it has a server {text}, and {has}")
             return int(text)
@@ -194,19 +194,21 @@ def _parquet(file: Path, servers: _Servers) -> _Table:
 
     try:
         with file.open("rb") as opened:
-            # Of texts each different one is kept once: a small file may repeat megabytes.
-            found = parquet.ParquetFile(opened, read_dictionary=[SOURCE, DESTINATION])
+            found = parquet.ParquetFile(opened)
             _places(file, found.schema_arrow.names)
+            ends = [name for name in (SOURCE, DESTINATION) if _check_ends(file, name, found)]
             _check_rows(file, found.metadata.num_rows)
             _check_size(file, found.metadata)
-            columns = found.read(list(COLUMNS)).combine_chunks().columns
-    except (MemoryError, pyarrow.ArrowException) as error:
+            # Of texts each different one is kept once: a small file may repeat megabytes.
+            table = parquet.ParquetFile(opened, read_dictionary=ends).read(list(COLUMNS))
+        columns = table.combine_chunks().columns
+    except (MemoryError, LookupError, pyarrow.ArrowException) as error:
         raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
     start_s, source, destination, size = columns
     return _Table(
         _floats(file, TIME, start_s),
-        _numbers_of(servers, file, SOURCE, source),
-        _numbers_of(servers, file, DESTINATION, destination),
+        _numbers_of(servers, SOURCE, source),
+        _numbers_of(servers, DESTINATION, destination),
         _floats(file, BYTES, size),
     )
 
@@ -229,17 +231,24 @@ def _floats(file: Path, name: str, column: Any) -> Floats:
     return found
 
 
-def _numbers_of(servers: _Servers, file: Path, name: str, column: Any) -> Ints:
-    """Return the numbers of the servers that a column names, by texts or by whole numbers."""
+def _check_ends(file: Path, name: str, found: Any) -> bool:
+    """Refuse a column that names no servers; tell whether it does so by texts."""
     from pyarrow import types
 
-    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-    part = encoded.combine_chunks() if hasattr(encoded, "chunks") else encoded
-    kind = encoded.type.value_type
+    kind = found.schema_arrow.field(name).type
     require(
         types.is_string(kind) or types.is_integer(kind),
         f"{file} is no trace: its column {name} has no servers but {kind}",
     )
+    return bool(types.is_string(kind))
+
+
+def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
+    """Return the numbers of the servers that a column names, by texts or by whole numbers."""
+    from pyarrow import types
+
+    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    part = encoded.combine_chunks()
     indices = part.indices.fill_null(-1).to_numpy()
     texts = ["" if value is None else str(value) for value in part.dictionary.to_pylist()]
     number = numpy.zeros(len(texts), numpy.int64)

@@ -108,7 +108,8 @@ def experiment_of(
     values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
 ) -> Experiment:
     """Return the experiment that plain data describe."""
-    asking = [one for one in values.get("systems", ()) if _is_calibrated(one)]
+    systems = values.get("systems")
+    asking = [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []
     if asking:
         require(calibrated_mbit is not None, "a calibrated rate needs root: use sudo")
         assert calibrated_mbit is not None

@@ -59,7 +59,7 @@ class Fault(NamedTuple):
 
 def verb_of(kind: str) -> str:
     """Return how a kind of fault is written: ``cut silent`` for ``silent cut``."""
-    return next(verb for verb, known in KINDS.items() if known == kind)
+    return {known: verb for verb, known in KINDS.items()}[kind]
 
 
 def kind_of(verb: str) -> str:

@@ -269,7 +269,7 @@ class Topology(UidAddresses, ABC):
         radices = self.radices()
         words = address.split(".")
         require(
-            len(words) == len(radices) and all(w.isascii() and w.isdecimal() for w in words),
+            len(words) == len(radices) and all(map(_is_number, words)),
             f"{address!r} is not a server of {self.spec}: an address is {len(radices)} dotted "
             f"numbers, like {self.address(self.servers - 1)}",
         )
@@ -294,7 +294,7 @@ class Topology(UidAddresses, ABC):
     def switch(self, name: str) -> int:
         """Return the switch with that name (``s3``), or raise PillarboxError."""
         digits = name[1:]
-        if name[:1] == "s" and digits.isascii() and digits.isdecimal():
+        if name[:1] == "s" and _is_number(digits):
             switch = int(digits)
             if switch < self.switches:
                 return switch
@@ -306,7 +306,7 @@ class Topology(UidAddresses, ABC):
         """Return the node of that address or name (``0.3``, ``0.3.dcell``, ``h7``, ``s3``)."""
         if text[:1] == "s":
             return self.servers + self.switch(text)
-        if text[:1] == "h" and text[1:].isascii() and text[1:].isdecimal():
+        if text[:1] == "h" and _is_number(text[1:]):
             number = int(text[1:])
             require(number < self.servers, f"there is no host {text} in {self.spec}")
             return number
@@ -330,3 +330,8 @@ class Topology(UidAddresses, ABC):
     def layout(self) -> Layout:
         """Return where to draw each node; a network overrides it to look like its paper."""
         return grid_layout(self.servers, self.switches)
+
+
+def _is_number(word: str) -> bool:
+    """Tell whether a word is a whole number; eighteen digits are far beyond any network."""
+    return word.isascii() and word.isdecimal() and len(word) <= 18

@@ -22,6 +22,7 @@ from topos.base.topology import Topology
 
 CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
+MOST_DRAWN = 10_000  # faults at random, on average
 
 # What each kind of fault names, for error messages.
 FORMS = {
@@ -174,6 +175,11 @@ def _moments(rate: FaultRate, workload: Workload, drawn: random.Random) -> Itera
         f"{named} go from {rate.from_s:g} s to {end_s:g} s: nothing is between",
     )
     require(rate.per_minute > 0, f"{named} have a rate above 0 a minute, not {rate.per_minute:g}")
+    expected = rate.per_minute / 60 * (end_s - rate.from_s)
+    require(
+        expected <= MOST_DRAWN,
+        f"{named} are about {expected:.3g}, more than {MOST_DRAWN}: choose fewer a minute",
+    )
     require(rate.lasting_s > 0, f"{named} last longer than 0 s, not {rate.lasting_s:g}")
     at_s = rate.from_s
     while (at_s := at_s + drawn.expovariate(rate.per_minute / 60)) < end_s:

@@ -76,7 +76,7 @@ def _entered(at: Any, key: str, name: str) -> Any:
 
 def _index(at: list[Any], key: str, name: str) -> int:
     require(
-        key.isdecimal() and int(key) < len(at),
+        key.isdecimal() and len(key) < 10 and int(key) < len(at),
         f"there is no {name}: they are numbered 0 to {len(at) - 1}" if at else f"{name}: none",
     )
     return int(key)

@@ -155,7 +155,7 @@ def guessed(name: str, text: str) -> Any:
     """
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     is_address = isinstance(found, float) and not name.endswith(UNITS)
     return text if is_address else found

@@ -21,6 +21,8 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
+REQUIRED = ("trial", "system", "repeat")  # columns that every trial has a value for
+MOST_WHOLE = 2**63
 
 
 def columns(table: str) -> dict[str, str]:
@@ -242,12 +244,15 @@ def load(path: Path | str) -> Run:
 
     Raises PillarboxError where there is no run, or one of a newer version of the records.
     """
+    from experiments.trials.loading import experiment_of
+    from experiments.trials.plans.values import plain
+
     folder = Path(path)
     require(
         (folder / MANIFEST).is_file(),
         f"{folder} is no run: a run is a folder with a {MANIFEST}, as `pillarbox run` makes it",
     )
-    manifest = store.read_json(folder / MANIFEST)
+    manifest = store.read_table(folder / MANIFEST)
     version = manifest.get("schema_version")
     require(
         isinstance(version, int) and version <= schema.VERSION,
@@ -255,18 +260,37 @@ def load(path: Path | str) -> Run:
         "Pillarbox reads: update it",
     )
     bring_up_to_date(manifest)
-    return Run(folder, manifest, tuple(told_by(folder, n) for n in finished_trials(folder)))
+    plan = plain(experiment_of(manifest["plan"]))  # whole, and nothing in it of another type
+    records = tuple(told_by(folder, n) for n in finished_trials(folder))
+    return Run(folder, manifest | {"plan": plan}, records)
 
 
 def told_by(run: Path, trial: int) -> dict[str, Any]:
     """Return what a trial says of itself."""
     file = trial_folder(run, trial) / TRIAL_FILE
-    record = store.read_json(file)
-    require(
-        isinstance(record, dict) and record.keys() >= schema.TRIAL.keys(),
-        f"{file} does not say {', '.join(schema.TRIAL)}",
-    )
-    return dict(record)
+    record = store.read_table(file)
+    missing = [name for name in schema.TRIAL if name not in record]
+    require(not missing, f"{file} does not say {', '.join(missing)}")
+    require(record["trial"] == trial, f"{file} is of another trial: {record['trial']!r:.20}")
+    for name, kind in columns(TRIALS).items():
+        value = record.get(name)
+        known = _is_of(kind, value) or (value is None and name not in REQUIRED)
+        require(known, f"{file} is damaged: {name} is {value!r:.40}")
+    verdict = record.get("verdict")
+    reasons = verdict.get("reasons") if isinstance(verdict, dict) else None
+    told = isinstance(reasons, list) and all(isinstance(one, str) for one in reasons)
+    require(told or "verdict" not in record, f"{file} is damaged: its verdict has no reasons")
+    return {**dict.fromkeys(columns(TRIALS)), "verdict": {"reasons": []}, **record}
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    """Tell whether a value of JSON is of a column's type."""
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "boolean" or isinstance(value, bool):
+        return kind == "boolean" and isinstance(value, bool)
+    fits = isinstance(value, int) and abs(value) < MOST_WHOLE
+    return fits or (kind == "float64" and isinstance(value, float))
 
 
 def bring_up_to_date(manifest: dict[str, Any]) -> None:
@@ -274,13 +298,17 @@ def bring_up_to_date(manifest: dict[str, Any]) -> None:
 
     In version 1 each fault of the plan was a table of its parts.
     """
+    require(isinstance(manifest.get("plan"), dict), "the run's manifest has no plan")
     if manifest.get("schema_version") != 1:
         return
-    for fault in manifest["plan"].get("faults", []):
-        kind = fault.pop("kind")
-        if "what" in fault:
-            moments = fault.pop("at_s"), fault.pop("until_s", None)
-            fault["fault"] = str(Fault(kind, tuple(fault.pop("what")), *moments))
-        else:
-            fault["fault"] = verb_of(kind)
+    try:
+        for fault in manifest["plan"].get("faults", []):
+            kind = fault.pop("kind")
+            if "what" in fault:
+                moments = fault.pop("at_s"), fault.pop("until_s", None)
+                fault["fault"] = str(Fault(kind, tuple(fault.pop("what")), *moments))
+            else:
+                fault["fault"] = verb_of(kind)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise PillarboxError(f"a fault in the run's manifest is damaged: {error!r:.80}") from None
     manifest["schema_version"] = schema.VERSION

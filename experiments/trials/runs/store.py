@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import give_to_user
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 UNFINISHED = ".unfinished"
@@ -30,9 +30,16 @@ def read_json(path: Path) -> Any:
     """Return plain data, or raise PillarboxError saying why it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise PillarboxError(f"{path} cannot be read: {why}") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Return plain data that is a table at its top, or raise PillarboxError."""
+    found = read_json(path)
+    require(isinstance(found, dict), f"{path} is no table: it begins with {{")
+    return dict(found)
 
 
 def write_by(path: Path, write: Callable[[Path], object]) -> None:

@@ -139,7 +139,7 @@ def verdict_text(record: Mapping[str, Any]) -> str:
         return f"failed: {record['reason']}"
     if record["valid"]:
         return "valid"
-    first, *others = record["verdict"]["reasons"]
+    first, *others = record["verdict"]["reasons"] or ["no reason is given"]
     return f"not valid: {first}" + (f" (and {len(others)} more)" if others else "")
 
 

@@ -398,11 +398,16 @@ def test_faults_of_a_run_of_the_first_version_are_read_as_they_are_written_now(
 ) -> None:
     cable = {"kind": "silent cut", "what": ["h0", "s0"], "at_s": 1.5, "until_s": None}
     rate = {"kind": "server", "per_minute": 2.0, "lasting_s": 1.0}
-    old = {"schema_version": 1, "plan": {"faults": [cable, rate]}}
+    plan = {
+        "name": "old",
+        "about": "",
+        "systems": [{"network": "tree,2,2"}],
+        "faults": [cable, rate],
+    }
+    old = {"schema_version": 1, "plan": {**plan, "workload": {"duration_s": 1.0}}}
     (tmp_path / "manifest.json").write_text(json.dumps(old))
     found = records.load(tmp_path).manifest
-    assert found["plan"]["faults"] == [
-        {"fault": "cut h0-s0 silent at 1.5"},
-        {"fault": "kill", "per_minute": 2.0, "lasting_s": 1.0},
-    ]
+    cut, kill = found["plan"]["faults"]
+    assert cut["fault"] == "cut h0-s0 silent at 1.5"
+    assert (kill["fault"], kill["per_minute"], kill["lasting_s"]) == ("kill", 2.0, 1.0)
     assert found["schema_version"] == schema.VERSION

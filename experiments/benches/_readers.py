@@ -1,0 +1,703 @@
+"""Everything that reads what somebody else wrote, in one table: corpus, mutator and reader.
+
+A reader is given one damaged input. It may return anything, or raise one of its errors: a sentence
+for whoever gave the input. Frames and headers, which come in millions, have benches of their own
+(`fuzz`, `fuzz-routers`), and Wireshark's dissector is tested with tshark.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from experiments.benches import _mutations as mutations
+from experiments.benches._mutations import Mutator
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import kinds, network, parse
+
+NETWORKS = ("bcube,2,1", "dcell,2,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
+
+EXPERIMENT = """\
+name = "mine"
+about = "two networks"
+repeats = 2
+seed = 7
+faults = ["cut 0.0-s0 at 0.5 until 1.5", {fault = "kill", per_minute = 20, lasting_s = 0.5}]
+
+[[systems]]
+network = "bcube,2,1"
+routing = "bsr"
+rate_mbit = 20
+mtu = 1500
+
+[[systems]]
+network = "tree,2,2"
+label = "a tree"
+rate_mbit = 20.5
+delay = "1ms"
+
+[workload]
+pattern = "all-to-all"
+duration_s = 2.5
+interval_s = 0.1
+options = {jitter_s = 0.1}
+"""
+ARRIVING = """\
+[[systems]]
+network = "dcell,2,1"
+rate_mbit = 20
+at_load = 0.3
+
+[workload]
+pattern = "incast"
+arrivals = "poisson"
+load = 0.5
+load_of = "servers"
+sizes = "1000"
+size_scale = 0.5
+duration_s = 0.5
+warm_up_s = 0.1
+cool_down_s = 0.1
+options = {senders = 2, deadline_s = 0.1}
+"""
+COLLECTIVE = """\
+[[systems]]
+network = "bcube,2,1"
+algorithm = "bml"
+
+[workload]
+pattern = "all-reduce"
+volume_bytes = 12_000
+"""
+HOSTS = """\
+hosts = ["10.0.0.2", "10.0.0.3"]
+addresses = ["10.1.0.2", "10.1.0.3"]
+user = "root"
+key = "~/.ssh/id_ed25519"
+port = 22
+pillarbox = "/opt/pillarbox/pillarbox"
+weights = [2, 1]
+"""
+TRACE = "time_s,source,destination,bytes\n0.0,0.0,1.1,1500\n0.1,1,2,1e6\n0.1,0.1.bcube,1.0,30\n"
+TIMES = "student,handed_in\nanna,2026-03-01T23:59\nbert,2026-03-02T00:10+00:00\n"
+SIZES = "# bytes share\n1 0\n1000 0.5\n1e6, 1.0\n"
+REPORT = {
+    "start": {"version": "iperf 3.12"},
+    "intervals": [
+        {"streams": [{"start": 0, "end": 0.1, "bytes": 125000, "rtt": 70, "retransmits": 0}]},
+        {"streams": [{"start": 0.1, "end": 0.2, "bytes": 125000, "rtt": 71, "omitted": False}]},
+    ],
+    "end": {"sum_received": {"bytes": 250000}},
+}
+
+
+class Reader(NamedTuple):
+    """One reader: valid inputs and those that broke it once, how to damage them, and what reads."""
+
+    corpus: Callable[[], tuple[bytes, ...]]
+    mutate: Mutator
+    # Prepares what the reads have in common, and yields the function that reads one input.
+    prepare: Callable[[], Any]
+    errors: Callable[[], tuple[type[Exception], ...]] = lambda: (PillarboxError,)
+    share: int = 1  # only one of so many inputs is read, since each takes long
+
+
+def readers() -> dict[str, Reader]:
+    """Return all readers by name."""
+    return {
+        "network": Reader(_specs, mutations.text, _simple(_read_spec)),
+        "address": Reader(_addresses, mutations.text, _address),
+        "fault": Reader(_faults, mutations.text, _fault),
+        "experiment": Reader(
+            partial(_texts, EXPERIMENT, ARRIVING, COLLECTIVE), mutations.text, _experiment
+        ),
+        "override": Reader(_overrides, mutations.text, _override),
+        "plan": Reader(_plans, mutations.json_of, _plan),
+        "hosts": Reader(partial(_texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
+        "trace-csv": Reader(_traces, mutations.csv, _trace(".csv")),
+        "trace-parquet": Reader(_parquets, mutations.raw, _trace(".parquet")),
+        "sizes": Reader(partial(_texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
+        "manifest": Reader(_manifests, mutations.json_of, _manifest),
+        "trial": Reader(_trials, mutations.json_of, partial(_trial, _read_run)),
+        "report": Reader(_trials, mutations.json_of, partial(_trial, _report_run), share=100),
+        "records": Reader(_flows, mutations.raw, _records),
+        "capture": Reader(_captures, mutations.raw, _capture),
+        "page-request": Reader(_page_requests, mutations.json_of, _simple(_read_page_request)),
+        "gate-request": Reader(_gate_requests, mutations.json_of, _simple(_read_gate_request)),
+        "lab-request": Reader(_lab_requests, mutations.json_of, _lab_request),
+        "server-request": Reader(_server_requests, mutations.json_of, _server_request, tuple),
+        "grader-answer": Reader(_answers, mutations.json_of, _answer, _grading_errors),
+        "iperf3": Reader(
+            partial(_texts, json.dumps(REPORT)), mutations.json_of, _simple(_read_report)
+        ),
+        "handed-in": Reader(partial(_texts, TIMES), mutations.csv, _times),
+        "machine-ready": Reader(_ready, mutations.json_of, _machine_ready),
+    }
+
+
+def _texts(*texts: str) -> tuple[bytes, ...]:
+    return tuple(text.encode() for text in texts)
+
+
+def _jsons(*values: Any) -> tuple[bytes, ...]:
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+def _word(data: bytes) -> str:
+    """Return bytes as Python gives a program the words of its command line."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _simple(read: Callable[[bytes], object]) -> Callable[[], Any]:
+    """Return what prepares nothing and reads by that function."""
+
+    @contextmanager
+    def prepared() -> Iterator[Callable[[bytes], object]]:
+        yield read
+
+    return prepared
+
+
+@contextmanager
+def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
+    """Yield a function that writes its input into a file and reads that."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / name
+
+        def written(data: bytes) -> object:
+            file.write_bytes(data)
+            return read(file)
+
+        yield written
+
+
+# -- words of the command line ---------------------------------------------------------------------
+
+
+def _specs() -> tuple[bytes, ...]:
+    examples = (spec for kind in kinds() for spec in network(kind).examples)
+    return _texts(*examples, "bcube,8,3,servers=2048", "bcube,99999999,99999999")
+
+
+def _read_spec(data: bytes) -> None:
+    topology = parse(_word(data))
+    topology.address(topology.servers - 1)
+    topology.peers(0, 0)
+
+
+def _addresses() -> tuple[bytes, ...]:
+    return _texts("0.3", "0.3.dcell", "1.3.7", "s0", "h19", "s1.bcube", "10.0.0.1", "0.2.1.ficonn")
+
+
+@contextmanager
+def _address() -> Iterator[Callable[[bytes], object]]:
+    networks = list(map(parse, NETWORKS))
+
+    def read(data: bytes) -> None:
+        text = _word(data)
+        for topology in networks:
+            for kind in (topology.node, topology.server, topology.switch):
+                try:
+                    kind(text)
+                except PillarboxError:
+                    continue
+
+    yield read
+
+
+def _faults() -> tuple[bytes, ...]:
+    return _texts(
+        *("cut 0.0-s0", "cut 0.1-1.1 silent at 2 until 4.5s", "kill 1.0", "stop s2", "rack s0"),
+        *("cut silent", "server:1.3", "cut 0.0 - s0", "kill 1.1 until 3"),
+    )
+
+
+@contextmanager
+def _fault() -> Iterator[Callable[[bytes], object]]:
+    from experiments.traffic.workload import Workload
+    from experiments.trials.plans.experiment import FaultAt
+    from experiments.trials.plans.faults import schedule
+    from hosts.base.failures import parse_failures
+
+    topology, workload = parse("bcube,2,1"), Workload(duration_s=10.0)
+
+    def read(data: bytes) -> None:
+        text = _word(data)
+        for made in (
+            lambda: parse_failures(topology, [text]),
+            lambda: schedule(topology, [FaultAt(text)], workload, 1),
+        ):
+            try:
+                made()
+            except PillarboxError:
+                continue
+
+    yield read
+
+
+# -- experiments -----------------------------------------------------------------------------------
+
+
+def _experiments() -> tuple[bytes, ...]:
+    found = ("systems = 1", '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nsizes = "/dev/zero"')
+    return _texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
+
+
+@contextmanager
+def _experiment() -> Iterator[Callable[[bytes], object]]:
+    from experiments.trials import loading
+
+    with _file("mine.toml", lambda file: _ordered(loading.load(str(file)))) as read:
+        yield read
+
+
+def _ordered(experiment: Any) -> None:
+    """Compute what the first trials of an experiment are to do, as `run --dry-run` does."""
+    from experiments.trials.plans.trials import blocks
+    from experiments.trials.runs.run import order_of
+
+    for trial in next(blocks(experiment)):
+        for fault in order_of(experiment, trial).faults:
+            str(fault)
+
+
+def _overrides() -> tuple[bytes, ...]:
+    return _texts(
+        *("rate_mbit=30", "systems.0.routing=bsr", "workload.duration_s=none", "repeats=2"),
+        *("options.flows=4", "workload.options.source=0.3", "faults.0.fault=kill 0.0", "seed=-1"),
+    )
+
+
+@contextmanager
+def _override() -> Iterator[Callable[[bytes], object]]:
+    from experiments.trials import loading
+    from experiments.trials.plans.overrides import overridden
+    from experiments.trials.plans.values import plain
+
+    quick = loading.load("quick")
+
+    def read(data: bytes) -> None:
+        loading.experiment_of(overridden(plain(quick), [_word(data)]))
+
+    yield read
+
+
+def _plans() -> tuple[bytes, ...]:
+    import tomllib
+
+    return _jsons(
+        *({"name": "", "about": ""} | tomllib.loads(one) for one in (EXPERIMENT, ARRIVING))
+    )
+
+
+@contextmanager
+def _plan() -> Iterator[Callable[[bytes], object]]:
+    from experiments.trials.loading import experiment_of
+
+    yield lambda data: _ordered(experiment_of(_table(data)))
+
+
+def _table(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    require(isinstance(found, dict), "no table")
+    return dict(found)
+
+
+@contextmanager
+def _hosts() -> Iterator[Callable[[bytes], object]]:
+    from experiments.machines.hosts import read
+
+    with _file("HOSTS.toml", lambda file: read(file).ssh("a")) as reading:
+        yield reading
+
+
+# -- traffic ---------------------------------------------------------------------------------------
+
+
+def _traces() -> tuple[bytes, ...]:
+    header = "time_s,source,destination,bytes\n"
+    found = ("0.0,,1.1,1500\n", f"0.0,0.0,1.1,{'9' * 400}\n", "0.0,0.0,1.1,1e99\n")
+    return _texts(TRACE, *(header + row for row in found), header + "1" + ",0" * 70_000)
+
+
+def _trace(ending: str) -> Callable[[], Any]:
+    @contextmanager
+    def prepared() -> Iterator[Callable[[bytes], object]]:
+        from experiments.traffic.traces import read_trace
+
+        topology = parse("bcube,2,1")
+        with _file(f"flows{ending}", lambda file: read_trace(topology, file)) as read:
+            yield read
+
+    return prepared
+
+
+def _parquets() -> tuple[bytes, ...]:
+    import pyarrow
+    from pyarrow import parquet
+
+    ends = {"source": ["0.0", "0.1", "1.0"], "destination": ["1.1", "1.0", "0.0"]}
+    numbers = {"time_s": [0.0, 0.5, 1.0], "bytes": [1500, 10**6, 30]}
+    tables: list[dict[str, list[Any]]] = [
+        {**numbers, **ends},
+        {**numbers, "source": [0, 1, 2], "destination": [3, 2, 0]},
+        {**numbers, **ends, "source": ["0.0", None, "1.0"]},
+        {**numbers, **ends, "bytes": ["1", "2", "3"]},
+        {**numbers, **ends, "time_s": [None, 1.0, 2.0]},
+        {**numbers, **ends, "source": [["0.0"], [], None]},
+    ]
+    found = []
+    for table in tables:
+        for compression in ("snappy", "none"):
+            buffer = io.BytesIO()
+            parquet.write_table(pyarrow.table(table), buffer, compression=compression)
+            found.append(buffer.getvalue())
+    return tuple(found)
+
+
+@contextmanager
+def _sizes() -> Iterator[Callable[[bytes], object]]:
+    from experiments.traffic.sizes import read_sizes
+
+    with _file("mine.cdf", lambda file: read_sizes(file).mean_bytes) as read:
+        yield read
+
+
+def _read_report(data: bytes) -> None:
+    from experiments.traffic.flows import Flow
+    from experiments.traffic.iperf3_output import cut, intervals_in, report_in
+
+    report = report_in(data.decode(errors="replace"))
+    for flow in (Flow(0, 1, 2, volume_bytes=200_000), Flow(0, 1, 2, duration_s=0.15)):
+        cut(flow, intervals_in(report, report))
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def _manifests() -> tuple[bytes, ...]:
+    plans = [json.loads(plan) for plan in _plans()]
+    machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
+    begun = {"wall": "2026-03-01T10:15:00"}
+    current = {"schema_version": 3, "plan": plans[0], "machine": machine, "begun": begun}
+    fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
+    old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, {"kind": "server"}]}}
+    return _jsons(current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}})
+
+
+@contextmanager
+def _manifest() -> Iterator[Callable[[bytes], object]]:
+    with _run_folder() as folder:
+
+        def read(data: bytes) -> None:
+            (folder / "manifest.json").write_bytes(data)
+            _read_run(folder)
+
+        yield read
+
+
+def _trials() -> tuple[bytes, ...]:
+    told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
+    told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 0}
+    told |= {"goodput_bps": 4e7, "ideal_bps": 5e7, "completion_s": 1.5, "fairness": 0.99}
+    verdict = {"valid": True, "reasons": [], "warnings": [], "figures": {"conserved_median": 0.98}}
+    return _jsons(told | {"verdict": verdict}, told | {"verdict": verdict, "valid": False})
+
+
+@contextmanager
+def _trial(use: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
+    with _run_folder() as folder:
+        (folder / "manifest.json").write_bytes(_manifests()[0])
+        file = folder / "trials" / "0000" / "trial.json"
+        file.parent.mkdir()
+
+        def read(data: bytes) -> None:
+            file.write_bytes(data)
+            use(folder)
+
+        yield read
+
+
+@contextmanager
+def _run_folder() -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "trials").mkdir()
+        yield Path(folder)
+
+
+def _read_run(folder: Path) -> None:
+    """Read a run as `compare-runs` and `run --resume` do."""
+    from experiments.trials.loading import experiment_of
+    from experiments.trials.runs import records
+    from experiments.trials.runs.diff import differences
+    from experiments.trials.runs.summary import totals_text, verdict_text
+
+    run = records.load(folder)
+    experiment_of(run.manifest["plan"])
+    list(differences(run.manifest, {"plan": {}}))
+    for record in run.records:
+        verdict_text(record), totals_text(record)
+
+
+def _report_run(folder: Path) -> None:
+    """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
+    from experiments.reporting.page import _contents
+    from experiments.reporting.reading import read
+    from experiments.trials.runs import records
+    from experiments.trials.runs.diff import difference, text_of
+
+    _contents(read(folder), [], [])
+    run = records.load(folder)
+    text_of(difference(run, run))
+
+
+def _flows() -> tuple[bytes, ...]:
+    from experiments.trials.runs.records import frame
+
+    row = {"trial": 0, "system": "a", "repeat": 0, "valid": True, "flow": 0, "source": "0.0"}
+    row |= {"destination": "1.1", "tool": "generator", "status": "completed", "reason": ""}
+    row |= {"start_s": 0.0, "delivered_bytes": 1000, "tries": 1, "path": "0.0 1.1"}
+    rows = [row | {"flow": flow} for flow in range(3)]
+    found = []
+    for table in (frame("flows", rows), frame("flows", []), frame("events", [])):
+        buffer = io.BytesIO()
+        table.to_parquet(buffer, index=False)
+        found.append(buffer.getvalue())
+    return tuple(found)
+
+
+@contextmanager
+def _records() -> Iterator[Callable[[bytes], object]]:
+    from experiments.trials.runs.records import Run, trial_folder
+
+    with _run_folder() as folder:
+        file = trial_folder(folder, 0) / "flows.parquet"
+        file.parent.mkdir()
+
+        def read(data: bytes) -> None:
+            file.write_bytes(data)
+            assert Run(folder, {}, ({"trial": 0},)).flows is not None
+
+        yield read
+
+
+# -- captures --------------------------------------------------------------------------------------
+
+
+def _captures() -> tuple[bytes, ...]:
+    from experiments.observe.pcapng import Interface, Writer
+    from hosts.wire.dcn import DcnHeader, Protocol
+    from hosts.wire.marks import udp_packet
+
+    found = []
+    for spec, routing in (("dcell,2,1", "dfr"), ("tree,2,2", "shortest")):
+        topology = parse(spec)
+        packet = udp_packet(topology, 0, 1, source_port=4000, destination_port=9)
+        mac = [topology.mac_number(server, 0).to_bytes(6, "big") for server in (1, 0)]
+        header = DcnHeader(topology.uid(1), topology.uid(0), Protocol.IPV4).pack(packet)
+        comment = json.dumps({"network": spec, "routing": routing, "failures": ["kill 0.0"]})
+        buffer = io.BytesIO()
+        writer = Writer(buffer, [Interface("0.0-eth0", 65535)], comment)
+        for number, data in enumerate((b"\x88\xb5" + header, b"\x08\x00" + packet)):
+            writer.write(0, number * 1000, b"".join(mac) + data, outgoing=True)
+        found.append(buffer.getvalue())
+    return tuple(found)
+
+
+@contextmanager
+def _capture() -> Iterator[Callable[[bytes], object]]:
+    from experiments.commands.follow import followed
+
+    with _file("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
+        yield read
+
+
+# -- sockets ---------------------------------------------------------------------------------------
+
+
+def _page_requests() -> tuple[bytes, ...]:
+    return _jsons(
+        {"id": 3, "do": "cut", "words": ["0.3-4.0"]},
+        {"id": 1, "do": "resize", "words": ["1", "24", "80"]},
+        {"id": 2, "do": "state", "words": ["0.0"]},
+        ["127.0.0.1:8080", "[::1]:80", "localhost", "[", "::", "a:b:c"],
+    )
+
+
+def _read_page_request(data: bytes) -> None:
+    from experiments.page.server import _size, checked, is_own_host
+
+    text = data.decode(errors="replace")
+    is_own_host(text, "lab.example")
+    _, _, words = checked(text)
+    _size(words[-2:])
+
+
+def _gate_requests() -> tuple[bytes, ...]:
+    return _jsons(
+        {"id": 1, "ask": "cut", "words": ["0.3-4.0"]},
+        {"id": 2, "ask": "run", "words": ["all-to-all", "duration_s=5"]},
+        {"id": 3, "ask": "sample", "log_from": 0, "traffic_from": 1.5},
+        {"id": 4, "ask": "resize", "shell": 1, "rows": 24, "columns": 80},
+        {"id": 5, "ask": "type", "shell": 1, "text": "ls\n"},
+    )
+
+
+def _read_gate_request(data: bytes) -> None:
+    from experiments.page import shells
+    from experiments.page.gate import checked, read
+
+    asked = checked(read(data)[1])
+    if asked["ask"] in shells.DEEDS:
+        shells.Shells(_no_server, lambda _: None).do(asked)
+
+
+def _no_server(_: str) -> Any:
+    raise PillarboxError("there is no server")
+
+
+def _lab_requests() -> tuple[bytes, ...]:
+    return _jsons(
+        *({"ask": what} for what in ("protocol", "about", "hosts")),
+        *({"ask": what, "server": "0.0"} for what in ("state", "log", "enter")),
+        {"ask": "trace", "source": "0.0", "destination": "1.1"},
+        {"ask": "cut", "words": ["0.3-4.0", "silent"]},
+        {"ask": "cable", "words": ["0.0-s0", "rate_mbit=20", "delay=1ms", "loss=0.5"]},
+        {"ask": "iperf", "words": ["0.0", "1.1", "2.5"]},
+        {"ask": "ping", "words": ["0.0", "1.1"]},
+        {"ask": "run", "words": ["all-to-all", "duration_s=5"]},
+    )
+
+
+@contextmanager
+def _lab_request() -> Iterator[Callable[[bytes], object]]:
+    """Yield a service whose lab knows its network, and refuses all that would change it."""
+    from experiments.control.service import Service, _request
+
+    topology = parse("bcube,2,1")
+    lab = _Lab(topology)
+    service = Service.__new__(Service)
+    service._lab, service._further = lab, {}  # type: ignore[assignment]
+
+    def read(data: bytes) -> object:
+        asked = _request(data)
+        require(asked["ask"] != "down", "the process is not to end")
+        return json.dumps(service._reply(asked, []))
+
+    yield read
+
+
+class _Lab(SimpleNamespace):
+    """A lab that can be asked for names only."""
+
+    def __init__(self, topology: Any) -> None:
+        super().__init__(topology=topology, dead=set(), faults=SimpleNamespace(active=[]))
+        self.server, self.node, self.name = topology.server, topology.node, topology.name
+
+    def __getattr__(self, name: str) -> Any:
+        raise PillarboxError(f"this lab has no {name}")
+
+
+def _server_requests() -> tuple[bytes, ...]:
+    return _jsons({"ask": "state"}, {"ask": "paths", "to": 3}, [1], {"ask": "log"})
+
+
+@contextmanager
+def _server_request() -> Iterator[Callable[[bytes], object]]:
+    """Yield a client of a server's control socket, whose server knows two questions."""
+    from hosts.live.control import ControlSocket
+
+    watched: dict[int, Callable[[], None]] = {}
+    known = {"state": {"drops": {}}, "log": []}
+
+    def answer(asked: dict[str, Any]) -> Any:
+        what = asked.get("ask")
+        return known.get(what) if isinstance(what, str) else None
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "sock"
+        control = ControlSocket(path, answer, watched.__setitem__, watched.pop)
+        (listening,) = watched
+
+        def read(data: bytes) -> object:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                watched[listening]()
+                client.settimeout(0.0)
+                try:
+                    client.sendall(data[:60_000])
+                    client.shutdown(socket.SHUT_WR)
+                except OSError:  # the server has closed before
+                    pass
+                while reading := next((one for one in watched if one != listening), None):
+                    watched[reading]()
+                return json.loads(client.recv(1 << 16) or b"{}")
+
+        yield read
+        control._socket.close()
+
+
+def _answers() -> tuple[bytes, ...]:
+    return _jsons(
+        {"number": 1, "answer": [1, 2]},
+        {"number": 1, "error": "KeyError: 7 (line 12)", "printed": "first\nsecond"},
+        {"number": 1, "answer": [[["deliver", "4500"]], 0.012]},
+    )
+
+
+def _grading_errors() -> tuple[type[Exception], ...]:
+    from experiments.grading.child import Mistake, Stopped
+
+    return Mistake, Stopped
+
+
+@contextmanager
+def _answer() -> Iterator[Callable[[bytes], object]]:
+    """Yield a grader's end of a child that answers with the input."""
+    from experiments.grading.child import Child
+
+    keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)
+
+    def read(data: bytes) -> object:
+        ours, theirs = socket.socketpair()
+        keeper.waited_s = 0.0
+        with ours, theirs:
+            theirs.sendall(data[:60_000] + b"\n")
+            theirs.shutdown(socket.SHUT_WR)
+            return Child(keeper, os.getpid(), ours).ask({"call": "peers"})
+
+    yield read
+
+
+def _ready() -> tuple[bytes, ...]:
+    return _jsons({"event": "ready", "address": "tls://10.0.0.2:8786"}, {"event": "no", "why": "x"})
+
+
+@contextmanager
+def _machine_ready() -> Iterator[Callable[[bytes], object]]:
+    from experiments.machines.started import address_in
+
+    yield lambda data: address_in(data, lambda: "it left no message")
+
+
+# -- teaching --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _times() -> Iterator[Callable[[bytes], object]]:
+    from experiments.grading.lateness import times_of
+
+    with _file("times.csv", times_of) as read:
+        yield read

@@ -1,0 +1,115 @@
+"""Damaged files, messages and words, fed to everything that reads them: a result, or a sentence."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from experiments.benches._frame import Row, from_child
+from experiments.benches._mutations import Mutator
+from experiments.benches._readers import Reader, readers
+from experiments.linux.processes import peak_mib, proc_field
+
+INPUTS, INPUTS_QUICK = 100_000, 500
+SEED = 1
+HANG_S = 10.0  # of processor time, for one input
+MOST_MIB = 256.0  # resident in a reader's process at any time, the libraries that it loads included
+TIME_LIMIT_S = 4 * 3600.0  # for one reader
+COLUMNS = ("inputs", "read", "refused", "slowest_ms", "peak_mib", "seconds")
+NOTES = f"""
+Each input is a valid one of the reader's corpus, or one that broke it once, with tokens, cells,
+values, branches or bytes that are others: numbers beyond each limit, text that is no UTF-8, deep
+brackets, files that end early. The seed is {SEED}. A reader returns, or raises the error that it
+documents. All else is a failure: another exception, more than {HANG_S:g} s of processor time for
+an input, a process of more than {MOST_MIB:g} MiB (peak_mib, its libraries included).
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each reader."""
+    for name in readers():
+        arguments = (name, (INPUTS_QUICK if quick else INPUTS) // readers()[name].share)
+        row: Row = {"reader": name}
+        yield from_child(row, COLUMNS, _judged, bounded, *arguments, time_limit_s=TIME_LIMIT_S)
+
+
+def bounded(name: str, inputs: int) -> Row:
+    """Feed damaged inputs to a reader in this process, whose memory is bounded from now on."""
+    with _bounded_memory():
+        return fed(name, readers()[name], inputs)
+
+
+def fed(name: str, reader: Reader, inputs: int) -> Row:
+    """Feed the corpus and damaged inputs to a reader; return what became of them."""
+    counts = {"read": 0, "refused": 0}
+    slowest_s, failure, data = 0.0, "", b""
+    corpus, errors = reader.corpus(), reader.errors()
+    begun_s = time.perf_counter()
+    with reader.prepare() as read, _alarm():
+        for number in range(inputs):
+            data = _input(name, reader.mutate, corpus, number)
+            before_s = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, HANG_S if number else 0.0)  # the first one imports
+            try:
+                read(data)
+                counts["read"] += 1
+            except errors:
+                counts["refused"] += 1
+            # What must not happen is just what is looked for.
+            except (Exception, _Hang) as error:  # noqa: BLE001
+                failure = f"failed: {error!r:.300} on input {number}: {data[:600]!r}"
+                break
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
+            slowest_s = max(slowest_s, (time.process_time() - before_s) if number else 0.0)
+    row: Row = {"inputs": sum(counts.values()), **counts, "slowest_ms": 1e3 * slowest_s}
+    row |= {"peak_mib": peak_mib(), "seconds": time.perf_counter() - begun_s}
+    return row | {"failure": failure}
+
+
+def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> bytes:
+    """Return an input by its number: first the corpus as it is, then damaged copies."""
+    if number < len(corpus):
+        return corpus[number]
+    random = Random(f"{SEED} {name} {number}")
+    return mutate(random.choice(corpus), corpus, random)
+
+
+def _judged(row: Row) -> str:
+    failure = row.pop("failure", "")
+    too_large = row["peak_mib"] > MOST_MIB
+    return failure or (f"failed: it had {row['peak_mib']:.0f} MiB" if too_large else "ok")
+
+
+class _Hang(BaseException):
+    """An input takes too long."""
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(*_: Any) -> None:
+        raise _Hang(f"it took more than {HANG_S:g} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, ring)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPROF, before)
+
+
+@contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """Let this process have no more data than it has now and the bound."""
+    has_kib = int(proc_field("/proc/self/status", "VmData").split()[0])
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    most = has_kib * 1024 + int(MOST_MIB * 2**20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
