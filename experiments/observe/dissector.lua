@@ -17,7 +17,9 @@ local common = Proto("pillarbox", "Pillarbox")
 common.fields = {}
 local bad = ProtoExpert.new("pillarbox.bad", "A server refuses this", expert.group.MALFORMED,
                             expert.severity.ERROR)
-common.experts = { bad }
+local damaged = ProtoExpert.new("pillarbox.damaged", "A packet inside is damaged",
+                                expert.group.MALFORMED, expert.severity.ERROR)
+common.experts = { bad, damaged }
 
 -- -- fields ---------------------------------------------------------------------------------------
 
@@ -202,7 +204,11 @@ local function payload(values, data, start, pinfo, root, tree)
         local inside = data(start, values.payload_length):tvb()
         dissect_message(values.protocol, inside, pinfo, root)
     else
-        ip:call(data(start, values.payload_length):tvb(), pinfo, root)
+        -- A damaged packet ends Wireshark's own dissector with an error.
+        local inside = data(start, values.payload_length):tvb()
+        if not pcall(ip.call, ip, inside, pinfo, root) then
+            tree:add_proto_expert_info(damaged, "the packet inside is damaged")
+        end
     end
 end
 
@@ -253,11 +259,18 @@ local sources = Field.new("ip.src")
 local destinations = Field.new("ip.dst")
 local protocols = Field.new("ip.proto")
 
+-- A header that is cut off has no addresses, and those of a reassembled packet are in other bytes.
+local function is_in(data, address)
+    return address ~= nil and address.offset + 4 <= data:len()
+        and data(address.offset, 4):ipv4() == address.value
+end
+
 function dpillar.dissector(data, pinfo, root)
     local outer = protocols()
     if outer == nil or outer.value ~= NUMBERS.ip_in_ip then return end
     local from, to = sources(), destinations()
-    local tree = root:add(dpillar, data(from.offset, 8))
+    if not (is_in(data, from) and is_in(data, to)) then return end
+    local tree = root:add(dpillar, data(from.offset, to.offset + 4 - from.offset))
     local last = data(from.offset + 3, 1):uint() % 2
     tree:add(direction, data(from.offset + 3, 1), last)
     tree:add(proxy_source, data(from.offset, 4))

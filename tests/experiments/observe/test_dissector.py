@@ -172,6 +172,44 @@ def test_what_servers_refuse_is_called_bad_and_nothing_else(
         assert bool(found(seen, "pillarbox.bad")) == verdict, (frame.data.hex(), seen)
 
 
+def hurt(data: bytes, draw: Random) -> bytes:
+    """Return a frame of which some bytes or bits are others, from Ethernet's header on."""
+    found = bytearray(data)
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        found[draw.randrange(len(found))] = draw.choice((0, 1, 4, 0x45, 0xFF, draw.randrange(256)))
+    if draw.random() < 0.3:
+        del found[draw.randrange(14, len(found)) :]
+    if draw.random() < 0.2:
+        found += draw.randbytes(draw.randrange(40))
+    return bytes(found)
+
+
+@needs_tshark
+@pytest.mark.parametrize(("spec", "name"), ROUTERS)
+def test_no_frame_stops_the_dissector(spec: str, name: str, tmp_path: Path) -> None:
+    """Each kind of frame cut off after every byte, and seeded mutations of all of it."""
+    draw = Random(f"hurt {name}")
+    sent = [
+        MACS + one.frame.ethertype.to_bytes(2, "big") + one.frame.data
+        for one in recorded(spec, name)
+    ]
+    kinds = list({(data[12:14], data[14:16], data[23], len(data)): data for data in sent}.values())
+    chosen = draw.sample(kinds, min(8, len(kinds)))
+    frames = [data[:size] for data in chosen for size in range(14, len(data))]
+    frames += [hurt(draw.choice(sent), draw) for _ in range(1500)]
+    capture = tmp_path / "frames.pcapng"
+    with capture.open("wb") as file:
+        writer = Writer(file, [Interface("port", 65535)])
+        for number, data in enumerate(frames):
+            # Some were longer on the wire than what was captured of them.
+            length = len(data) + 100 * (number % 3 == 0)
+            writer.write(0, number * 1000, data, outgoing=True, length=length)
+    said = tshark(capture, lua(topos.parse(spec)), "-V")
+    assert said.count("Frame Number: ") == len(frames)
+    errors = [line for line in said.splitlines() if "Lua Error" in line]
+    assert errors == []
+
+
 @needs_tshark
 def test_servers_have_their_addresses_where_the_network_is_known(tmp_path: Path) -> None:
     network = topos.parse("bcube,4,1")
