@@ -93,7 +93,8 @@ def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list
     for name, caption, figure in made:
         if figure is not None:
             svg, _ = style.save(figure, folder, name)
-            drawn.append(embedded(svg.read_text(encoding="utf-8"), name, caption))
+            text = printable_lines(svg.read_text(encoding="utf-8"))
+            drawn.append(embedded(text, name, caption))
     return drawn
 
 

@@ -268,7 +268,8 @@ def load(path: Path | str) -> Run:
 def told_by(run: Path, trial: int) -> dict[str, Any]:
     """Return what a trial says of itself."""
     file = trial_folder(run, trial) / TRIAL_FILE
-    record = store.read_table(file)
+    found = store.read_json(file)
+    record = dict(found) if isinstance(found, dict) else {}
     missing = [name for name in schema.TRIAL if name not in record]
     require(not missing, f"{file} does not say {', '.join(missing)}")
     require(record["trial"] == trial, f"{file} is of another trial: {record['trial']!r:.20}")
