@@ -171,7 +171,7 @@ def sizes_of(name: str) -> Sizes:
     if name in TABLES:
         return Sizes(name, TABLES[name])
     if name.strip().isdecimal():
-        return Sizes(f"{name.strip()} bytes", ((int(name), 1.0),))
+        return Sizes(f"{name.strip()} bytes", ((float(name), 1.0),))
     looks_like_file = "/" in name or "." in name
     require(
         looks_like_file or Path(name).is_file(),
