@@ -9,20 +9,21 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 SHEETS = ROOT / "vagrant" / "labs"  # beside the packages, where students find them in a checkout
 
+# The newest versions allowed are those that the tests ran with; vagrant/lock.py picks exact ones.
 # What the simulator, drawings and comparisons need; and what live labs, records and reports do.
 SIM = [
-    "highspy>=1.7",
-    "matplotlib>=3.7",
-    "networkx>=3.0",
-    "numba>=0.58",
-    "pandas>=2.0",
-    "pyarrow>=14",
-    "scipy>=1.10",
+    "highspy>=1.7,<2",
+    "matplotlib>=3.7,<4",
+    "networkx>=3.0,<4",
+    "numba>=0.58,<1",
+    "pandas>=2.0,<4",
+    "pyarrow>=14,<27",
+    "scipy>=1.10,<2",
 ]
-LIVE = [*SIM, "aiohttp>=3.9", "jinja2>=3.1", "rich>=13"]
+LIVE = [*SIM, "aiohttp>=3.9,<4", "jinja2>=3.1,<4", "rich>=13,<16"]
 # Sweeps of the simulator, and live networks, over machines; cryptography makes the keys of TLS.
-DASK = ["dask[distributed]>=2024.1", "cryptography>=41"]
-DOCS = ["mkdocs-material>=9.6", "mkdocstrings-python>=2.0"]  # the guide as a site
+DASK = ["dask[distributed]>=2024.1,<2027", "cryptography>=41,<51"]
+DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings-python>=2.0,<3"]  # the guide as a site
 
 
 class WithSheets(build_py):
@@ -129,9 +130,9 @@ setup(
     },
     # What questions about networks, paths and protocols need: `topo`, `path`, `check-router`.
     install_requires=[
-        "click>=8.1",
-        "numpy>=1.24",
-        "tomli>=2.0; python_version < '3.11'",
+        "click>=8.1,<9",
+        "numpy>=1.24,<3",
+        "tomli>=2.0,<3; python_version < '3.11'",
     ],
     extras_require={
         "sim": SIM,
@@ -140,17 +141,17 @@ setup(
             *LIVE,
             *DASK,
             *DOCS,
-            "hypothesis>=6.100",
-            "import-linter>=2.1",
-            "mypy>=1.10",
-            "pytest>=8.2",
-            "pyyaml>=6.0",
-            "ruff>=0.6",
+            "hypothesis>=6.100,<7",
+            "import-linter>=2.1,<3",
+            "mypy>=1.10,<3",
+            "pytest>=8.2,<10",
+            "pyyaml>=6.0,<7",
+            "ruff>=0.6,<1",
         ],
-        "bench": ["fnss>=0.9.1"],
+        "bench": ["fnss>=0.9.1,<1"],
         "dask": [*SIM, *DASK],
         "docs": DOCS,
-        "ovs": ["os-ken>=3.1"],  # the controller of switches on Open vSwitch
+        "ovs": ["os-ken>=3.1,<5"],  # the controller of switches on Open vSwitch
     },
     entry_points={
         "console_scripts": ["pillarbox = experiments.cli:main"],

@@ -25,6 +25,7 @@ export PATH LC_ALL
 
 scripts=$(dirname -- "$(readlink -f -- "$0")")
 checkout=$(dirname -- "$scripts")
+lock=$scripts/requirements.lock
 python=${PILLARBOX_PYTHON:-/usr/bin/python3}
 dist_packages=${PILLARBOX_DIST_PACKAGES:-/usr/lib/python3/dist-packages}
 user_id=$(id -u)
@@ -69,7 +70,7 @@ fi
 wanted_stamp() {
     readlink -f -- "$python"
     printf '%s\n' "$checkout"
-    cat -- "$checkout/setup.py" "$scripts/provision.sh" | cksum
+    cat -- "$checkout/setup.py" "$scripts/provision.sh" "$lock" | cksum
 }
 
 venv_places() {
@@ -376,20 +377,42 @@ find_certificates() {
     done
 }
 
+is_locked() {
+    version=$(as_owner "$venv/bin/python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    [ -n "$version" ] && grep -q "^# Python:.* $version\\b" -- "$lock" &&
+        grep -q "^# Machines:.* $(uname -m)\\b" -- "$lock" && return
+    say "vagrant/requirements.lock is not for this Python and machine: packages come without hashes"
+    return 1
+}
+
 # A recent pip first: Debian's takes twice as long. With what builds in the environment itself,
 # nothing is built in one made for it. Metadata is built in a folder of its own, for the checkout
 # may be read-only; setuptools and packaging also are what Mininet imports on a Python without
 # distutils.
+#
+# Without arguments: the releases in requirements.lock, each file checked by its hash, and the
+# checkout; where the lock is not for this Python or machine, whatever setup.py allows. With one:
+# the checkout with extras.
 pip_install() {
     work=$(as_owner mktemp -d) || return 1
+    if [ $# -eq 0 ] && is_locked; then
+        # shellcheck disable=SC2016 # expanded by the inner shell
+        logged as_owner sh -c 'grep -E "^(pip|packaging|setuptools|wheel)==" -- "$1" >"$2/building.lock"' \
+            sh "$lock" "$work"
+        building="--require-hashes -r $work/building.lock" locked=$lock what=.
+    else
+        building="pip packaging setuptools wheel" locked='' what=${1:-.[test,bench]}
+    fi
     # shellcheck disable=SC2016 # expanded by the inner shell
     logged as_owner sh -c 'printf "[egg_info]\negg_base = %s\n[build]\nbuild_base = %s\n" "$1" "$1" >"$1/extra.cfg"' sh "$work"
     # shellcheck disable=SC2016 # expanded by the inner shell
     logged as_owner env DIST_EXTRA_CONFIG="$work/extra.cfg" PIP_USER=0 PIP_NO_INPUT=1 \
         PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c 'cd -- "$1" &&
-            "$2" -I -m pip install --upgrade pip packaging setuptools wheel &&
-            exec "$2" -I -m pip install --no-build-isolation -e "$3"' \
-        sh "$checkout" "$venv/bin/python" "$1"
+            "$2" -I -m pip install --upgrade $3 || exit
+            [ -n "$4" ] || exec "$2" -I -m pip install --no-build-isolation -e "$5"
+            "$2" -I -m pip install --upgrade --require-hashes -r "$4" &&
+            exec "$2" -I -m pip install --no-build-isolation --no-deps -e "$5"' \
+        sh "$checkout" "$venv/bin/python" "$building" "$locked" "$what"
     code=$?
     as_owner rm -rf -- "$work"
     return "$code"
@@ -435,7 +458,7 @@ provision_venv() {
         say "installing Python packages in $venv (about a minute, once)"
         write_stamp unfinished
         find_certificates
-        if ! pip_install ".[test,bench]"; then
+        if ! pip_install; then
             # pip fetches before it changes anything: an environment that worked still does.
             [ -z "$found" ] || write_stamp "$found"
             explain_pip

@@ -192,7 +192,7 @@ def _specs() -> tuple[bytes, ...]:
 def _read_spec(data: bytes) -> None:
     topology = parse(_word(data))
     topology.address(topology.servers - 1)
-    topology.peers(0, 0)
+    topology.server_plug(0, 0)
 
 
 def _addresses() -> tuple[bytes, ...]:

@@ -31,9 +31,14 @@ case "$*" in
         mkdir -p "$venv/bin" "$venv/lib/python3.11/site-packages"
         cp "$0" "$venv/bin/python"
         ;;
-    *"-m pip install --upgrade "*) ;;
+    *"-m pip install --upgrade "*)
+        echo "$*" >>"$MACHINE/pip-upgrades"
+        for file; do :; done
+        case "$*" in *building.lock) cat "$file" >"$MACHINE/building" ;; esac
+        ;;
     *"-m pip install "*)
         echo "$PWD" >>"$MACHINE/pip-runs"
+        echo "$*" >"$MACHINE/pip-last"
         echo "$PIP_SAYS"
         [ -z "$PIP_KILLS" ] || kill -9 0
         [ -z "$PIP_SAYS" ] || exit 1
@@ -43,6 +48,7 @@ case "$*" in
         esac
         ;;
     *"-m pip config "*) exit 1 ;;
+    *"print("*version_info*) echo "$PYTHON_VERSION" ;;
     *version_info*) [ -z "$PYTHON_OLD" ] ;;
     *ensurepip*) [ -z "$VENV_MISSING" ] ;;
     *bpf.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
@@ -52,6 +58,14 @@ case "$*" in
         printf '<%s>' "$@"
         ;;
 esac
+"""
+
+LOCK = """\
+# Python: 3.10 3.11
+# Machines: x86_64
+click==8.5.1 --hash=sha256:1
+pip==26.3 --hash=sha256:2
+pip-tools==1 --hash=sha256:3
 """
 
 FAKE_APT = r"""#!/bin/sh
@@ -148,10 +162,12 @@ def machine(tmp_path: Path) -> Machine:
         (tmp_path / "bin" / tool).symlink_to(found)
     made.program("python3", FAKE_PYTHON)
     made.program("id", "#!/bin/sh\necho 1000\n")
+    made.program("uname", "#!/bin/sh\necho x86_64\n")
     for name in ["setup.py", *SCRIPTS]:
         target = made.checkout / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / name, target)
+    (made.checkout / "vagrant/requirements.lock").write_text(LOCK)
     return made
 
 
@@ -233,6 +249,33 @@ def test_changed_requirements_update_the_environment(machine: Machine) -> None:
     assert machine.provision().returncode == 0
     assert machine.pip_runs == 2
     assert kept.exists()
+
+
+def test_packages_are_those_of_the_lock_by_their_hashes(machine: Machine) -> None:
+    machine.settings["PYTHON_VERSION"] = "3.11"
+    assert machine.provision().returncode == 0
+    building, rest = (machine.folder / "pip-upgrades").read_text().splitlines()
+    assert "--require-hashes -r /" in building and building.endswith("/building.lock")
+    assert (machine.folder / "building").read_text() == "pip==26.3 --hash=sha256:2\n"
+    assert rest.endswith(f"--require-hashes -r {machine.checkout}/vagrant/requirements.lock")
+    assert (machine.folder / "pip-last").read_text().endswith("--no-deps -e .\n")
+    (machine.checkout / "vagrant/requirements.lock").write_text(LOCK.replace("26.3", "26.4"))
+    assert machine.provision().returncode == 0
+    assert machine.pip_runs == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "computer"), [("3.14", "x86_64"), ("3.1", "x86_64"), ("3.11", "riscv64")]
+)
+def test_what_the_lock_is_not_for_is_installed_without_it(
+    machine: Machine, version: str, computer: str
+) -> None:
+    machine.settings["PYTHON_VERSION"] = version
+    machine.program("uname", f"#!/bin/sh\necho {computer}\n")
+    ran = machine.provision()
+    assert "requirements.lock is not for this Python and machine" in ran.stdout
+    assert "hashes" not in (machine.folder / "pip-upgrades").read_text()
+    assert (machine.folder / "pip-last").read_text().endswith("-e .[test,bench]\n")
 
 
 @pytest.mark.parametrize("wish", ["PILLARBOX_OPENFLOW", "PILLARBOX_TESTS"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
+import re
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import setuptools
+from packaging.requirements import Requirement
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROOTS = ("topos", "hosts", "experiments")
@@ -34,6 +38,40 @@ def test_every_source_of_the_kernels_programs_is_installed(settings: dict[str, A
             package = ".".join(source.parent.relative_to(CHECKOUT).parts)
             patterns = settings["package_data"].get(package, [])
             assert any(source.match(pattern) for pattern in patterns), source
+
+
+def requirements(settings: dict[str, Any]) -> list[Requirement]:
+    extras = settings["extras_require"]
+    texts = {*settings["install_requires"], *extras["test"], *extras["bench"], *extras["ovs"]}
+    return [*map(Requirement, sorted(texts))]
+
+
+def test_every_dependency_has_an_upper_bound_that_was_tested(settings: dict[str, Any]) -> None:
+    for wanted in requirements(settings):
+        assert any(one.operator == "<" for one in wanted.specifier), wanted
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            assert importlib.metadata.version(wanted.name) in wanted.specifier
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_lock_is_what_setup_asks_for(settings: dict[str, Any], python: str) -> None:
+    lines = (CHECKOUT / "vagrant/requirements.lock").read_text().splitlines()
+    assert f" {python}" in next(line for line in lines if line.startswith("# Python:"))
+    locked = {}
+    for line in lines:
+        text, *hashes = line.partition("#")[0].split(" --hash=sha256:")
+        if text:
+            assert hashes and all(re.fullmatch("[0-9a-f]{64}", one.strip()) for one in hashes)
+            one = Requirement(text)
+            if one.marker is None or one.marker.evaluate({"python_version": python}):
+                (exact,) = one.specifier
+                assert (exact.operator, locked.setdefault(one.name, exact)) == ("==", exact)
+    for wanted in requirements(settings):
+        needed = wanted.marker is None or wanted.marker.evaluate({"python_version": python})
+        if needed and wanted.name != "os-ken":  # comes with the kits of OpenFlow controllers
+            assert locked[wanted.name].version in wanted.specifier, wanted
+    assert {"pip", "packaging", "setuptools", "wheel"} <= locked.keys()
+    assert not any("//" in line for line in lines), "the lock names no index"
 
 
 def test_pytest_finds_the_plugin(settings: dict[str, Any]) -> None:
