@@ -367,8 +367,11 @@ def _parquets() -> tuple[bytes, ...]:
     import pyarrow
     from pyarrow import parquet
 
-    ends = {"source": ["0.0", "0.1", "1.0"], "destination": ["1.1", "1.0", "0.0"]}
-    numbers = {"time_s": [0.0, 0.5, 1.0], "bytes": [1500, 10**6, 30]}
+    ends: dict[str, list[Any]] = {
+        "source": ["0.0", "0.1", "1.0"],
+        "destination": ["1.1", "1.0", "0.0"],
+    }
+    numbers: dict[str, list[Any]] = {"time_s": [0.0, 0.5, 1.0], "bytes": [1500, 10**6, 30]}
     tables: list[dict[str, list[Any]]] = [
         {**numbers, **ends},
         {**numbers, "source": [0, 1, 2], "destination": [3, 2, 0]},
@@ -459,8 +462,8 @@ def _run_folder() -> Iterator[Path]:
 def _read_run(folder: Path) -> None:
     """Read a run as `compare-runs` and `run --resume` do."""
     from experiments.trials.loading import experiment_of
+    from experiments.trials.plans.values import differences
     from experiments.trials.runs import records
-    from experiments.trials.runs.diff import differences
     from experiments.trials.runs.summary import totals_text, verdict_text
 
     run = records.load(folder)
@@ -537,7 +540,7 @@ def _captures() -> tuple[bytes, ...]:
 
 @contextmanager
 def _capture() -> Iterator[Callable[[bytes], object]]:
-    from experiments.commands.follow import followed
+    from experiments.observe.packets import followed
 
     with _file("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
         yield read
@@ -647,7 +650,7 @@ def _server_request() -> Iterator[Callable[[bytes], object]]:
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "sock"
-        control = ControlSocket(path, answer, watched.__setitem__, watched.pop)
+        control = ControlSocket(path, answer, watched.__setitem__, watched.__delitem__)
         (listening,) = watched
 
         def read(data: bytes) -> object:

@@ -10,20 +10,24 @@ Python: such a packet is seen in part only.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from experiments.observe.pcapng import Captured
+from experiments.observe.pcapng import Captured, Reader
 from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import Failures
+from hosts.base.failures import Failures, parse_failures
 from hosts.base.network import header_of
 from hosts.wire.dcn import DCN, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
 from hosts.wire.layout import WireError
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
 from topos.base.topology import Topology
 
 ETHERNET_BYTES = 14
@@ -206,3 +210,54 @@ def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
         path = " ".join(map(topology.address, row.servers))
         ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
         yield f"{row.packets:>8}  {ends:<20} {path:<40} {row.verdict}".rstrip()
+
+
+class Followed(NamedTuple):
+    """The packets of a capture, by their paths."""
+
+    topology: Topology
+    routing: str
+    packets: int
+    rows: list[Row]
+    others: Counter[str]
+
+
+def followed(
+    capture: Path, network: str | None, routing: str | None, fail: Sequence[str]
+) -> Followed:
+    """Return the paths in a capture, which says itself what is not given here."""
+    try:
+        file = capture.open("rb")
+    except OSError as error:
+        raise PillarboxError(f"{capture} cannot be read: {error.strerror}") from None
+    with file:
+        reader = Reader(file)
+        known = _known(reader.comment)
+        network = network or known.network
+        require(bool(network), f"{capture} does not name its network: add --network SPEC")
+        topology = parse(network)
+        found, others = packets(topology, reader)
+    failures = parse_failures(topology, fail or known.failures)
+    routing = routing or known.routing
+    return Followed(
+        topology, routing, len(found), judged(topology, found, routing, failures), others
+    )
+
+
+class _Known(NamedTuple):
+    """What a capture says of its lab; empty where it says nothing."""
+
+    network: str
+    routing: str
+    failures: list[str]
+
+
+def _known(comment: str) -> _Known:
+    try:
+        found = json.loads(comment or "{}")
+    except (ValueError, RecursionError):
+        found = {}
+    found = found if isinstance(found, dict) else {}
+    network, routing = (str(found.get(name) or "") for name in ("network", "routing"))
+    failures = found.get("failures")
+    return _Known(network, routing, list(map(str, failures if isinstance(failures, list) else [])))
