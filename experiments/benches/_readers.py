@@ -249,7 +249,7 @@ def _fault() -> Iterator[Callable[[bytes], object]]:
 
 
 def _experiments() -> tuple[bytes, ...]:
-    found = ("systems = 1", '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nsizes = "/dev/zero"')
+    found = ("systems = 1", '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1')
     return _texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PACKET_BYTES = 1460
 MOST_BYTES = 1e15
 ROUNDING = 1e-9
+LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # characters
 Point = tuple[float, float]
 
 # By which slowdowns are told: sizes from the first to below the second, in bytes.
@@ -174,7 +175,7 @@ def sizes_of(name: str) -> Sizes:
         return Sizes(f"{name.strip()} bytes", ((float(name), 1.0),))
     looks_like_file = "/" in name or "." in name
     require(
-        looks_like_file or Path(name).is_file(),
+        looks_like_file or (len(name) <= LONGEST_NAME and Path(name).is_file()),
         f"there is no distribution of sizes {name!r}: {meant(name, TABLES)}; a number of bytes for "
         "all flows, or a FILE of lines with bytes and probability",
     )
@@ -184,8 +185,13 @@ def sizes_of(name: str) -> Sizes:
 def read_sizes(file: Path) -> Sizes:
     """Return the distribution of a file: lines of bytes and cumulative probability."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(LONGEST_FILE + 1)
+        require(len(text) <= LONGEST_FILE, f"{file} has more than {LONGEST_FILE} characters")
+        lines = text.splitlines()
+    except PillarboxError:
+        raise
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PillarboxError(f"the sizes of {file} cannot be read: {reason}") from None
     points = [

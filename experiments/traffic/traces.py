@@ -254,7 +254,7 @@ def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
     number = numpy.zeros(len(texts), numpy.int64)
     used, first = numpy.unique(indices, return_index=True)
     for at, index in sorted(zip(first.tolist(), used.tolist(), strict=True)):
-        text = texts[index] if index >= 0 else ""
+        text = texts[index] if 0 <= index < len(texts) else ""
         number[index] = servers.number(text, at + 1, name)
     found: Ints = number[indices]
     return found

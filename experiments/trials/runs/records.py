@@ -310,6 +310,6 @@ def bring_up_to_date(manifest: dict[str, Any]) -> None:
                 fault["fault"] = str(Fault(kind, tuple(fault.pop("what")), *moments))
             else:
                 fault["fault"] = verb_of(kind)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PillarboxError(f"a fault in the run's manifest is damaged: {error!r:.80}") from None
     manifest["schema_version"] = schema.VERSION
