@@ -236,11 +236,12 @@ def _check_ends(file: Path, name: str, found: Any) -> bool:
     from pyarrow import types
 
     kind = found.schema_arrow.field(name).type
+    is_text = types.is_string(kind) or types.is_large_string(kind)
     require(
-        types.is_string(kind) or types.is_integer(kind),
+        is_text or types.is_integer(kind),
         f"{file} is no trace: its column {name} has no servers but {kind}",
     )
-    return bool(types.is_string(kind))
+    return bool(is_text)
 
 
 def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
