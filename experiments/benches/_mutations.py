@@ -129,3 +129,13 @@ def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
         else:
             rows.append(list(row))
     return b"\n".join(b",".join(row) for row in rows)
+
+
+def texts(*written: str) -> tuple[bytes, ...]:
+    """Return texts as inputs."""
+    return tuple(text.encode() for text in written)
+
+
+def jsons(*values: Any) -> tuple[bytes, ...]:
+    """Return values as inputs in JSON."""
+    return tuple(json.dumps(value).encode() for value in values)

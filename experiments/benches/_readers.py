@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from experiments.benches import _mutations as mutations
-from experiments.benches._mutations import Mutator
+from experiments.benches import _run_readers as runs
+from experiments.benches import _socket_readers as sockets
+from experiments.benches._mutations import Mutator, jsons, texts
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import kinds, network, parse
 
@@ -119,38 +118,40 @@ def readers() -> dict[str, Reader]:
         "address": Reader(_addresses, mutations.text, _address),
         "fault": Reader(_faults, mutations.text, _fault),
         "experiment": Reader(
-            partial(_texts, EXPERIMENT, ARRIVING, COLLECTIVE), mutations.text, _experiment
+            partial(texts, EXPERIMENT, ARRIVING, COLLECTIVE), mutations.text, _experiment
         ),
         "override": Reader(_overrides, mutations.text, _override),
         "plan": Reader(_plans, mutations.json_of, _plan),
-        "hosts": Reader(partial(_texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
+        "hosts": Reader(partial(texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
         "trace-csv": Reader(_traces, mutations.csv, _trace(".csv")),
         "trace-parquet": Reader(_parquets, mutations.raw, _trace(".parquet")),
-        "sizes": Reader(partial(_texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
-        "manifest": Reader(_manifests, mutations.json_of, _manifest),
-        "trial": Reader(_trials, mutations.json_of, partial(_trial, _read_run)),
-        "report": Reader(_trials, mutations.json_of, partial(_trial, _report_run), share=100),
-        "records": Reader(_flows, mutations.raw, _records),
-        "capture": Reader(_captures, mutations.raw, _capture),
-        "page-request": Reader(_page_requests, mutations.json_of, _simple(_read_page_request)),
-        "gate-request": Reader(_gate_requests, mutations.json_of, _simple(_read_gate_request)),
-        "lab-request": Reader(_lab_requests, mutations.json_of, _lab_request),
-        "server-request": Reader(_server_requests, mutations.json_of, _server_request, tuple),
-        "grader-answer": Reader(_answers, mutations.json_of, _answer, _grading_errors),
-        "iperf3": Reader(
-            partial(_texts, json.dumps(REPORT)), mutations.json_of, _simple(_read_report)
+        "sizes": Reader(partial(texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
+        "manifest": Reader(partial(runs.manifests, _plans), mutations.json_of, runs.manifest),
+        "trial": Reader(runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.read_run)),
+        "report": Reader(
+            runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.report_run), share=100
         ),
-        "handed-in": Reader(partial(_texts, TIMES), mutations.csv, _times),
-        "machine-ready": Reader(_ready, mutations.json_of, _machine_ready),
+        "records": Reader(runs.flows, mutations.raw, runs.records),
+        "capture": Reader(_captures, mutations.raw, _capture),
+        "page-request": Reader(
+            sockets.page_requests, mutations.json_of, _simple(sockets.read_page_request)
+        ),
+        "gate-request": Reader(
+            sockets.gate_requests, mutations.json_of, _simple(sockets.read_gate_request)
+        ),
+        "lab-request": Reader(sockets.lab_requests, mutations.json_of, sockets.lab_request),
+        "server-request": Reader(
+            sockets.server_requests, mutations.json_of, sockets.server_request, tuple
+        ),
+        "grader-answer": Reader(
+            sockets.answers, mutations.json_of, sockets.answer, sockets.grading_errors
+        ),
+        "iperf3": Reader(
+            partial(texts, json.dumps(REPORT)), mutations.json_of, _simple(_read_report)
+        ),
+        "handed-in": Reader(partial(texts, TIMES), mutations.csv, _times),
+        "machine-ready": Reader(sockets.ready, mutations.json_of, sockets.machine_ready),
     }
-
-
-def _texts(*texts: str) -> tuple[bytes, ...]:
-    return tuple(text.encode() for text in texts)
-
-
-def _jsons(*values: Any) -> tuple[bytes, ...]:
-    return tuple(json.dumps(value).encode() for value in values)
 
 
 def _word(data: bytes) -> str:
@@ -186,7 +187,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes
 
 def _specs() -> tuple[bytes, ...]:
     examples = (spec for kind in kinds() for spec in network(kind).examples)
-    return _texts(*examples, "bcube,8,3,servers=2048", "bcube,99999999,99999999")
+    return texts(*examples, "bcube,8,3,servers=2048", "bcube,99999999,99999999")
 
 
 def _read_spec(data: bytes) -> None:
@@ -196,7 +197,7 @@ def _read_spec(data: bytes) -> None:
 
 
 def _addresses() -> tuple[bytes, ...]:
-    return _texts("0.3", "0.3.dcell", "1.3.7", "s0", "h19", "s1.bcube", "10.0.0.1", "0.2.1.ficonn")
+    return texts("0.3", "0.3.dcell", "1.3.7", "s0", "h19", "s1.bcube", "10.0.0.1", "0.2.1.ficonn")
 
 
 @contextmanager
@@ -216,7 +217,7 @@ def _address() -> Iterator[Callable[[bytes], object]]:
 
 
 def _faults() -> tuple[bytes, ...]:
-    return _texts(
+    return texts(
         *("cut 0.0-s0", "cut 0.1-1.1 silent at 2 until 4.5s", "kill 1.0", "stop s2", "rack s0"),
         *("cut silent", "server:1.3", "cut 0.0 - s0", "kill 1.1 until 3"),
     )
@@ -250,7 +251,7 @@ def _fault() -> Iterator[Callable[[bytes], object]]:
 
 def _experiments() -> tuple[bytes, ...]:
     found = ("systems = 1", '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1')
-    return _texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
+    return texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
 
 
 @contextmanager
@@ -289,7 +290,7 @@ def _ordered(experiment: Any) -> None:
 
 
 def _overrides() -> tuple[bytes, ...]:
-    return _texts(
+    return texts(
         *("rate_mbit=30", "systems.0.routing=bsr", "workload.duration_s=none", "repeats=2"),
         *("options.flows=4", "workload.options.source=0.3", "faults.0.fault=kill 0.0", "seed=-1"),
     )
@@ -312,7 +313,7 @@ def _override() -> Iterator[Callable[[bytes], object]]:
 def _plans() -> tuple[bytes, ...]:
     import tomllib
 
-    return _jsons(
+    return jsons(
         *({"name": "", "about": ""} | tomllib.loads(one) for one in (EXPERIMENT, ARRIVING))
     )
 
@@ -348,7 +349,7 @@ def _hosts() -> Iterator[Callable[[bytes], object]]:
 def _traces() -> tuple[bytes, ...]:
     header = "time_s,source,destination,bytes\n"
     found = ("0.0,,1.1,1500\n", f"0.0,0.0,1.1,{'9' * 400}\n", "0.0,0.0,1.1,1e99\n")
-    return _texts(TRACE, *(header + row for row in found), header + "1" + ",0" * 70_000)
+    return texts(TRACE, *(header + row for row in found), header + "1" + ",0" * 70_000)
 
 
 def _trace(ending: str) -> Callable[[], Any]:
@@ -406,115 +407,6 @@ def _read_report(data: bytes) -> None:
         cut(flow, intervals_in(report, report))
 
 
-# -- runs ------------------------------------------------------------------------------------------
-
-
-def _manifests() -> tuple[bytes, ...]:
-    plans = [json.loads(plan) for plan in _plans()]
-    machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
-    begun = {"wall": "2026-03-01T10:15:00"}
-    current = {"schema_version": 3, "plan": plans[0], "machine": machine, "begun": begun}
-    fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
-    old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, {"kind": "server"}]}}
-    return _jsons(current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}})
-
-
-@contextmanager
-def _manifest() -> Iterator[Callable[[bytes], object]]:
-    with _run_folder() as folder:
-
-        def read(data: bytes) -> None:
-            (folder / "manifest.json").write_bytes(data)
-            _read_run(folder)
-
-        yield read
-
-
-def _trials() -> tuple[bytes, ...]:
-    told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
-    told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 0}
-    told |= {"goodput_bps": 4e7, "ideal_bps": 5e7, "completion_s": 1.5, "fairness": 0.99}
-    verdict = {"valid": True, "reasons": [], "warnings": [], "figures": {"conserved_median": 0.98}}
-    return _jsons(told | {"verdict": verdict}, told | {"verdict": verdict, "valid": False})
-
-
-@contextmanager
-def _trial(use: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
-    with _run_folder() as folder:
-        (folder / "manifest.json").write_bytes(_manifests()[0])
-        file = folder / "trials" / "0000" / "trial.json"
-        file.parent.mkdir()
-
-        def read(data: bytes) -> None:
-            file.write_bytes(data)
-            use(folder)
-
-        yield read
-
-
-@contextmanager
-def _run_folder() -> Iterator[Path]:
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "trials").mkdir()
-        yield Path(folder)
-
-
-def _read_run(folder: Path) -> None:
-    """Read a run as `compare-runs` and `run --resume` do."""
-    from experiments.trials.loading import experiment_of
-    from experiments.trials.plans.values import differences
-    from experiments.trials.runs import records
-    from experiments.trials.runs.summary import totals_text, verdict_text
-
-    run = records.load(folder)
-    experiment_of(run.manifest["plan"])
-    list(differences(run.manifest, {"plan": {}}))
-    for record in run.records:
-        verdict_text(record), totals_text(record)
-
-
-def _report_run(folder: Path) -> None:
-    """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
-    from experiments.reporting.page import _contents
-    from experiments.reporting.reading import read
-    from experiments.trials.runs import records
-    from experiments.trials.runs.diff import difference, text_of
-
-    _contents(read(folder), [], [])
-    run = records.load(folder)
-    text_of(difference(run, run))
-
-
-def _flows() -> tuple[bytes, ...]:
-    from experiments.trials.runs.records import frame
-
-    row = {"trial": 0, "system": "a", "repeat": 0, "valid": True, "flow": 0, "source": "0.0"}
-    row |= {"destination": "1.1", "tool": "generator", "status": "completed", "reason": ""}
-    row |= {"start_s": 0.0, "delivered_bytes": 1000, "tries": 1, "path": "0.0 1.1"}
-    rows = [row | {"flow": flow} for flow in range(3)]
-    found = []
-    for table in (frame("flows", rows), frame("flows", []), frame("events", [])):
-        buffer = io.BytesIO()
-        table.to_parquet(buffer, index=False)
-        found.append(buffer.getvalue())
-    return tuple(found)
-
-
-@contextmanager
-def _records() -> Iterator[Callable[[bytes], object]]:
-    from experiments.trials.runs.records import Run, trial_folder
-
-    with _run_folder() as folder:
-        file = trial_folder(folder, 0) / "flows.parquet"
-        file.parent.mkdir()
-
-        def read(data: bytes) -> None:
-            file.write_bytes(data)
-            assert Run(folder, {}, ({"trial": 0},)).flows is not None
-
-        yield read
-
-
 # -- captures --------------------------------------------------------------------------------------
 
 
@@ -544,174 +436,6 @@ def _capture() -> Iterator[Callable[[bytes], object]]:
 
     with _file("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
         yield read
-
-
-# -- sockets ---------------------------------------------------------------------------------------
-
-
-def _page_requests() -> tuple[bytes, ...]:
-    return _jsons(
-        {"id": 3, "do": "cut", "words": ["0.3-4.0"]},
-        {"id": 1, "do": "resize", "words": ["1", "24", "80"]},
-        {"id": 2, "do": "state", "words": ["0.0"]},
-        ["127.0.0.1:8080", "[::1]:80", "localhost", "[", "::", "a:b:c"],
-    )
-
-
-def _read_page_request(data: bytes) -> None:
-    from experiments.page.server import _size, checked, is_own_host
-
-    text = data.decode(errors="replace")
-    is_own_host(text, "lab.example")
-    _, _, words = checked(text)
-    _size(words[-2:])
-
-
-def _gate_requests() -> tuple[bytes, ...]:
-    return _jsons(
-        {"id": 1, "ask": "cut", "words": ["0.3-4.0"]},
-        {"id": 2, "ask": "run", "words": ["all-to-all", "duration_s=5"]},
-        {"id": 3, "ask": "sample", "log_from": 0, "traffic_from": 1.5},
-        {"id": 4, "ask": "resize", "shell": 1, "rows": 24, "columns": 80},
-        {"id": 5, "ask": "type", "shell": 1, "text": "ls\n"},
-    )
-
-
-def _read_gate_request(data: bytes) -> None:
-    from experiments.page import shells
-    from experiments.page.gate import checked, read
-
-    asked = checked(read(data)[1])
-    if asked["ask"] in shells.DEEDS:
-        shells.Shells(_no_server, lambda _: None).do(asked)
-
-
-def _no_server(_: str) -> Any:
-    raise PillarboxError("there is no server")
-
-
-def _lab_requests() -> tuple[bytes, ...]:
-    return _jsons(
-        *({"ask": what} for what in ("protocol", "about", "hosts")),
-        *({"ask": what, "server": "0.0"} for what in ("state", "log", "enter")),
-        {"ask": "trace", "source": "0.0", "destination": "1.1"},
-        {"ask": "cut", "words": ["0.3-4.0", "silent"]},
-        {"ask": "cable", "words": ["0.0-s0", "rate_mbit=20", "delay=1ms", "loss=0.5"]},
-        {"ask": "iperf", "words": ["0.0", "1.1", "2.5"]},
-        {"ask": "ping", "words": ["0.0", "1.1"]},
-        {"ask": "run", "words": ["all-to-all", "duration_s=5"]},
-    )
-
-
-@contextmanager
-def _lab_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield a service whose lab knows its network, and refuses all that would change it."""
-    from experiments.control.service import Service, _request
-
-    topology = parse("bcube,2,1")
-    lab = _Lab(topology)
-    service = Service.__new__(Service)
-    service._lab, service._further = lab, {}  # type: ignore[assignment]
-
-    def read(data: bytes) -> object:
-        asked = _request(data)
-        require(asked["ask"] != "down", "the process is not to end")
-        return json.dumps(service._reply(asked, []))
-
-    yield read
-
-
-class _Lab(SimpleNamespace):
-    """A lab that can be asked for names only."""
-
-    def __init__(self, topology: Any) -> None:
-        super().__init__(topology=topology, dead=set(), faults=SimpleNamespace(active=[]))
-        self.server, self.node, self.name = topology.server, topology.node, topology.name
-
-    def __getattr__(self, name: str) -> Any:
-        raise PillarboxError(f"this lab has no {name}")
-
-
-def _server_requests() -> tuple[bytes, ...]:
-    return _jsons({"ask": "state"}, {"ask": "paths", "to": 3}, [1], {"ask": "log"})
-
-
-@contextmanager
-def _server_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield a client of a server's control socket, whose server knows two questions."""
-    from hosts.live.control import ControlSocket
-
-    watched: dict[int, Callable[[], None]] = {}
-    known = {"state": {"drops": {}}, "log": []}
-
-    def answer(asked: dict[str, Any]) -> Any:
-        what = asked.get("ask")
-        return known.get(what) if isinstance(what, str) else None
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "sock"
-        control = ControlSocket(path, answer, watched.__setitem__, watched.__delitem__)
-        (listening,) = watched
-
-        def read(data: bytes) -> object:
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
-                watched[listening]()
-                client.settimeout(0.0)
-                try:
-                    client.sendall(data[:60_000])
-                    client.shutdown(socket.SHUT_WR)
-                except OSError:  # the server has closed before
-                    pass
-                while reading := next((one for one in watched if one != listening), None):
-                    watched[reading]()
-                return json.loads(client.recv(1 << 16) or b"{}")
-
-        yield read
-        control._socket.close()
-
-
-def _answers() -> tuple[bytes, ...]:
-    return _jsons(
-        {"number": 1, "answer": [1, 2]},
-        {"number": 1, "error": "KeyError: 7 (line 12)", "printed": "first\nsecond"},
-        {"number": 1, "answer": [[["deliver", "4500"]], 0.012]},
-    )
-
-
-def _grading_errors() -> tuple[type[Exception], ...]:
-    from experiments.grading.child import Mistake, Stopped
-
-    return Mistake, Stopped
-
-
-@contextmanager
-def _answer() -> Iterator[Callable[[bytes], object]]:
-    """Yield a grader's end of a child that answers with the input."""
-    from experiments.grading.child import Child
-
-    keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)
-
-    def read(data: bytes) -> object:
-        ours, theirs = socket.socketpair()
-        keeper.waited_s = 0.0
-        with ours, theirs:
-            theirs.sendall(data[:60_000] + b"\n")
-            theirs.shutdown(socket.SHUT_WR)
-            return Child(keeper, os.getpid(), ours).ask({"call": "peers"})
-
-    yield read
-
-
-def _ready() -> tuple[bytes, ...]:
-    return _jsons({"event": "ready", "address": "tls://10.0.0.2:8786"}, {"event": "no", "why": "x"})
-
-
-@contextmanager
-def _machine_ready() -> Iterator[Callable[[bytes], object]]:
-    from experiments.machines.started import address_in
-
-    yield lambda data: address_in(data, lambda: "it left no message")
 
 
 # -- teaching --------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from typing import NamedTuple, NoReturn
 
 from experiments.linux.namespaces import write_sysctl
 from experiments.linux.terminals import copy, raw, same_size
+from experiments.text import printable
 from hosts.linux.calls import (
     close_files,
     confine,
@@ -154,7 +155,7 @@ def execute_as(
     try:
         os.execvpe(words[0], list(words), variables)
     except OSError as error:
-        os.write(2, f"pillarbox: cannot run {words[0]}: {error.strerror}\n".encode())
+        os.write(2, f"pillarbox: cannot run {printable(words[0])}: {error.strerror}\n".encode())
     os._exit(NOT_FOUND)
 
 

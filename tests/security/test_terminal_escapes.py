@@ -18,8 +18,10 @@ from experiments.reporting.page import rendered
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
-# They write bytes for a program at the other end of a pipe, or those of programs on servers.
+# They write bytes for a program at the other end of a pipe, those of programs on servers, or a
+# sentence that they have cleaned themselves.
 WRITERS_OF_BYTES = {
+    "experiments/linux/unprivileged.py",
     "experiments/control/lasting.py",
     "experiments/machines/ends.py",
     "experiments/machines/joined.py",

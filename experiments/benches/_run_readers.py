@@ -1,0 +1,122 @@
+"""Readers of what a run leaves: its manifest, its trials, its records (see `_readers`)."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+from experiments.benches._mutations import jsons
+
+Plans: TypeAlias = Callable[[], tuple[bytes, ...]]  # the corpus of plans
+
+
+def manifests(plans_of: Plans) -> tuple[bytes, ...]:
+    """Return manifests of this version and of the first, with a plan of that corpus."""
+    plans = [json.loads(plan) for plan in plans_of()]
+    machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
+    begun = {"wall": "2026-03-01T10:15:00"}
+    current = {"schema_version": 3, "plan": plans[0], "machine": machine, "begun": begun}
+    fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
+    old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, {"kind": "server"}]}}
+    return jsons(current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}})
+
+
+@contextmanager
+def manifest() -> Iterator[Callable[[bytes], object]]:
+    with _run_folder() as folder:
+
+        def read(data: bytes) -> None:
+            (folder / "manifest.json").write_bytes(data)
+            read_run(folder)
+
+        yield read
+
+
+def trials() -> tuple[bytes, ...]:
+    told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
+    told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 0}
+    told |= {"goodput_bps": 4e7, "ideal_bps": 5e7, "completion_s": 1.5, "fairness": 0.99}
+    verdict = {"valid": True, "reasons": [], "warnings": [], "figures": {"conserved_median": 0.98}}
+    return jsons(told | {"verdict": verdict}, told | {"verdict": verdict, "valid": False})
+
+
+@contextmanager
+def trial(plans_of: Plans, use: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
+    with _run_folder() as folder:
+        (folder / "manifest.json").write_bytes(manifests(plans_of)[0])
+        file = folder / "trials" / "0000" / "trial.json"
+        file.parent.mkdir()
+
+        def read(data: bytes) -> None:
+            file.write_bytes(data)
+            use(folder)
+
+        yield read
+
+
+@contextmanager
+def _run_folder() -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "trials").mkdir()
+        yield Path(folder)
+
+
+def read_run(folder: Path) -> None:
+    """Read a run as `compare-runs` and `run --resume` do."""
+    from experiments.trials.loading import experiment_of
+    from experiments.trials.plans.values import differences
+    from experiments.trials.runs import records
+    from experiments.trials.runs.summary import totals_text, verdict_text
+
+    run = records.load(folder)
+    experiment_of(run.manifest["plan"])
+    list(differences(run.manifest, {"plan": {}}))
+    for record in run.records:
+        verdict_text(record), totals_text(record)
+
+
+def report_run(folder: Path) -> None:
+    """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
+    from experiments.reporting.page import _contents
+    from experiments.reporting.reading import read
+    from experiments.trials.runs import records
+    from experiments.trials.runs.diff import difference, text_of
+
+    _contents(read(folder), [], [])
+    run = records.load(folder)
+    text_of(difference(run, run))
+
+
+def flows() -> tuple[bytes, ...]:
+    from experiments.trials.runs.records import frame
+
+    row = {"trial": 0, "system": "a", "repeat": 0, "valid": True, "flow": 0, "source": "0.0"}
+    row |= {"destination": "1.1", "tool": "generator", "status": "completed", "reason": ""}
+    row |= {"start_s": 0.0, "delivered_bytes": 1000, "tries": 1, "path": "0.0 1.1"}
+    rows = [row | {"flow": flow} for flow in range(3)]
+    found = []
+    for table in (frame("flows", rows), frame("flows", []), frame("events", [])):
+        buffer = io.BytesIO()
+        table.to_parquet(buffer, index=False)
+        found.append(buffer.getvalue())
+    return tuple(found)
+
+
+@contextmanager
+def records() -> Iterator[Callable[[bytes], object]]:
+    from experiments.trials.runs.records import Run, trial_folder
+
+    with _run_folder() as folder:
+        file = trial_folder(folder, 0) / "flows.parquet"
+        file.parent.mkdir()
+
+        def read(data: bytes) -> None:
+            file.write_bytes(data)
+            assert Run(folder, {}, ({"trial": 0},)).flows is not None
+
+        yield read
