@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.agenda import Agenda
+from hosts.base.allowance import Allowance
 from hosts.base.bandwidth import Bandwidth
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
@@ -29,7 +30,7 @@ from hosts.base.timers import Timers, timers_for
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.icmp import time_exceeded, unreachable
-from hosts.wire.ipv4 import FlowKey, flow_key
+from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.layout import WireError
 from hosts.wire.messages import HeartBeat
 from hosts.wire.relayed import RelayKey
@@ -40,8 +41,11 @@ IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
 MOST_REMEMBERED = 4096  # addresses whose server was computed
 MOST_NEWS = 256  # of links that went down or up
 MOST_CHANGED = 1024  # flows whose answers a data plane has not taken back yet
-# Packets whose hops are used up that are answered (RFC 1812, 4.3.2.8): in a second, and at once.
+# Upper bound for ICMP errors about packets whose hops are used up (RFC 1812, 4.3.2.8).
 EXPIRED_PER_S, EXPIRED_BURST = 20.0, 64
+# Upper bound for packets that a relay sends back to their sources, and for the size of each: with
+# another IP header it fits into a frame. Larger packets belong to flows that have begun.
+RETURNED_PER_S, RETURNED_BURST, RETURNED_BYTES = 500.0, 512, 1480
 
 
 class Router:
@@ -91,7 +95,8 @@ class Router:
         self._informed = False  # whether it tells who is heard and who is silent
         self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
         self._identification = self.random.getrandbits(32)
-        self._expired_until = now  # when all that may be answered at once may be so again
+        self._errors = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
+        self._returns = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
         if self.watches_neighbours:
             # At a random moment of the first interval: servers that start together must not beat
             # together.
@@ -264,11 +269,32 @@ class Router:
         """Drop a packet that has used up its hops here, and tell its sender by ICMP."""
         dropped = Drop("TTL expired", packet)
         answer = time_exceeded(packet, self.topology.ipv4(self.server))
-        until = max(now, self._expired_until)
-        if answer is None or until - now > EXPIRED_BURST / EXPIRED_PER_S:
+        if answer is None or not self._errors.take(now):
             return [dropped]
-        self._expired_until = until + 1 / EXPIRED_PER_S
         return [dropped, *self._sent(answer, now)]
+
+    def may_return(self, packet: bytes, now: float) -> bool:
+        """Tell whether a packet whose next hop is down may go back to its source, and count it.
+
+        A source that is told of a failed link uses another path for the packets that follow. The
+        packet that met the link comes back to be sent again: so a failure that is known to the
+        servers beside it costs no packet.
+        """
+        if len(packet) > RETURNED_BYTES or not self._returns.take(now):
+            return False
+        self.counters["packets returned"] += 1
+        return True
+
+    def send_again(self, packet: bytes, now: float) -> list[Action]:
+        """Send a packet of this server's own that a relay has returned.
+
+        Its TTL goes down by one each time, so that it cannot come back for ever.
+        """
+        header, _ = Ipv4Header.parse(packet)
+        if header.ttl <= 1:
+            return [Drop("TTL expired", packet)]
+        self.counters["packets sent again"] += 1
+        return self._sent(decrement_ttl(packet), now)
 
     def identify(self) -> int:
         """Return the next packet's identification."""

@@ -37,7 +37,7 @@ from hosts.bcube.gateways import Gateways, ranked
 from hosts.bcube.pairs import Flow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
+from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header, flow_key
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.base.addressing import dotted_quad
 from topos.bcube import BCube
@@ -111,6 +111,12 @@ class BSR(Forwarding):
             return self._out(packet)
         return [Drop("packet is for another server", packet)]
 
+    def returned(self, packet: bytes, now: float) -> list[Action]:
+        """Send a packet again; the message of the failed link came before it."""
+        if flow_key(packet) not in self.flows:
+            return [Drop("returned packet of no flow", packet)]
+        return self.send_again(packet, now)
+
     def _out(self, packet: bytes) -> list[Action]:
         """Hand a packet to the outside: this server's own IP stack has the uplink."""
         self.counters["to external networks"] += 1
@@ -119,9 +125,10 @@ class BSR(Forwarding):
     def _send(
         self, packet: bytes, key: FlowKey, targets: tuple[int, ...], now: float
     ) -> list[Action]:
-        due = bool(self._lost) and now >= self._gathering_until_s
-        actions = self._leave_lost(now) if due else []
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
+        actions: list[Action] = []
+        if self._lost and (now >= self._gathering_until_s or self._uses_lost(flow)):
+            actions = self._leave_lost(now)
         path = flow.selection.path
         if path is None:
             actions.append(Drop("no path is left", packet))
@@ -285,6 +292,10 @@ class BSR(Forwarding):
         self._lost.add(link)
         if "lost links" not in self.agenda:
             self.agenda.set("lost links", max(now, self._gathering_until_s), self._leave_lost)
+
+    def _uses_lost(self, flow: Flow) -> bool:
+        path = flow.selection.path
+        return path is not None and not self._lost.isdisjoint(path.links)
 
     def _leave_lost(self, now: float) -> list[Action]:
         """Leave every link that has failed meanwhile.

@@ -2,11 +2,12 @@
 
 A packet carries its whole path, so a relay decides with one look-up in its neighbour table
 (`hosts.bcube.neighbours`), advances the next hop index and sends the packet on; it knows nothing
-of flows. Four kinds of message pass it as well, each along a path that its sender names::
+of flows. Five kinds of message pass it as well, each along a path that its sender names::
 
     source --probe--> relay --probe--> destination    min(available in, available out) at each relay
     source <-------- probe response -- destination    over the reversed path
     source <-- path failure -- relay  x               the link that is down, over the way so far
+    source <-- returned packet -- relay  x            what met that link, to be sent again
     neighbour <-- cable cut -- server x               its cable to theirs, over another switch
 
 From those it keeps the failed-link database (section 4.2): every server that a path-failure
@@ -49,6 +50,7 @@ from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
 MOST_PASSING = 256  # sources, each for each of the links over which it probes
+NEXT_HOP_DOWN = "next hop is down"
 TELL_AGAIN_S = 0.01  # a whole window of packets may meet a link that has failed
 
 
@@ -97,6 +99,10 @@ class Forwarding(Router):
         """Take in that a link has failed that was not known to have."""
         raise NotImplementedError
 
+    def returned(self, packet: bytes, now: float) -> list[Action]:
+        """Answer for a packet of this server's own that a relay could not send on."""
+        raise NotImplementedError
+
     # -- for the source's part to use ------------------------------------------------------------
 
     def send_along(
@@ -106,7 +112,7 @@ class Forwarding(Router):
         hops = hops_of(self.topology, path)
         neighbour = self.table.look_up(hops[0])
         if neighbour is None or not neighbour.up:
-            return [Drop("next hop is down", payload)]
+            return [Drop(NEXT_HOP_DOWN, payload)]
         destination = self.topology.uid(path.destination)
         # The first hop is taken here: on the wire the index is that of the peer's next hop.
         header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
@@ -116,7 +122,7 @@ class Forwarding(Router):
 
     def _sent_by(self, step: Step, data: bytes) -> Action:
         """Send to a neighbour what is to be repeated for nobody else."""
-        return _sent(step, data) if self.table.is_up(step) else Drop("next hop is down", data)
+        return _sent(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
 
     def failures(self, now: float) -> Failures:
         """Return all links that this server believes to have failed."""
@@ -179,6 +185,8 @@ class Forwarding(Router):
                 return self._note_failure(PathFailure.parse(body), now)
             case Protocol.CABLE_CUT:
                 return self._take_cut(header, CableCut.parse(body), now)
+            case Protocol.RETURNED:
+                return self.returned(body, now)
         return [Drop("unknown protocol", body)]
 
     def _relay(
@@ -189,7 +197,7 @@ class Forwarding(Router):
             return [Drop("hop leads nowhere", body)]
         onward = neighbour.step
         if not neighbour.up:
-            return [Drop("next hop is down", body), *self._tell_failure(header, onward, now)]
+            return self._stopped(header, body, onward, now)
         repeat = None
         match header.protocol:
             case Protocol.IPV4:
@@ -231,11 +239,19 @@ class Forwarding(Router):
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _tell_failure(self, header: BCubeHeader, step: Step, now: float) -> list[Action]:
-        """Tell the source of a packet or probe which link is down, over the way it came."""
-        if header.protocol not in (Protocol.IPV4, Protocol.PROBE):
-            return []
-        return self._tell_source(self._path_of(header), step, now)
+    def _stopped(self, header: BCubeHeader, body: bytes, step: Step, now: float) -> list[Action]:
+        """Tell the source of a packet or probe which link is down, over the way it came.
+
+        # Departs from the paper: the packet follows the message, and the source sends it again.
+        """
+        path = self._path_of(header)
+        asked = header.protocol in (Protocol.IPV4, Protocol.PROBE)
+        if not asked or path is None or path.destination != self.server:
+            return [Drop(NEXT_HOP_DOWN, body)]
+        told = self._tell_source(path, step, now)
+        if header.protocol == Protocol.PROBE or not self.may_return(body, now):
+            return [Drop(NEXT_HOP_DOWN, body), *told]
+        return [*told, *self.send_along(reverse(path), Protocol.RETURNED, body)]
 
     # Departs from the paper: it tells a source when a packet of its meets the link (section 4.2).
     def _tell_passing(self, step: Step, now: float) -> list[Action]:

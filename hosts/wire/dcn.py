@@ -38,6 +38,8 @@ class Protocol(IntEnum):
     """What the payload is: an IPv4 packet (IP's own number), or a control message.
 
     The numbers of the messages are free in IP as well, so that an IPv4 header can announce them.
+    RETURNED is an IPv4 packet on its way back to the server that sent it, from a relay whose next
+    hop is down; it is handled as a message: by routers, never by a data plane alone.
     """
 
     IPV4 = 4
@@ -49,6 +51,7 @@ class Protocol(IntEnum):
     UNREACHABLE = 0xE5
     PATH_PROBE = 0xE6
     CABLE_CUT = 0xE7
+    RETURNED = 0xE8
 
 
 def beginning(version: int, size: int) -> list[Field]:

@@ -287,8 +287,10 @@ def test_source_is_told_of_a_link_once_in_a_while_however_many_packets_meet_it()
         hops = (*hops_of(bcube, path), wire.Hop(1, 1))
         header = BCubeHeader(bcube.server(source), onward.peer, Protocol.IPV4, hops, len(hops) - 1)
         frame = Frame(ETH_DCN, header.pack(b"x" * 20))
-        drop, *rest = router.receive(path.steps[-1].port, path.servers[-2], frame, now)
-        assert drop == Drop("next hop is down", b"x" * 20)
+        *rest, back = router.receive(path.steps[-1].port, path.servers[-2], frame, now)
+        assert isinstance(back, Send)
+        returned, packet = BCubeHeader.parse(back.frame.data)
+        assert (returned.protocol, packet) == (Protocol.RETURNED, b"x" * 20)
         return sum(isinstance(action, Send) for action in rest)
 
     assert [told("0.1", now) for now in (0.0, 0.001, 0.009)] == [1, 0, 0]

@@ -44,6 +44,7 @@ def test_protocol_numbers_stay_what_they_are():
         "UNREACHABLE": "0xe5",
         "PATH_PROBE": "0xe6",
         "CABLE_CUT": "0xe7",
+        "RETURNED": "0xe8",
     }
 
 

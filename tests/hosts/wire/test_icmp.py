@@ -71,5 +71,5 @@ def test_errors_of_relays_are_bounded() -> None:
                 assert one.frame.data == time_exceeded(packet, topology.ipv4(1))  # type: ignore[union-attr]
         return sum(len(one) - 1 for one in found)
 
-    assert told(0.0) == EXPIRED_BURST + 1
+    assert told(0.0) == EXPIRED_BURST
     assert told(1.0) == EXPIRED_PER_S

@@ -1,0 +1,25 @@
+"""A token bucket: how often something may happen, on average and at once."""
+
+from __future__ import annotations
+
+
+class Allowance:
+    """Tokens that come back at a rate; each event takes one.
+
+    >>> allowance = Allowance(per_s=2.0, at_once=3, now=0.0)
+    >>> [allowance.take(0.0) for _ in range(4)], allowance.take(0.5), allowance.take(0.5)
+    ([True, True, True, False], True, False)
+    """
+
+    def __init__(self, per_s: float, at_once: int, now: float) -> None:
+        self.per_s, self.at_once = per_s, at_once
+        self._left, self._at_s = float(at_once), now
+
+    def take(self, now: float) -> bool:
+        """Take a token; return False if none is left."""
+        self._left = min(self.at_once, self._left + max(0.0, now - self._at_s) * self.per_s)
+        self._at_s = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
