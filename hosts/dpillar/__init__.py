@@ -16,7 +16,7 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
 def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]]:
-    return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions))
+    return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions, router.far_side))
 
 
 NETWORK = Network(
@@ -49,6 +49,11 @@ NETWORK = Network(
             "DPillarMP with the paths of both directions",
             path_set=_paths(multipath.BothWays),
             router=multipath.BothWays,
+        ),
+        "mp-far-side": Algorithm(
+            "DPillarMP in both directions, and to a destination's far port (not in the paper)",
+            path_set=_paths(multipath.FarSide),
+            router=multipath.FarSide,
         ),
         "mp-random": Algorithm(
             "DPillarMP, a random path for each try of a connection (section 4.5.1, light-weight)",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hosts.base.path import Path, Step
+from hosts.base.ports import arrival_port
 from hosts.base.probing import Candidate, measured
 from hosts.base.rules import NONE
-from hosts.dpillar.paths import Proxies, mp_step, mp_tunnels
+from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
@@ -20,11 +21,12 @@ Link = tuple[int, Step]
 
 
 def tunnels(
-    dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+    dpillar: DPillar, source: int, destination: int, ports: Iterable[int], far_side: bool = False
 ) -> dict[Path, Proxies]:
     """Return the disjoint paths of these directions, shortest first, each with its tunnel.
 
-    Paths of one direction are disjoint among themselves; one of the other direction may cross them.
+    Paths of one direction are disjoint among themselves; one of the other direction may cross them,
+    and so may the paths to the far side of the destination, if they are asked for.
 
     >>> dpillar = DPillar(8, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
@@ -34,18 +36,22 @@ def tunnels(
     found: dict[Path, Proxies] = {}
     for port in ports:
         found.update(mp_tunnels(dpillar, source, destination, port))
+        if far_side:
+            found = far_side_tunnels(dpillar, source, destination, port) | found
     return dict(sorted(found.items(), key=lambda tunnel: len(tunnel[0])))
 
 
-def tunnel_by_last(
-    dpillar: DPillar, source: int, destination: int, port: int, last: int
-) -> Proxies | None:
-    """Return the tunnel of the path that ends with the hop from `last` to the destination.
+def tunnel_by_last(dpillar: DPillar, source: int, destination: int, back: Step) -> Proxies | None:
+    """Return the tunnel of the path whose last hop is the reverse of `back`.
 
     There is one at most: the paths of a direction share no server.
     """
-    for path, proxies in mp_tunnels(dpillar, source, destination, port).items():
-        if path.servers[-2] == last:
+    if back.peer // dpillar.column_servers == destination // dpillar.column_servers:
+        paths = far_side_tunnels(dpillar, source, destination, back.port)
+    else:
+        paths = mp_tunnels(dpillar, source, destination, 1 - back.port)
+    for path, proxies in paths.items():
+        if path.servers[-2] == back.peer:
             return proxies
     return None
 
@@ -64,7 +70,7 @@ def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies)
         if step is None:
             return None
         if step.peer == server:
-            return Step(1 - by.port, at)
+            return Step(arrival_port(dpillar, at, step), at)
         at = step.peer
     return None
 

@@ -9,10 +9,9 @@ links: a flow whose path is told to have failed draws among the others. What was
 for `failed_link_timeout_s`, for all flows. Paths whose first hop is down are not drawn.
 
 State: the path of each flow, at most FLOWS of them; one without packets for `flow_idle_s` is
-forgotten, and one that had to make room draws again. The failed links that relays told of, at most
-FAILED_LINKS. No timers.
+forgotten, and one that had to make room draws again. No timers.
 
-Left out: retries below the application. What is lost before a failure is told is lost.
+Left out: retries below the application, except for packets that a relay returns (tunnel.py).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path
-from hosts.dpillar.choices import Link, links, tunnels
+from hosts.dpillar.choices import Link
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
@@ -31,7 +30,6 @@ from hosts.wire.layout import Field, Layout
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 FLOWS = 4096
-FAILED_LINKS = 1024
 
 TCP_BEGINNING = Layout(
     [
@@ -60,9 +58,7 @@ class RandomPath(Tunnelling):
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        timers = self.timers
-        self.flows: Bounded[FlowKey, Tunnelled] = Bounded(FLOWS, timers.flow_idle_s)
-        self.failed_links: Bounded[Link, None] = Bounded(FAILED_LINKS, timers.failed_link_timeout_s)
+        self.flows: Bounded[FlowKey, Tunnelled] = Bounded(FLOWS, self.timers.flow_idle_s)
 
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
@@ -79,10 +75,13 @@ class RandomPath(Tunnelling):
         return held.proxies
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Believe that the link has failed."""
-        self.failed_links.put(link, None, now)
+        """Let every flow be looked at again: the link may be on its path."""
         self.own_answers_change()
         return []
+
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow has a path."""
+        return flow in self.flows
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Remember that the flow has packets."""
@@ -91,15 +90,13 @@ class RandomPath(Tunnelling):
 
     def _drawn(self, destination: int) -> Tunnelled | None:
         self.counters["paths drawn"] += 1
-        every = tunnels(self.topology, self.server, destination, self.directions)
+        every = self.tunnels_to(destination)
         usable = [held for held in starmap(Tunnelled, every.items()) if self._usable(held)]
         return self.random.choice(usable) if usable else None
 
     def _usable(self, held: Tunnelled) -> bool:
         path, proxies = held
-        return self.first_works(proxies) and not any(
-            link in self.failed_links for link in links(path)
-        )
+        return self.first_works(proxies) and not self.has_failed(path)
 
     def state(self) -> dict[str, Any]:
         """Return what a user may want to see: each flow's path besides."""

@@ -28,8 +28,9 @@ one for all whose path has failed.
 Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
 works, if one is known to work.
 
-Left out: telling other destinations' paths of a failed link. Each learns from its own probes, or
-from packets.
+A path with a link that relays have reported as failed (`failed_links`) is not used for a new
+destination until its probe is answered, unless all paths have such a link. Left out: leaving the
+paths of destinations already in use. Each learns from its own probes, or from packets.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.probing import Pace, Probing
-from hosts.dpillar.choices import Link, links, tunnels
+from hosts.dpillar.choices import Link, links
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.wire.ipv4 import FlowKey
@@ -101,13 +102,17 @@ class FaultTolerant(Tunnelling):
         return known.probing.current_path
 
     def _begin(self, destination: int, now: float) -> Destination:
-        every = tunnels(self.topology, self.server, destination, self.directions)
+        every = self.tunnels_to(destination)
         some = dict(list(every.items())[:MOST_PATHS])
         known = Destination(Probing(some), some)
         forgotten = self.destinations.put(destination, known, now)
         if forgotten is not None:
             self._forget(forgotten)
-        self._fail(known, lambda path: not self.first_works(some[path]))
+        self.failed_links.expire(now)
+        reported = set(filter(self.has_failed, some))
+        if len(reported) == len(some):  # then the reports are all that there is to go by
+            reported.clear()
+        self._fail(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
@@ -117,6 +122,11 @@ class FaultTolerant(Tunnelling):
         if destination is not None:
             self.destinations.use(destination, now)
         return []
+
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether packets go to the flow's destination."""
+        destination = self.server_of(flow.destination)
+        return destination is not None and destination in self.destinations
 
     # -- rounds of probes ------------------------------------------------------------------------
 
@@ -314,3 +324,9 @@ class BothWays(FaultTolerant):
     """The same with the paths of both directions: twice as many, from both ports."""
 
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
+
+
+class FarSide(BothWays):
+    """The same with paths that enter the destination by its far port (`rules.far_side`)."""
+
+    far_side = True

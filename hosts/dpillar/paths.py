@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.base.path import Path, Step
-from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, numbers, onward, proxies
+from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, FAR_SIDE, numbers, onward, proxies
 from topos.dpillar import DPillar
 
 
@@ -59,6 +59,27 @@ def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> di
         _, far = proxies(*numbers(dpillar), source, destination, port, number)
         tunnels.setdefault(path, Proxies(path.servers[1], far, port))
     return tunnels
+
+
+def far_side_tunnels(
+    dpillar: DPillar, source: int, destination: int, port: int
+) -> dict[Path, Proxies]:
+    """Return the paths that enter the destination by its far port, each with its proxies.
+
+    There are n/2 - 1. The proxy destination is on the destination's switch of that port.
+
+    >>> dpillar = DPillar(4, 2)
+    >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
+    >>> for port in (0, 1):
+    ...     for path in far_side_tunnels(dpillar, s, d, port):
+    ...         print(*map(dpillar.address, path.servers))
+    0.0.0 1.0.1 0.1.1 0.1.0
+    0.0.0 0.1.0
+    """
+    if source == destination:
+        return {}
+    found = FAR_SIDE[port].paths(dpillar, source, destination)
+    return {path: Proxies(path.servers[1], path.servers[-2], port) for path in found}
 
 
 def mp_paths(dpillar: DPillar, source: int, destination: int, port: int) -> list[Path]:

@@ -43,6 +43,12 @@ def neighbour(k: int, half: int, size: int, server: int, port: int, value: int) 
     return (column + (1 if port == CLOCKWISE else -1)) % k * size + label
 
 
+def sibling(k: int, half: int, size: int, server: int, port: int, value: int) -> int:
+    """Return the server of the same column, on the same switch, with that free symbol."""
+    weight: int = half ** symbol_set(k, size, server, port)
+    return server + (value - server % size // weight % half) * weight
+
+
 def onward(k: int, half: int, size: int, server: int, destination: int, port: int) -> int:
     """Return where DPillarSP goes next (Algorithm 1).
 
@@ -110,6 +116,30 @@ def tunnel(
     yield port, destination
 
 
+# Departs from the paper: its paths keep one direction, so they leave the source by one port and
+# enter the destination by the other. Where these two ports lead to a failed switch, none is left.
+def far_side(
+    k: int, half: int, size: int, port: int, source: int, destination: int, choice: int
+) -> Hops:
+    """Yield the hops of a path that enters the destination by its port on the far side.
+
+    The path of that number leads to another server of the destination's column, over any symbol of
+    its own at the first hop, and to the destination through the switch that both are on. From a
+    server that is on that switch itself it is one hop.
+    """
+    own = symbol(half, size, destination, symbol_set(k, size, destination, port))
+    value = choice if choice < own else choice + 1
+    far = sibling(k, half, size, destination, port, value)
+    here = source
+    if here != far:
+        here = neighbour(k, half, size, source, port, value)
+        yield port, here
+    while here != far:
+        here = onward(k, half, size, here, far, port)
+        yield port, here
+    yield port, destination
+
+
 def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
     """Return the path for a flow, and book in `free` what the flow uses there (section 4.5.2).
 
@@ -149,8 +179,19 @@ def _arrivals(_: DPillar) -> tuple[int, int]:
     return COUNTER_CLOCKWISE, CLOCKWISE
 
 
+def _far_side(port: int) -> Rule:
+    return Rule(
+        far_side,
+        lambda d: (*numbers(d), port),
+        lambda d: 2 * d.k + 1,
+        _arrivals,
+        lambda d: d.half - 1,
+    )
+
+
 DPILLAR_SP = {port: _single(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 DPILLAR_MP = {port: _tunnels(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+FAR_SIDE = {port: _far_side(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {
     "sp-cw": DPILLAR_SP[CLOCKWISE],
@@ -158,4 +199,5 @@ RULES = {
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
     "mp-both": _tunnels(CLOCKWISE, directions=2),
+    "mp-random": _tunnels(CLOCKWISE, directions=2),
 }

@@ -29,7 +29,12 @@ path failures to those whose packets it sent there last. And a server that sees 
 switch cut tells the others on that switch (CABLE_CUT, by its other port, as a packet in a tunnel):
 their cables are live, and they would only miss its heart-beats.
 
-State: for each of the last PASSING tunnels of pairs of servers, where their packets were sent on.
+A relay whose next hop is down sends the packet itself back as well (RETURNED), behind the path
+failure: the source has left the failed path when the packet comes, and sends it again.
+
+State: for each of the last PASSING tunnels of pairs of servers, where their packets were sent on;
+and the links that relays have reported to this server as failed, FAILED_LINKS at most, for
+`failed_link_timeout_s`.
 Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is what becomes of
 answers and failures. Every server relays, and answers probes, for all kinds of them.
 
@@ -49,7 +54,7 @@ from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
-from hosts.dpillar.choices import Link, step_back, tunnel_by_last, tunnels
+from hosts.dpillar.choices import Link, links, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_step
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
@@ -68,10 +73,11 @@ from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from hosts.wire.relayed import ByDestination, ByTunnel
 from topos.dpillar import CLOCKWISE
 
-BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE)
+BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE, Protocol.RETURNED)
 NEVER_ANSWERED = (*BACKWARD, Protocol.CABLE_CUT)
 RESERVED = frozenset([IP_IN_IP, Protocol.PROBE, *NEVER_ANSWERED])
 PASSING = 256
+FAILED_LINKS = 1024
 
 NO_PATH = "all disjoint paths have failed"
 NEXT_HOP_DOWN = "next hop is down"
@@ -104,10 +110,14 @@ class Tunnelling(Router):
     """What all of DPillarMP's routers share: see the module's text."""
 
     directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
+    far_side: ClassVar[bool] = False  # whether they may enter a destination by its far port
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
         self.passing: Bounded[Passed, Step] = Bounded(PASSING)
+        self.failed_links: Bounded[Link, None] = Bounded(
+            FAILED_LINKS, self.timers.failed_link_timeout_s
+        )
 
     @classmethod
     def header_bytes(cls) -> int:
@@ -130,11 +140,23 @@ class Tunnelling(Router):
         """Take in that a packet or probe of that flow met a failed link."""
         return [Drop("failure of no path in use")]
 
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether this server remembers that it has sent packets of that flow."""
+        return False
+
     # -- for a subclass to use -------------------------------------------------------------------
+
+    def tunnels_to(self, destination: int) -> dict[Path, Proxies]:
+        """Return the paths to a server, shortest first, each with its tunnel."""
+        return tunnels(self.topology, self.server, destination, self.directions, self.far_side)
 
     def first_works(self, proxies: Proxies) -> bool:
         """Tell whether the first hop of that tunnel works."""
         return self.neighbours.works(Step(proxies.port, proxies.source))
+
+    def has_failed(self, path: Path) -> bool:
+        """Tell whether a relay has reported a link of that path, within the last timeout."""
+        return any(link in self.failed_links for link in links(path))
 
     def probe(self, destination: int, proxies: Proxies, round_: int, path: int) -> Action:
         """Send a probe of that tunnel."""
@@ -219,10 +241,7 @@ class Tunnelling(Router):
         if step is None or step.peer not in self.neighbours.peers[step.port]:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(step):
-            dropped: list[Action] = [Drop(NEXT_HOP_DOWN, packet)]
-            if inner.protocol not in NEVER_ANSWERED:
-                dropped += self._path_failure(source, proxies, flow_key(packet), step)
-            return dropped
+            return self._stopped(inside, step, now)
         is_data = inner.protocol not in RESERVED
         if inner.protocol == Protocol.PROBE:
             packet = self._measured(packet, port, step.port)
@@ -252,18 +271,37 @@ class Tunnelling(Router):
         )
         return header.pack(probe._replace(available_bps=available).pack())
 
+    def _stopped(self, inside: Inside, step: Step, now: float) -> list[Action]:
+        """Tell the source of a packet or probe that the next hop is down.
+
+        # Departs from the paper: the packet follows the message, and the source sends it again.
+        """
+        source, _, proxies, inner, packet = inside
+        if inner.protocol in NEVER_ANSWERED:
+            return [Drop(NEXT_HOP_DOWN, packet)]
+        told = self._path_failure(source, proxies, flow_key(packet), step)
+        if inner.protocol == Protocol.PROBE or not told or not self.may_return(packet, now):
+            return [Drop(NEXT_HOP_DOWN, packet), *told]
+        return [*told, *self._sent_back(Protocol.RETURNED, source, packet, proxies)]
+
     def _path_failure(
         self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
     ) -> list[Action]:
         """Tell the source of a flow which link stops its packets (section 4.5.1)."""
+        uid, peer = self.uid, self.topology.uid(failed.peer)
+        body = PathFailure(failed.port, uid, peer, flow).pack()
+        told = self._sent_back(Protocol.PATH_FAILURE, source, body, proxies)
+        self.counters["path failures sent"] += len(told)
+        return told
+
+    def _sent_back(
+        self, protocol: Protocol, source: int, body: bytes, proxies: Proxies
+    ) -> list[Action]:
+        """Send a message to a source, over the links by which its packets come to this relay."""
         back = step_back(self.topology, self.server, source, self.server, proxies)
         if back is None or not self.neighbours.works(back):
             return []
-        uid, peer = self.uid, self.topology.uid(failed.peer)
-        body = PathFailure(failed.port, uid, peer, flow).pack()
-        packet = self._control(Protocol.PATH_FAILURE, source, body)
-        self.counters["path failures sent"] += 1
-        return [self._send(back, self._wrap(packet, proxies))]
+        return [self._send(back, self._wrap(self._control(protocol, source, body), proxies))]
 
     # -- news that no packet has to ask for ------------------------------------------------------
 
@@ -316,14 +354,15 @@ class Tunnelling(Router):
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
             return self._take_failure(PathFailure.parse(body), packet, now)
+        if header.protocol == Protocol.RETURNED:
+            return self._take_returned(body, now)
         if header.protocol == Protocol.CABLE_CUT:
             return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
     def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
         """Answer a probe by the way it came."""
-        direction = 1 - back.port
-        proxies = tunnel_by_last(self.topology, source, self.server, direction, back.peer)
+        proxies = tunnel_by_last(self.topology, source, self.server, back)
         if proxies is None:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(back):
@@ -338,7 +377,16 @@ class Tunnelling(Router):
         if failure.flow is None or destination is None:
             return [Drop("failure of no path in use", packet)]
         server, peer = map(self.topology.server_of_uid, (failure.server, failure.peer))
-        return self.failed(destination, failure.flow, (server, Step(failure.port, peer)), now)
+        link = server, Step(failure.port, peer)
+        self.failed_links.put(link, None, now)
+        return self.failed(destination, failure.flow, link, now)
+
+    def _take_returned(self, packet: bytes, now: float) -> list[Action]:
+        """Send a packet again; the message of the failed link came before it."""
+        flow = flow_key(packet)
+        if flow.protocol in RESERVED or not self.has_sent(flow):
+            return [Drop("returned packet of no flow", packet)]
+        return self.send_again(packet, now)
 
     # -- bytes -----------------------------------------------------------------------------------
 

@@ -17,11 +17,12 @@ ROUTERS = {
     "mp": multipath.FaultTolerant,
     "mp-ccw": multipath.CounterClockwise,
     "mp-both": multipath.BothWays,
+    "mp-far-side": multipath.FarSide,
     "mp-random": light.RandomPath,
     "mp-aware": aware.TrafficAware,
 }
 MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
-PROBED = ["mp", "mp-ccw", "mp-both", "mp-aware"]
+PROBED = ["mp", "mp-ccw", "mp-both", "mp-far-side", "mp-aware"]
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
 # So that little virtual time, and few heart-beats, make a test.

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 import topos
 from hosts.base.actions import Deliver, Drop, Send
 from hosts.base.path import Step
+from hosts.base.ports import arrival_port
 from hosts.base.probing import State
 from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
-from hosts.dpillar.choices import step_back, tunnel_by_last
+from hosts.dpillar.choices import step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, Tunnelling
 from hosts.memory.devices import Hop, Tap
@@ -120,13 +121,16 @@ def test_any_relay_finds_the_way_back(data: st.DataObject) -> None:
     net = topos.parse(data.draw(st.sampled_from([*SPECS, "dpillar,8,3", "dpillar,4,5"])))
     assert isinstance(net, DPillar)
     a, b = (data.draw(st.integers(0, net.servers - 1)) for _ in range(2))
-    port = data.draw(st.sampled_from([0, 1]))
-    for path, by in mp_tunnels(net, a, b, port).items():
-        assert tunnel_by_last(net, a, b, port, path.servers[-2]) == by
+    for path, by in tunnels(net, a, b, (0, 1), far_side=True).items():
+        arrivals = [
+            arrival_port(net, server, step)
+            for server, step in zip(path.servers, path.steps, strict=False)
+        ]
+        assert tunnel_by_last(net, a, b, Step(arrivals[-1], path.servers[-2])) == by
         for met in range(1, len(path) + 1):  # the destination, or a relay that met a failure
             end = path.servers[met]
-            for before, server in pairwise(path.servers[: met + 1]):
-                assert step_back(net, server, a, end, by) == Step(1 - port, before)
+            for at, (before, server) in enumerate(pairwise(path.servers[: met + 1])):
+                assert step_back(net, server, a, end, by) == Step(arrivals[at], before)
         assert step_back(net, a, a, b, by) is None
 
 
