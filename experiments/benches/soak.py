@@ -24,7 +24,7 @@ from topos.base.spec import parse
 CASES = (
     ("bcube,4,2,servers=32", "bsr"),
     ("dcell,4,1", "dfr"),
-    ("dpillar,4,3", "mp"),
+    ("dpillar,4,3", "mp-both"),
     ("ficonn,4,2", "tar"),
 )
 QUICK_CASES = (("dcell,4,1", "dfr"),)

@@ -35,12 +35,12 @@ from topos.base.topology import Topology
 DPILLAR, FICONN = "DPillar", "FiConn"
 # Of each its spec, the routing that adapts, and what flows take without it.
 NETWORKS = {
-    DPILLAR: ("dpillar,8,3", "mp-aware", "mp-both"),
+    DPILLAR: ("dpillar,8,3", "mp-aware", "mp-random"),
     BCUBE: ("bcube,4,3,servers=192", "bsr", "bsr"),
     FICONN: ("ficonn,6,2", "tar", "tor"),
 }
 QUICK_NETWORKS = {
-    DPILLAR: ("dpillar,6,2", "mp-aware", "mp-both"),
+    DPILLAR: ("dpillar,6,2", "mp-aware", "mp-random"),
     BCUBE: ("bcube,4,1", "bsr", "bsr"),
     FICONN: ("ficonn,4,2", "tar", "tor"),
 }

@@ -29,7 +29,7 @@ from experiments.reproductions.shared.figure import Claim, Made, figure, point, 
 from topos.base.spec import parse
 
 SAME_SIZE: Networks = {
-    "DPillar": ("dpillar,18,3", "mp-both"),
+    "DPillar": ("dpillar,18,3", "mp-random"),
     DCELL: ("dcell,8,2,servers=2048", "dfr"),
     BCUBE: ("bcube,8,3,servers=2048", "bsr"),
     "FiConn": ("ficonn,12,2", "tor"),
@@ -37,7 +37,7 @@ SAME_SIZE: Networks = {
     FATTREE: ("fattree,8,levels=5", "any"),
 }
 QUICK_SAME_SIZE: Networks = {
-    "DPillar": ("dpillar,8,3", "mp-both"),
+    "DPillar": ("dpillar,8,3", "mp-random"),
     DCELL: ("dcell,4,2,servers=200", "dfr"),
     BCUBE: ("bcube,4,3,servers=192", "bsr"),
     "FiConn": ("ficonn,8,2", "tor"),
@@ -47,7 +47,7 @@ QUICK_SAME_SIZE: Networks = {
 # Sizes come in large steps: no network's price is farther from this than the share says.
 BUDGET_USD, OFF = 22_500.0, 0.15
 SAME_PRICE: Networks = {
-    "DPillar": ("dpillar,14,3", "mp-both"),
+    "DPillar": ("dpillar,14,3", "mp-random"),
     DCELL: ("dcell,8,2,servers=792", "dfr"),
     BCUBE: ("bcube,8,2", "bsr"),
     "FiConn": ("ficonn,12,2", "tor"),

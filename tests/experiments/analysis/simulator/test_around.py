@@ -4,13 +4,13 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import Routes, links_of
+from experiments.analysis.fluid.links import Routes, links_of, working_links
 from experiments.analysis.simulator import around
 from experiments.analysis.simulator.failures import Broken, draw, surviving
 from experiments.analysis.simulator.flows import random_flows
 from experiments.analysis.simulator.paths import compiled, routes
 from hosts.base.algorithms import route
-from hosts.base.failures import Failures
+from hosts.base.failures import Failures, parse_failures
 from topos.base.errors import PillarboxError
 
 FLOWS = 60
@@ -109,6 +109,20 @@ def test_other_routing_takes_a_path_that_works() -> None:
     found = around.routes(network, "mp-both", *ends, works, random)
     assert works[found.links].all()
     assert (numpy.diff(found.starts) == 0).any()
-    assert around.routings(network)[0] == "sp-cw"
-    with pytest.raises(PillarboxError, match="no routing 'bsr': there are sp-cw"):
+    assert around.routings(network)[0] == "mp"
+    with pytest.raises(PillarboxError, match="no routing 'bsr': there are mp, mp-ccw, mp-both"):
         around.routes(network, "bsr", *ends, works, random)
+
+
+@pytest.mark.parametrize("name", ["mp", "mp-ccw", "mp-both"])
+def test_routing_that_probes_takes_the_shortest_path_that_works(name: str) -> None:
+    network = topos.parse("dpillar,4,3")
+    failures = parse_failures(network, ["stop s1", "kill 1.0.0.1", "cut 0.0.0.0-s0"])
+    pairs = [(a, b) for a in range(0, 24, 5) for b in range(24) if a != b]
+    ends = numpy.array(pairs).T.copy()
+    works = working_links(network, failures)
+    found = around.routes(network, name, *ends, works, numpy.random.default_rng(1))
+    for flow, pair in enumerate(pairs):
+        paths = route(network, name, *pair, failures).paths
+        links = found.links[found.starts[flow] : found.starts[flow + 1]].tolist()
+        assert links == (links_of(network, paths[0]).tolist() if paths else [])

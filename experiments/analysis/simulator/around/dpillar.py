@@ -1,0 +1,49 @@
+"""DPillarMP's paths around failures, as servers that probe them choose: the shortest that works.
+
+Of equally short ones it is the first by its number, clockwise before counter-clockwise. A flow of
+`mp-random` draws one, which is what the simulator does of itself.
+"""
+
+from __future__ import annotations
+
+import numpy
+from numpy.random import Generator
+
+from experiments.analysis.fluid.links import Routes
+from experiments.analysis.simulator.around import Around, Find
+from experiments.analysis.simulator.failures import Bools, surviving
+from experiments.analysis.simulator.hops import Ints
+from experiments.analysis.simulator.paths import choose, routes
+from topos.dpillar import DPillar
+
+
+def _shortest(name: str) -> Around:
+    def around(dpillar: DPillar, works: Bools, _: Generator) -> Find:
+        numbers = range(choose(dpillar, name).choices(dpillar))
+
+        def find(sources: Ints, destinations: Ints) -> Routes:
+            tried = [
+                surviving(routes(dpillar, name, sources, destinations, number), works)
+                for number in numbers
+            ]
+            return _shortest_of(tried)
+
+        return find
+
+    return around
+
+
+def _shortest_of(tried: list[Routes]) -> Routes:
+    """Return for each flow the route with the fewest links, and at least one, if there is any."""
+    counts = numpy.array([numpy.diff(one.starts) for one in tried])
+    chosen = numpy.where(counts > 0, counts, counts.max(initial=0) + 1).argmin(axis=0)
+    flows = numpy.arange(counts.shape[1])
+    length = counts[chosen, flows]
+    starts = numpy.concatenate([[0], numpy.cumsum(length)])
+    offsets = numpy.cumsum([0, *(len(one.links) for one in tried[:-1])])
+    begins = numpy.array([one.starts[:-1] for one in tried]) + offsets[:, None]
+    places = numpy.arange(starts[-1]) + numpy.repeat(begins[chosen, flows] - starts[:-1], length)
+    return Routes(starts, numpy.concatenate([one.links for one in tried])[places])
+
+
+AROUND = {name: _shortest(name) for name in ("mp", "mp-ccw", "mp-both")}
