@@ -12,7 +12,7 @@ from experiments.control.echoes import echoes
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.runs.means import means_of
-from hosts.base.algorithms import SHORTEST, choose, route
+from hosts.base.algorithms import SHORTEST, algorithms, choose, route
 from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import require
@@ -91,6 +91,8 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
         found = path(lab, source, destination)
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
         because += _hindrance(lab, found)
+        if not found["delivered"] and not dead:
+            because += _routings_around(lab, source, destination)
     because += [f"in effect: {fault}" for fault in in_effect(lab)]
     others = [lab.name(server) for server in sorted(lab.dead)]
     because += [f"dead: {name}" for name in others if name not in dead]
@@ -119,6 +121,24 @@ def _hindrance(lab: Lab, found: dict[str, Any]) -> Iterator[str]:
     down = [link["peer"] for link in lab.state(at).get("links", []) if not link["up"]]
     if down:
         yield f"{lab.name(at)} does not hear {' '.join(down)}"
+
+
+def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
+    """Yield which routings have a path where the lab's own has none."""
+    topology, failures = lab.topology, lab.failures()
+    computed = [
+        name
+        for name, one in algorithms(topology).items()
+        if one.router and (name == SHORTEST or one.path or one.path_set or one.around)
+    ]
+    works = [
+        name for name in computed if route(topology, name, source, destination, failures).paths
+    ]
+    if lab.routing in computed and lab.routing not in works and works:
+        yield (
+            f"{lab.routing} has no path around this failure, {' and '.join(works)} would have one: "
+            f"up {topology.spec} --routing {works[0]}"
+        )
 
 
 # -- load ----------------------------------------------------------------------------------------
