@@ -11,7 +11,7 @@ from pathlib import Path as File
 import pytest
 
 import topos
-from hosts.base.actions import Action, Drop
+from hosts.base.actions import Action, Drop, Send
 from hosts.base.algorithms import algorithms
 from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
@@ -25,7 +25,7 @@ from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, flow_key
-from hosts.wire.marks import udp_packet
+from hosts.wire.marks import serial_of, udp_packet
 from hosts.wire.messages import (
     CableCut,
     HeartBeat,
@@ -289,6 +289,44 @@ def test_path_failure_in_dpillar() -> None:
     net.run(13.5)
     (known,) = (one for one in destination.probing.candidates if one.path == path)
     assert known.state is State.WORKING, "the next round has found that it does"
+
+
+def test_returned_packet_in_bcube() -> None:
+    net = network("bcube,4,1", "bsr")
+    _, path = bcube_flow(net)
+    a, relay, b = path.servers
+    back = Path(relay, (Step(path.steps[0].port, a),))
+
+    def returned(packet: bytes) -> list[Action]:
+        frame = by_bcube(net, back, Protocol.RETURNED, packet)
+        return net.routers[a].receive(path.steps[0].port, relay, frame, net.now)
+
+    (sent,) = returned(udp_packet(net.topology, a, b, serial=77))
+    assert isinstance(sent, Send)
+    assert serial_of(sent.frame.data) == 77, "the forger's packet, in this server's name"
+    for strange in (
+        udp_packet(net.topology, b, a),
+        udp_packet(net.topology, a, b, source_port=4001),
+    ):
+        assert reasons(returned(strange)) == ["returned packet of no flow"]
+
+
+def test_returned_packet_in_dpillar() -> None:
+    net = network("dpillar,4,2", "mp-both")
+    a, b, c = 0, net.topology.servers - 1, 1
+    net.send_udp(a, b)
+    net.run(0.1)
+    step = behind(net, a)
+
+    def returned(packet: bytes) -> list[Action]:
+        frame = tunnelled(net, step.peer, a, Protocol.RETURNED, packet)
+        return net.routers[a].receive(step.port, step.peer, frame, net.now)
+
+    (sent,) = returned(udp_packet(net.topology, a, b, serial=77))
+    assert isinstance(sent, Send)
+    assert serial_of(sent.frame.data) == 77, "the forger's packet, in this server's name"
+    assert reasons(returned(udp_packet(net.topology, a, c))) == ["returned packet of no flow"]
+    assert reasons(returned(udp_packet(net.topology, c, b))) == ["source is not this server"]
 
 
 @pytest.mark.parametrize(("spec", "routing"), ALL)

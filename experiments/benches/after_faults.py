@@ -1,0 +1,157 @@
+"""New flows after a single fault: pings that are lost, in every network and plane."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from experiments.benches._frame import Row
+from experiments.benches._labs import hindrance, sandboxed
+from experiments.benches.failover import LOAD_MBIT, LOAD_MTU, RATE_MBIT, Load
+from experiments.linux.measure import in_child
+from hosts.base.algorithms import route
+from hosts.base.faults import Fault
+from hosts.base.shortest import shortest_path
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
+PLANES = ("ebpf", "python")
+KINDS = ("cut", "silent cut", "server", "switch")
+ROUNDS = 3  # of pings between all pairs, one after the other
+# Upper bound for servers to notice a fault, with a margin for a busy machine, in seconds.
+NOTICED_S = {"fast": 4.0, "paper": 7.5}
+BETWEEN_S = 2.0  # between two rounds
+FAULTS_OF_A_KIND, QUICK_FAULTS = 4, 1
+TIME_LIMIT_S = 900.0
+NOTES = f"""
+Each fault strikes alone. {NOTICED_S["fast"]:g} s later ({NOTICED_S["paper"]:g} s with paper timers,
+which notice silence after 5 s) every server that works pings every other one, {ROUNDS} times,
+{BETWEEN_S:g} s apart. Each ping is a new flow. {FAULTS_OF_A_KIND} faults of each kind are drawn.
+pairs: pairs of servers that are connected, over all faults of the kind. no_path: those of them for
+which the routing has no path there or back. lost_1, lost_2, lost_3: unanswered pings between the
+other pairs. beside: nothing, or all-to-all traffic at a rate that keeps the processors busy (see
+`bench failover`).
+"""
+
+
+class Case(NamedTuple):
+    """One lab, and how many faults of each kind strike it."""
+
+    network: str
+    plane: str
+    timers: str
+    loaded: bool
+    faults: int
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each kind of fault in each network, on each plane."""
+    for case in _cases(quick):
+        why = hindrance(case.plane)
+        found: dict[str, Row] = {kind: {"outcome": f"skipped: {why}"} for kind in KINDS}
+        if not why:
+            result = in_child(rows_of, *case, time_limit_s=TIME_LIMIT_S)
+            failed: Row = {"outcome": f"failed: {result.failure}"}
+            found = result.value or dict.fromkeys(KINDS, failed)
+        for kind in KINDS:
+            row: Row = {"network": case.network, "routing": "", "plane": case.plane}
+            row |= {"timers": case.timers, "beside": "all-to-all" if case.loaded else "nothing"}
+            row |= {"fault": kind, "pairs": None, "no_path": None}
+            row |= {f"lost_{round_ + 1}": None for round_ in range(ROUNDS)}
+            yield row | found[kind]
+
+
+def _cases(quick: bool) -> Iterator[Case]:
+    if quick:
+        yield Case("dpillar,4,2", PLANES[0], "fast", loaded=False, faults=QUICK_FAULTS)
+        return
+    for network in NETWORKS:
+        for plane in PLANES:
+            for timers in NOTICED_S:
+                yield Case(network, plane, timers, loaded=False, faults=FAULTS_OF_A_KIND)
+            yield Case(network, plane, "fast", loaded=True, faults=FAULTS_OF_A_KIND)
+
+
+def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) -> dict[str, Row]:
+    """Run a case's lab in a sandbox; return the columns that were measured, by kind of fault."""
+    topology = parse(network)
+    with sandboxed(
+        topology,
+        plane=plane,
+        timers=timers,
+        rate_mbit=LOAD_MBIT[plane] if loaded else RATE_MBIT,
+        mtu=LOAD_MTU if loaded else 1500,
+    ) as lab:
+        load = Load(lab, (0, topology.servers - 1)) if loaded else None
+        with load.running() if load else nullcontext():
+            return {kind: {"routing": lab.routing} | _row(lab, kind, faults) for kind in KINDS}
+
+
+def _row(lab: Lab, kind: str, most: int) -> Row:
+    every = faults_of(lab.topology, kind)
+    if not every:
+        return {"outcome": "skipped: the network has none"}
+    lost, pairs, no_path = [0] * ROUNDS, 0, 0
+    for fault in random.Random(kind).sample(every, min(most, len(every))):
+        found = struck(lab, fault)
+        pairs += found.pairs
+        no_path += found.no_path
+        lost = [so_far + more for so_far, more in zip(lost, found.lost, strict=True)]
+    row: Row = {"pairs": pairs, "no_path": no_path}
+    row |= {f"lost_{round_ + 1}": number for round_, number in enumerate(lost)}
+    return row | {"outcome": "missed" if any(lost) else "met"}
+
+
+def faults_of(topology: Topology, kind: str) -> list[Fault]:
+    """Return all faults of a kind that can strike alone."""
+    name = topology.name
+    if kind == "server":
+        return [Fault(kind, (name(server),)) for server in range(topology.servers)]
+    if kind == "switch":
+        switches = range(topology.servers, topology.nodes)
+        return [Fault(kind, (name(switch),)) for switch in switches]
+    return [Fault(kind, (name(cable.a), name(cable.b))) for cable in topology.links()]
+
+
+class Struck(NamedTuple):
+    """What one fault did to new flows: numbers of pairs, and of pings lost in each round."""
+
+    pairs: int
+    no_path: int
+    lost: list[int]
+
+
+def struck(lab: Lab, fault: Fault) -> Struck:
+    """Let a fault strike, ping until it is repaired, and return what was lost."""
+    from experiments.control.looks import pingall
+    from experiments.trials.runs.faulting import begun
+
+    lab.wait_converged()
+    repair = begun(lab, fault)
+    connected, with_path = _pairs(lab)
+    time.sleep(NOTICED_S[lab.settings.timers])
+    lost = []
+    for round_ in range(ROUNDS):
+        if round_:
+            time.sleep(BETWEEN_S)
+        answered = pingall(lab)["ms"]
+        lost.append(sum(answered[lab.name(a)][lab.name(b)] is None for a, b in with_path))
+    repair()
+    return Struck(len(connected), len(connected) - len(with_path), lost)
+
+
+def _pairs(lab: Lab) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the connected pairs, and those for which the routing has a path there and back."""
+    topology, failures = lab.topology, lab.failures()
+    alive = [server for server in range(topology.servers) if server not in failures.nodes]
+    pairs = [(a, b) for a in alive for b in alive if a != b]
+    connected = [pair for pair in pairs if shortest_path(topology, *pair, failures)]
+    routed = {pair for pair in pairs if route(topology, lab.routing, *pair, failures).paths}
+    return connected, [(a, b) for a, b in connected if {(a, b), (b, a)} <= routed]
