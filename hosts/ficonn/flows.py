@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -158,23 +159,28 @@ class Ways(Bounded[FlowKey, Entry]):
 class Flow:
     """A flow of this server's own.
 
-    `ready` means that its path is set up as far as is known; without one, packets are queued.
+    `ready` means that its path is set up as far as is known. Without one packets go by TOR, or are
+    queued where TOR has a failure.
     """
 
     destination: int
     round: int
     ready: bool = False
     follows: bool = False  # the other end's packets came first: its probes set up both directions
-    waiting: bool = False  # for the answer to the probe of this round, or for the other end's
-    awaits_other: bool = False  # the latter: no probe of this end is on its way
+    announced: bool = False  # the other end knows, or need not know, which end came first
+    waiting: bool = False  # for the answer to a probe, or for a turn to send one
+    awaits_turn: bool = False  # the latter, or for the other end's probe: none is on its way
+    probed_s: float = 0.0  # when the last probe was sent
+    probe_from_s: float = -math.inf  # earlier no packet that goes by TOR begins a search
     tries: int = 0  # probes in a row without an answer, while there is no path
     failed: bool = False  # the path in use has failed, and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
-    unanswered: dict[Tag, Way] = field(default_factory=dict)  # of those probes, given up so far
+    # Of those probes: the way that each has set up, and when it was sent.
+    unanswered: dict[Tag, tuple[Way, float]] = field(default_factory=dict)
 
     def rest(self) -> None:
         """Wait for nothing."""
-        self.waiting = self.awaits_other = False
+        self.waiting = self.awaits_turn = False
         self.tries = 0
         self.failed = False
         self.unanswered.clear()
@@ -182,7 +188,7 @@ class Flow:
     @property
     def probing(self) -> Tag | None:
         """The probe that is on its way."""
-        on_its_way = self.waiting and not self.awaits_other
+        on_its_way = self.waiting and not self.awaits_turn
         return Tag(self.round, returning=False) if on_its_way else None
 
 

@@ -38,6 +38,7 @@ and the fragments of a packet, of which only the first has ports, are a flow of 
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -45,10 +46,9 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
-from hosts.base.router import Router
 from hosts.ficonn import tar
+from hosts.ficonn.fallback import Fallback
 from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, Ways, described, free_bps
-from hosts.ficonn.paths import tor_step
 from hosts.ficonn.progress import entries_of, probe_of
 from hosts.ficonn.searches import Searches
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -64,7 +64,7 @@ MOST_FLOWS = 1024
 AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
 
 
-class Tar(Router):
+class Tar(Fallback):
     """Traffic-aware routing.
 
     Parameters
@@ -104,7 +104,7 @@ class Tar(Router):
     # -- packets ---------------------------------------------------------------------------------
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet on its flow's path; without one it waits while a probe finds it."""
+        """Send the packet on its flow's path; by TOR while a probe finds it."""
         own = self.flows.use(flow, now)
         if own and own.ready:
             sent = self._by_entry(flow, packet, Pushed(flow), now)
@@ -114,9 +114,15 @@ class Tar(Router):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(flow, destination, now)
-        actions += self.queues.add(own, packet)
-        if not own.waiting:
-            actions += self._probe(flow, own, now)
+        # Departs from the paper: the packets of a new flow wait there until its path is set up.
+        sent = self.by_tor(packet, flow, destination, now, first=not own.announced)
+        if sent:
+            own.announced = True
+            actions.append(sent)
+        else:
+            actions += self.queues.add(own, packet)
+        if not own.waiting and (sent is None or now >= own.probe_from_s):
+            actions += self._begin(flow, own, now, urgent=sent is None)
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
@@ -127,10 +133,14 @@ class Tar(Router):
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, body = DcnHeader.parse(frame.data)
+        if header.protocol == Protocol.IPV4:
+            return self.tor_came(port, header, body, now)
         if header.protocol == Protocol.PATH_PROBE:
             return self._probe_came(came, header, PathProbe.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
             return self._failure_came(came, header, PathFailure.parse(body), now)
+        if header.protocol == Protocol.RETURNED:
+            return self.returned_came(header, body, now)
         return [Drop("unknown protocol", body)]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -156,8 +166,12 @@ class Tar(Router):
             return [sent]
         entry = self.ways.get(flow)
         broken = entry.ways[-1][1].next if entry and entry.ways else None
-        reason = "next hop is down" if broken else "no entry for the flow"
-        return [Drop(reason, packet), *self._tell(flow, came, broken, now)]
+        self.counters["packets without a way"] += 1
+        told, source = self._tell(flow, came, broken, now), self.server_of(header.source)
+        if source is None:
+            return [*told, Drop("no entry for the flow", packet)]
+        # Departs from the paper: it drops the packet.
+        return [*told, *self.on_by_tor(packet, source, destination)]
 
     def _by_entry(
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
@@ -172,7 +186,9 @@ class Tar(Router):
 
     # -- flows of this server --------------------------------------------------------------------
 
-    def _new_flow(self, flow: FlowKey, destination: int, now: float) -> tuple[Flow, list[Action]]:
+    def _new_flow(
+        self, flow: FlowKey, destination: int, now: float, *, follows: bool = False
+    ) -> tuple[Flow, list[Action]]:
         actions: list[Action] = []
         if len(self.flows) == self.flows.limit:
             oldest, gone = self.flows.items()[0]
@@ -180,7 +196,9 @@ class Tar(Router):
             self.flows.evicted += 1
             actions = self._end(oldest, gone, "too many flows")
         # A random first round: entries of a former life of this server are not mistaken for ours.
-        own = Flow(destination, self.random.getrandbits(32))
+        own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
+        if follows:
+            own.probe_from_s = math.inf
         self.flows.put(flow, own, now)
         return own, actions
 
@@ -195,28 +213,51 @@ class Tar(Router):
         sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
         return list(chain.from_iterable(sent))
 
+    def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
+        """Leave it to the source of a flow to probe, for both directions."""
+        answers = flow.reversed()
+        if answers in self.flows:
+            return []
+        return self._new_flow(answers, source, now, follows=True)[1]
+
+    def tor_fails(self, destination: int) -> None:
+        """Let the packets to a destination wait for the answers to probes."""
+        for flow, own in self.flows.items():
+            if own.destination == destination and not own.ready:
+                self.flow_answers_change(flow)
+
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow is one of this server's own."""
+        return flow in self.flows
+
     # -- probes of this server -------------------------------------------------------------------
+
+    def _begin(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
+        """Begin a round when it is the flow's turn."""
+        own.waiting = own.awaits_turn = True
+        return self.searches.begin(flow, now, urgent=urgent)
 
     def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
-        own.waiting, own.awaits_other = True, False
-        deadline = now + tar.PROBE_TIMEOUTS[own.tries] * self.timers.search_timeout_s
-        self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
+        own.waiting, own.awaits_turn, own.probed_s = True, False, now
+        timeout_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
+        timeout_s *= tar.PROBE_TIMEOUTS[own.tries] * (1 + tar.TIMEOUT_JITTER * self.random.random())
+        self.agenda.set(("probe", flow), now + timeout_s, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
         back = own.failed or own.tries > 0 or not self._switch_works
         actions = self._start(flow, tag, self._new(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
-        return actions + self._give_up(flow, own, tar.NO_WAY)
+        return actions + self._give_up(flow, own, tar.NO_WAY, now)
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         """Look for a path in turn; at the end that follows soon; at rest with the next packet."""
-        own.failed = True
+        own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
-        own.waiting = own.awaits_other = True
+        own.waiting = own.awaits_turn = True
         if not own.follows:
             return self.searches.begin(flow, now)
         soon = now + self.timers.search_timeout_s
@@ -224,8 +265,14 @@ class Tar(Router):
         return []
 
     def _look(self, flow: FlowKey, now: float) -> list[Action]:
+        """Probe for a flow whose turn it is, unless it has ended or another probe has found it."""
         own = self.flows.get(flow)
-        return self._probe(flow, own, now) if own and not own.probing else []
+        if own is None or own.probing:
+            return []
+        if not own.queue and self.flows.idle_for(flow, now) > AT_REST_S:
+            self._rest(flow, own, now)
+            return []
+        return self._probe(flow, own, now)
 
     def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
         by_far_side = self.far_side and tries % 2 == 1
@@ -246,11 +293,11 @@ class Tar(Router):
         if own is None:
             return []
         self.counters["probes without an answer"] += 1
-        self.searches.end(flow)
+        self.searches.silent(flow)
         tag = Tag(own.round, returning=False)
         way = self.ways.of(flow, tag)
         if way:
-            own.unanswered[tag] = way
+            own.unanswered[tag] = way, own.probed_s
             self.ways.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
@@ -259,17 +306,16 @@ class Tar(Router):
             return []
         own.tries += 1
         if own.tries < tar.PROBE_TRIES:
-            return self._probe(flow, own, now)
-        return self._give_up(flow, own, "no answer to the probes of the flow's path")
+            return self._begin(flow, own, now)
+        return self._give_up(flow, own, "no answer to the probes of the flow's path", now)
 
-    def _give_up(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
-        """There is no path now. The next packet of the flow tries again."""
-        self.agenda.cancel(("probe", flow))
+    def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
+        """Do without a path: the flow goes by TOR, or its next packet begins a search."""
         self.ways.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
-        own.rest()
-        self.searches.end(flow)
+        self._rest(flow, own, now)
+        own.probe_from_s = now + self.timers.probe_interval_s
         return self.queues.drop(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
@@ -278,10 +324,14 @@ class Tar(Router):
         late = own.unanswered.get(tag) if own and not own.ready else None
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
+        probed_s = own.probed_s
         if late:  # and as good as one in time: the present probe is not needed any more
-            self.ways.set_up(flow, tag, late, now, alone=True)
+            way, probed_s = late
+            self.ways.set_up(flow, tag, way, now, alone=True)
+        if late or not own.ready:
             self.flow_answers_change(flow)
         own.ready = True
+        self.searches.answered(flow, now - probed_s)
         self._rest(flow, own, now)
         return self._release(flow, own, now)
 
@@ -301,10 +351,12 @@ class Tar(Router):
             self._refresh_later(flow, now)
             return []
         turn = self._pace.turn(now)
-        if turn <= now:
-            return self._look(flow, now)
-        self.agenda.set(("probe", flow), turn, lambda at: self._look(flow, at))
+        self.agenda.set(("probe", flow), turn, lambda at: self._refresh_now(flow, at))
         return []
+
+    def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
+        own = self.flows.get(flow)
+        return self._begin(flow, own, now) if own and not own.waiting else []
 
     # -- probes that pass ------------------------------------------------------------------------
 
@@ -380,11 +432,12 @@ class Tar(Router):
         own = self.flows.use(answers, now)
         actions: list[Action] = []
         if own is None:
-            own, actions = self._new_flow(answers, probe.source, now)
-            own.follows = True
-        if own.awaits_other:
+            own, actions = self._new_flow(answers, probe.source, now, follows=True)
+        if own.awaits_turn:
             self._rest(answers, own, now)
-        own.ready = own.ready or not own.waiting
+        if not (own.ready or own.waiting):
+            own.ready = True
+            self.flow_answers_change(answers)
         answer = Tag(tag.round, returning=True)
         back_to = came if probe.back else None
         new = self._new(probe.source, probe.tries, probe.back)
@@ -440,7 +493,7 @@ class Tar(Router):
         self, source: int, previous: list[Step], header: DcnHeader, body: bytes
     ) -> list[Action]:
         """Send to a flow's source by the previous hop, or by TOR where none is known and works."""
-        for step in [*previous, tor_step(self.topology, self.server, source)]:
+        for step in [*previous, self.tor_step(source)]:
             if self.neighbours.works(step):
                 return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
         return [Drop("next hop is down")]

@@ -1,4 +1,18 @@
-"""Which flows of a server look for a path after a failure: a few at once, the others in turn."""
+"""The probes of one server that are under way: a window of a few, and the flows that wait.
+
+Every probe costs each server on its way, and a server whose processor is busy answers late. A
+server that sent a probe for each new flow, and another for each that is not answered in time, would
+keep the servers on the way busy with probes alone: the network would set up no path at all. The
+window follows TCP's congestion control, which solved the same problem for links:
+
+- at most `window` probes are under way; other flows wait in order, and what waits costs nothing;
+- an answer in time widens the window by one probe per window, silence halves it, down to one;
+- the timeout follows the round trips that are measured, late answers included, and each try of a
+  flow has longer than the one before (`hosts.ficonn.tar.PROBE_TIMEOUTS`).
+
+So all servers together have a bounded number of probes under way, however many flows begin, and a
+flow costs `PROBE_TRIES` probes at most.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +20,92 @@ from collections.abc import Callable
 
 from hosts.base.actions import Action
 from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import mean
 from hosts.wire.ipv4 import FlowKey
 
-AT_ONCE = 4
-AT_ONCE_S = 0.0  # a time that has come
+FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # probes
+MOST_ROUND_TRIP_S = 2.0  # upper bound for the round trip that timeouts follow
+# Delay of a probe that nobody waits for. What begins together is sent before it is probed.
+GATHER_S = 2e-3
+NOW_S = 0.0  # a time that has come
 
 
 class Searches:
-    """The searches of one server.
-
-    A cable that fails breaks many flows at once. On a busy machine the answers to as many probes
-    come after the probes' time is up, so that each is sent again, and all come later still. With a
-    few at once, the next begins when an answer is in, however fast the servers are. One that is not
-    answered in time no longer keeps others waiting.
+    """The window of one server.
 
     Parameters
     ----------
+    agenda : Agenda
+        The router's timers.
     probe : callable
-        Sends the probe of a flow.
+        Sends the probe of a flow, or ends its turn.
 
     >>> agenda = Agenda()
     >>> began = []
     >>> searches = Searches(agenda, lambda flow, now: began.append(flow) or [])
-    >>> for flow in "abcdef":
+    >>> for flow in "abcdefgh":
     ...     _ = searches.begin(flow, 1.0)
-    >>> searches.end("b"), searches.end("e"), "".join(began)
-    (None, None, 'abcd')
+    >>> searches.answered("b", 0.1), "".join(began), searches.window
+    (None, 'abcd', 4.25)
     >>> [deed(1.1) for deed in agenda.due(1.1)], "".join(began)
-    ([[]], 'abcdf')
+    ([[]], 'abcde')
+    >>> searches.silent("a"), searches.window
+    (None, 2.125)
+    >>> [deed(1.2) for deed in agenda.due(1.2)], "".join(began)
+    ([[]], 'abcde')
     """
 
-    def __init__(
-        self,
-        agenda: Agenda,
-        probe: Callable[[FlowKey, float], list[Action]],
-        at_once: int = AT_ONCE,
-    ) -> None:
-        self.agenda, self.probe, self.at_once = agenda, probe, at_once
+    def __init__(self, agenda: Agenda, probe: Callable[[FlowKey, float], list[Action]]) -> None:
+        self.agenda, self.probe = agenda, probe
+        self.window = FIRST_WINDOW
+        self.round_trip_s = 0.0  # smoothed; 0 before the first answer
         self._under_way: set[FlowKey] = set()
         self._waiting: dict[FlowKey, None] = {}  # in order
 
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def begin(self, flow: FlowKey, now: float) -> list[Action]:
-        """Look for the path of a flow, now or in its turn."""
-        if len(self._under_way) < self.at_once or flow in self._under_way:
-            self._waiting.pop(flow, None)
-            self._under_way.add(flow)
-            return self.probe(flow, now)
-        self._waiting[flow] = None
+    def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
+        """Probe for a flow when it is its turn; an urgent one need not wait for others to begin."""
+        if flow in self._under_way or (urgent and self._has_room):
+            return self._begin(flow, now)
+        self._waiting.setdefault(flow)
+        if "searches" not in self.agenda and not urgent:
+            self.agenda.set("searches", now + GATHER_S, self._go_on)
         return []
 
+    def answered(self, flow: FlowKey, round_trip_s: float) -> None:
+        """Take the news that a probe was answered, in time or late."""
+        before = self.round_trip_s or round_trip_s
+        self.round_trip_s = min(MOST_ROUND_TRIP_S, mean(before, round_trip_s))
+        if flow in self._under_way:
+            self.window = min(MOST_WINDOW, self.window + 1 / self.window)
+        self.end(flow)
+
+    def silent(self, flow: FlowKey) -> None:
+        """Take the news that a probe was not answered in time."""
+        self.window = max(1.0, self.window / 2)
+        self.end(flow)
+
     def end(self, flow: FlowKey) -> None:
-        """Let others go on: this one has found a path, was not answered, or is not needed."""
+        """Free the place of a flow, if it has one, for those that wait."""
         self._waiting.pop(flow, None)
         if flow in self._under_way:
             self._under_way.remove(flow)
             if self._waiting:
-                self.agenda.set("searches", AT_ONCE_S, self._go_on)
+                self.agenda.set("searches", NOW_S, self._go_on)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._under_way) < int(self.window)
+
+    def _begin(self, flow: FlowKey, now: float) -> list[Action]:
+        self._waiting.pop(flow, None)
+        self._under_way.add(flow)
+        return self.probe(flow, now)
 
     def _go_on(self, now: float) -> list[Action]:
         actions: list[Action] = []
-        while self._waiting and len(self._under_way) < self.at_once:
-            actions += self.begin(next(iter(self._waiting)), now)
+        while self._waiting and self._has_room:
+            actions += self._begin(next(iter(self._waiting)), now)
         return actions

@@ -46,10 +46,10 @@ from topos.ficonn import BACKUP, SWITCH, FiConn
 # After so many hops a probe is given up: the most that a header's TTL can say. FiConn_3's longest
 # path has 53; Source ReRoute adds to that.
 MOST_HOPS = 255
-# A probe that got stuck, or lost, is tried again: other proxies are drawn then.
-# How many timeouts each try has: flows that look for paths all at once keep servers busy, and
-# probes for the same flows again would keep them busier.
-PROBE_TIMEOUTS = (2, 2, 4, 4, 4)
+# A probe that is stuck or lost is tried again, and other proxies are drawn. The timeout of each try
+# as a multiple of the search timeout, or of the measured round trip where that is longer.
+PROBE_TIMEOUTS = (2, 2, 4, 8, 16)
+TIMEOUT_JITTER = 0.25  # upper bound for the random part of a timeout, as a share of it
 PROBE_TRIES = len(PROBE_TIMEOUTS)
 
 Progress: TypeAlias = tuple[int, ...]  # PR_1, PR_2, ...

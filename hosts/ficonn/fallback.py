@@ -1,0 +1,157 @@
+"""TOR as the fallback of TAR: how packets travel whose flow has no path yet (Li 2009, III.B).
+
+A packet of such a flow gets a DCN header, and every server on its way sends it on by TOR. TOR needs
+no state, so the packet waits for nobody. Packets without that header follow the entries of their
+flow. A relay never mixes both: what has the header goes by TOR to its destination, whatever entries
+the relays have. So no packet can loop: TOR has no loops, and a packet that changes from entries to
+TOR, at a relay that lacks its entry, does so once.
+
+The destination has to know which end of a flow sends probes: the end whose packets came first. The
+source names the destination as the proxy of the flow's first packet (the DCN header with a proxy);
+that form is for the destination's router, the form without a proxy for its data plane.
+
+A relay whose next hop is down returns the packet to its source. For `failed_link_timeout_s` the
+source sends nothing more by TOR to that destination: its packets wait for the answer to a probe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
+from hosts.base.bounded import Bounded
+from hosts.base.path import Step
+from hosts.base.router import Router
+from hosts.ficonn.paths import tor_step
+from hosts.wire.dcn import PROXIED, DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
+
+REMEMBERED = 4096  # destinations: their next hops, and those that TOR does not reach
+NEXT_HOP_DOWN = "next hop is down"
+NO_SERVER = "destination is no server of this network"
+
+_TTL = LAYOUT.byte("ttl")
+
+
+class Fallback(Router):
+    """The part of TAR's router that forwards by TOR."""
+
+    def __init__(self, *network: Any, **options: Any) -> None:
+        super().__init__(*network, **options)
+        self._next_hops: dict[int, Step] = {}
+        self.tor_failed: Bounded[int, None] = Bounded(REMEMBERED, self.timers.failed_link_timeout_s)
+
+    @classmethod
+    def header_bytes(cls) -> int:
+        """Return the size of a DCN header with a proxy."""
+        return PROXIED.size
+
+    # -- for a subclass to say -------------------------------------------------------------------
+
+    def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
+        """Take the news that a flow to this server has begun, whose source sends the probes."""
+        raise NotImplementedError
+
+    def tor_fails(self, destination: int) -> None:
+        """Take the news that TOR's path to a destination has a failure."""
+        raise NotImplementedError
+
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow is one of this server's own."""
+        raise NotImplementedError
+
+    # -- for a subclass to use -------------------------------------------------------------------
+
+    def by_tor(
+        self, packet: bytes, flow: FlowKey, destination: int, now: float, *, first: bool
+    ) -> Send | None:
+        """Return a packet of this server's own on its way by TOR, None if TOR has a failure."""
+        self.tor_failed.expire(now)
+        if destination in self.tor_failed:
+            return None
+        header = self._header(self.server, destination, packet[_TTL])
+        repeat = None
+        if packet[_TTL] > 2 ** (self.topology.k + 1):  # more than TOR's hops: it cannot expire
+            repeat = Pushed(flow, header.pack(b""))
+        if first:
+            header = header._replace(proxy=header.destination)
+        return self._sent_by_tor(destination, header, packet, repeat)
+
+    def on_by_tor(self, packet: bytes, source: int, destination: int) -> list[Action]:
+        """Send a packet without an entry on by TOR, or drop it."""
+        # Its own TTL counts the hops so far.
+        sent = self._sent_by_tor(
+            destination, self._header(source, destination, packet[_TTL] - 1), packet, None
+        )
+        return [sent or Drop(NEXT_HOP_DOWN, packet)]
+
+    def tor_came(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
+        """Deliver a packet that came by TOR, send it on, or return it to its source."""
+        if header.destination == self.uid:
+            if header.proxy is None:
+                return self.delivered(packet, header.relay_key(port))
+            flow = flow_key(packet)
+            source = self.server_of(flow.source)
+            begun = [] if source is None else self.first_packet_came(flow, source, now)
+            return [*begun, *self.delivered(packet)]
+        destination = self.topology.server_of_uid(header.destination)
+        if not 0 <= destination < self.topology.servers:
+            return [Drop(NO_SERVER, packet)]
+        if header.ttl <= 1:
+            return self.expired(packet, now)
+        repeat = Relayed(header.relay_key(port))
+        onward = header._replace(ttl=header.ttl - 1)
+        sent = self._sent_by_tor(destination, onward, packet, repeat)
+        return [sent] if sent else self._sent_back(header.source, packet, now)
+
+    def returned_came(self, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
+        """Send a returned packet of this server's own again, or any other on to its source."""
+        if header.destination == self.uid:
+            flow = flow_key(packet)
+            destination = self.server_of(flow.destination)
+            if destination is None or not self.has_sent(flow):
+                return [Drop("returned packet of no flow", packet)]
+            if destination not in self.tor_failed:
+                self.tor_failed.put(destination, None, now)
+                self.tor_fails(destination)
+            return self.send_again(packet, now)
+        source = self.topology.server_of_uid(header.destination)
+        if not 0 <= source < self.topology.servers or header.ttl <= 1:
+            return [Drop("TTL expired" if header.ttl <= 1 else NO_SERVER, packet)]
+        sent = self._sent_by_tor(source, header._replace(ttl=header.ttl - 1), packet, None)
+        return [sent or Drop(NEXT_HOP_DOWN, packet)]
+
+    def tor_step(self, destination: int) -> Step:
+        """Return TOR's next hop."""
+        step = self._next_hops.get(destination)
+        if step is None:
+            if len(self._next_hops) >= REMEMBERED:
+                self._next_hops.clear()
+            step = self._next_hops[destination] = tor_step(self.topology, self.server, destination)
+        return step
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def _header(self, source: int, destination: int, ttl: int) -> DcnHeader:
+        uid = self.topology.uid
+        return DcnHeader(uid(source), uid(destination), Protocol.IPV4, self.identify(), ttl=ttl)
+
+    def _sent_by_tor(
+        self, destination: int, header: DcnHeader, packet: bytes, repeat: Pushed | Relayed | None
+    ) -> Send | None:
+        step = self.tor_step(destination)
+        if not self.neighbours.works(step):
+            return None
+        return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(packet)), repeat)
+
+    # Departs from the paper: TOR would drop it, and the source would learn nothing.
+    def _sent_back(self, uid: int, packet: bytes, now: float) -> list[Action]:
+        """Return a packet to its source: TOR's path back is the one that it has come."""
+        source = self.topology.server_of_uid(uid)
+        if 0 <= source < self.topology.servers and source != self.server:
+            header = DcnHeader(self.uid, uid, Protocol.RETURNED, self.identify())
+            sent = self._sent_by_tor(source, header, packet, None)
+            if sent and self.may_return(packet, now):
+                return [sent]
+        return [Drop(NEXT_HOP_DOWN, packet)]
