@@ -61,6 +61,7 @@ from topos.ficonn import SWITCH
 
 ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
+SET_UPS = 4  # how many times as many probes may set up paths as look for better ones
 AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
 
 
@@ -97,7 +98,8 @@ class Tar(Fallback):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
-        self.searches = Searches(self.agenda, self._look)
+        set_ups = Pace(self.timers.probe_spacing_s / SET_UPS, now, self.random)
+        self.searches = Searches(self.agenda, set_ups, self._look)
         self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 

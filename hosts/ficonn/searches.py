@@ -12,6 +12,9 @@ window follows TCP's congestion control, which solved the same problem for links
 
 So all servers together have a bounded number of probes under way, however many flows begin, and a
 flow costs `PROBE_TRIES` probes at most.
+
+A flow whose packets go by TOR meanwhile is in no hurry: such probes keep a pace as well, which
+leaves most of the machine to packets. A flow that has ended when its turn comes is not probed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Callable
 from hosts.base.actions import Action
 from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import mean
+from hosts.base.probing import Pace
 from hosts.wire.ipv4 import FlowKey
 
 FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # probes
@@ -37,12 +41,16 @@ class Searches:
     ----------
     agenda : Agenda
         The router's timers.
+    pace : Pace
+        When flows that are in no hurry may begin.
     probe : callable
         Sends the probe of a flow, or ends its turn.
 
+    >>> from random import Random
     >>> agenda = Agenda()
     >>> began = []
-    >>> searches = Searches(agenda, lambda flow, now: began.append(flow) or [])
+    >>> pace = Pace(0.0, 0.0, Random(1))
+    >>> searches = Searches(agenda, pace, lambda flow, now: began.append(flow) or [])
     >>> for flow in "abcdefgh":
     ...     _ = searches.begin(flow, 1.0)
     >>> searches.answered("b", 0.1), "".join(began), searches.window
@@ -55,23 +63,31 @@ class Searches:
     ([[]], 'abcde')
     """
 
-    def __init__(self, agenda: Agenda, probe: Callable[[FlowKey, float], list[Action]]) -> None:
-        self.agenda, self.probe = agenda, probe
+    def __init__(
+        self, agenda: Agenda, pace: Pace, probe: Callable[[FlowKey, float], list[Action]]
+    ) -> None:
+        self.agenda, self.pace, self.probe = agenda, pace, probe
         self.window = FIRST_WINDOW
         self.round_trip_s = 0.0  # smoothed; 0 before the first answer
         self._under_way: set[FlowKey] = set()
-        self._waiting: dict[FlowKey, None] = {}  # in order
+        self._waiting: dict[FlowKey, None] = {}  # for a place in the window, in order
+        self._later: dict[FlowKey, None] = {}  # for the pace, in order
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
-        """Probe for a flow when it is its turn; an urgent one need not wait for others to begin."""
+        """Probe for a flow when it is its turn; an urgent one does not wait for the pace."""
         if flow in self._under_way or (urgent and self._has_room):
             return self._begin(flow, now)
-        self._waiting.setdefault(flow)
-        if "searches" not in self.agenda and not urgent:
-            self.agenda.set("searches", now + GATHER_S, self._go_on)
+        if urgent:
+            self._later.pop(flow, None)
+            self._waiting.setdefault(flow)
+            return []
+        if flow not in self._waiting:
+            self._later.setdefault(flow)
+        if "later searches" not in self.agenda:
+            self.agenda.set("later searches", now + GATHER_S, self._take_turns)
         return []
 
     def answered(self, flow: FlowKey, round_trip_s: float) -> None:
@@ -90,6 +106,7 @@ class Searches:
     def end(self, flow: FlowKey) -> None:
         """Free the place of a flow, if it has one, for those that wait."""
         self._waiting.pop(flow, None)
+        self._later.pop(flow, None)
         if flow in self._under_way:
             self._under_way.remove(flow)
             if self._waiting:
@@ -100,7 +117,8 @@ class Searches:
         return len(self._under_way) < int(self.window)
 
     def _begin(self, flow: FlowKey, now: float) -> list[Action]:
-        self._waiting.pop(flow, None)
+        for queue in (self._waiting, self._later):
+            queue.pop(flow, None)
         self._under_way.add(flow)
         return self.probe(flow, now)
 
@@ -109,3 +127,23 @@ class Searches:
         while self._waiting and self._has_room:
             actions += self._begin(next(iter(self._waiting)), now)
         return actions
+
+    def _take_turns(self, now: float) -> list[Action]:
+        """Let flows go on that waited for the pace, until the next has to wait for it."""
+        while self._later:
+            turn = self.pace.turn(now)
+            if turn > now:
+                self.agenda.set("later searches", turn, self._take_turn)
+                break
+            self._go_on_later()
+        return self._go_on(now)
+
+    def _take_turn(self, now: float) -> list[Action]:
+        self._go_on_later()
+        return self._take_turns(now)
+
+    def _go_on_later(self) -> None:
+        if self._later:
+            flow = next(iter(self._later))
+            del self._later[flow]
+            self._waiting[flow] = None
