@@ -78,13 +78,11 @@ class Fallback(Router):
             header = header._replace(proxy=header.destination)
         return self._sent_by_tor(destination, header, packet, repeat)
 
-    def on_by_tor(self, packet: bytes, source: int, destination: int) -> list[Action]:
-        """Send a packet without an entry on by TOR, or drop it."""
-        # Its own TTL counts the hops so far.
-        sent = self._sent_by_tor(
-            destination, self._header(source, destination, packet[_TTL] - 1), packet, None
-        )
-        return [sent or Drop(NEXT_HOP_DOWN, packet)]
+    def on_by_tor(self, packet: bytes, source: int, destination: int, now: float) -> list[Action]:
+        """Send a packet that has no entry on by TOR, or return it to its source."""
+        header = self._header(source, destination, packet[_TTL] - 1)
+        sent = self._sent_by_tor(destination, header, packet, None)
+        return [sent] if sent else self._sent_back(header.source, packet, now)
 
     def tor_came(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
         """Deliver a packet that came by TOR, send it on, or return it to its source."""

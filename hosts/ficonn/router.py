@@ -173,7 +173,7 @@ class Tar(Fallback):
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
         # Departs from the paper: it drops the packet.
-        return [*told, *self.on_by_tor(packet, source, destination)]
+        return [*told, *self.on_by_tor(packet, source, destination, now)]
 
     def _by_entry(
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float

@@ -16,9 +16,9 @@ from hosts.ficonn import tar
 from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
-from hosts.ficonn.searches import AT_ONCE
+from hosts.ficonn.searches import FIRST_WINDOW
 from hosts.memory.devices import Device, Duplicate, Hop, Loss
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.network import FAILED, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -33,6 +33,9 @@ FICONN = FiConn(4, 2)
 
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
+
+# After that a search has ended, with all its tries, each as late as it can be.
+GIVEN_UP_S = (1 + tar.TIMEOUT_JITTER) * sum(tar.PROBE_TIMEOUTS) * FAST.search_timeout_s + 0.1
 
 
 def network(*devices: Device, ficonn: FiConn = SMALL, seed: int = 0) -> MemoryNetwork:
@@ -210,6 +213,7 @@ def test_a_path_is_found_anew_before_packets_ask_for_it(source: int) -> None:
 def test_a_path_failure_leaves_the_way_that_is_being_set_up() -> None:
     ours = Tar(SMALL, A, timers=FAST)
     packet = udp_packet(SMALL, A, B)
+    ours.tor_failed.put(B, None, 0.0)  # so that the packet waits for the path
     (sent,) = ours.send(packet, 0.0)
     assert isinstance(sent, Send)
     probe = PathProbe.parse(DcnHeader.parse(sent.frame.data)[1])
@@ -238,34 +242,37 @@ def test_of_many_broken_flows_a_few_search_at_once_and_all_are_mended() -> None:
     searching.clear()
     net.cut(BUSY, SMALL.server("0.2"))  # of the path of all twelve
     net.run(0.6)
-    assert max(searching) == AT_ONCE
+    assert int(FIRST_WINDOW) <= max(searching) < len(ports)
     assert {path_taken(stream[-1]) for stream in trips} == {OTHER_PATH}
     assert all(own.ready and not own.waiting for own in router.flows.values())
 
 
 def test_a_search_without_an_answer_keeps_no_other_waiting() -> None:
     net = network()
-    for port in range(4000, 4000 + AT_ONCE):
+    for port in range(4000, 4000 + int(FIRST_WINDOW)):
         net.send_udp(A, B, source_port=port)
     net.run(0.1)
     net.kill(B)
     net.cut(BUSY, SMALL.server("0.2"))
     net.run(0.1)
     router = tar_router(net, A)
-    assert len(router.searches) == AT_ONCE
-    net.run(2 * FAST.search_timeout_s)
+    assert len(router.searches) == int(FIRST_WINDOW)
+    net.run(2.5 * FAST.search_timeout_s)
     assert all(own.tries and own.waiting for own in router.flows.values())
-    assert len(router.searches) == 0
+    assert len(router.searches) <= int(router.searches.window) < int(FIRST_WINDOW)
 
 
 def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:
     net = network()
     net.kill(B)
-    trip = net.send_udp(A, B)
-    net.run(2.0)
-    assert trip.lost == "no answer to the probes of the flow's path"
+    by_tor = net.send_udp(A, B)
+    tar_router(net, A).tor_failed.put(B, None, net.now)
+    waits = net.send_udp(A, B)
+    net.run(GIVEN_UP_S)
+    assert by_tor.lost == FAILED
+    assert waits.lost == "no answer to the probes of the flow's path"
     late = net.send_udp(A, B)
-    net.run(2.0)
+    net.run(GIVEN_UP_S)
     assert late.lost
     assert not tar_router(net, A).queues.packets
     net.revive(B)
@@ -282,7 +289,8 @@ def test_a_relay_that_forgot_everything_is_no_end() -> None:
     net.routers[BUSY] = net.make_router(SMALL, BUSY)
     net.run(2.0)
     lost = [trip for trip in trips if not trip.arrived_s]
-    assert [trip.lost for trip in lost] == ["no entry for the flow"]
+    # It takes its neighbours for down until it hears them.
+    assert {trip.lost for trip in lost} <= {"next hop is down"} and len(lost) <= 2
 
 
 def test_only_the_way_back_breaks() -> None:
@@ -349,12 +357,13 @@ def test_random_failures_end_every_packet(block: int) -> None:
             for a, b in pairs:
                 net.send_udp(a, b)
             net.run(0.15)
-        net.run(sum(tar.PROBE_TIMEOUTS) * FAST.search_timeout_s)
+        net.run(GIVEN_UP_S)
         for trip in net.trips:
             assert trip.arrived_s or trip.lost, trip
             assert trip.lost != "TTL expired", trip
             assert len(trip.arrived_s) <= 1
-            assert len(trip.steps) <= 2 * 3 + 2, trip
+            # Of a path that breaks; of the way back to the source; and of another path.
+            assert len(trip.steps) <= 3 * (2 * 3 + 2), trip
         last = net.trips[-len(pairs) :]
         for trip in last:
             if route(SMALL, "tor", trip.source, trip.destination, net.failures).paths:

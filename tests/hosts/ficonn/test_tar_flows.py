@@ -53,11 +53,14 @@ def network(
 # -- paths are set up, both ways ------------------------------------------------------------------
 
 
-def test_first_packet_waits_for_the_path_and_the_answer_needs_none() -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_probe_of_one_end_sets_up_both_directions(waits: bool) -> None:
     probes: list[Hop] = []
     net = network(Tap(lambda hop, now: probes.append(hop) if is_probe(hop.frame) else None))
+    if waits:
+        tar_router(net, A).tor_failed.put(B, None, 0.0)
     first = net.send_udp(A, B)
-    assert tar_router(net, A).queues.packets == 1
+    assert tar_router(net, A).queues.packets == waits
     net.run(0.01)
     assert path_taken(first) == TOR_PATH
     # There and back: three hops each, the answer over what is TOR's way for it.
@@ -109,8 +112,11 @@ def test_a_new_flow_avoids_a_loaded_link() -> None:
     net = network(timers=CALM)
     net.load_bps[BUSY, BACKUP] = (0.0, 900e6)
     net.run(1.0)
+    first = net.send_udp(A, B)
+    net.run(0.01)
     trip = net.send_udp(A, B)
     net.run(0.01)
+    assert path_taken(first) == TOR_PATH, "it does not wait for the probe"
     assert path_taken(trip) == OTHER_PATH
 
 
@@ -240,8 +246,10 @@ def test_virtual_flows_prevent_the_imbalance_trap() -> None:
         net.run(1.0)
         trips = []
         for port in range(8):
-            trips.append(net.send_udp(A, B, source_port=4000 + port))
+            net.send_udp(A, B, source_port=4000 + port)
             net.run(0.01)
+            trips.append(net.send_udp(A, B, source_port=4000 + port))
+            net.run(0.001)
             if not virtual:
                 tar_router(net, BUSY).virtual.clear()
         return [path_taken(trip) for trip in trips]
@@ -300,6 +308,7 @@ def test_departs_a_flow_routed_by_level_0_takes_no_virtual_flow_off(
 
 def test_tables_are_bounded_under_ten_thousand_flows() -> None:
     ours, relay = Tar(SMALL, 0, timers=FAST), Tar(SMALL, 0, timers=FAST)
+    ours.tor_failed.put(5, None, 1.0)
     reasons = set()
     for i in range(10_000):
         now = i * 1e-5
@@ -310,7 +319,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
         probe = PathProbe(flow, 7, False, SMALL.uid(1), (BYZERO,))
         header = DcnHeader(SMALL.uid(1), SMALL.uid(4), Protocol.PATH_PROBE)
         relay.receive(SWITCH, 1, Frame(ETH_DCN, header.pack(probe.pack())), now)
-    assert (len(ours.flows), len(ours.ways)) == (router.MOST_FLOWS, router.MOST_ENTRIES)
+    assert len(ours.flows) == router.MOST_FLOWS
     assert len(relay.ways) == router.MOST_ENTRIES
     assert (
         ours.queues.packets
@@ -332,6 +341,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
 
 def test_queues_are_bounded_each_and_together() -> None:
     ours = Tar(SMALL, 0, timers=FAST)
+    ours.tor_failed.put(5, None, 0.0)
     drops = [ours.send(udp_packet(SMALL, 0, 5, serial=i), 0.0) for i in range(100)]
     reasons = [a.reason for actions in drops for a in actions if isinstance(a, Drop)]
     assert reasons == ["queue of the flow is full"] * (100 - flows.MOST_QUEUED_OF_FLOW)
@@ -375,17 +385,21 @@ def test_bad_probes_and_path_failures_are_dropped() -> None:
     assert reasons(PathFailure(1, 0, 2, own), destination=0) == []  # of no flow: nothing to do
 
 
-def test_a_packet_without_entry_is_dropped_and_its_source_told_once_in_a_while() -> None:
+def test_departs_a_packet_without_entry_goes_on_by_tor_and_its_source_is_told() -> None:
     relay = Tar(SMALL, 0, timers=FAST)
     packet = udp_packet(SMALL, 1, 4)
-    drop, told = relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 0.0)
-    assert drop == Drop("no entry for the flow", packet)
+    told, sent = relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 0.0)
     assert isinstance(told, Send)
     assert (told.port, told.peer) == (SWITCH, 1)
     header, body = DcnHeader.parse(told.frame.data)
     assert header.destination == SMALL.uid(1)
     assert PathFailure.parse(body).flow == flow_key(packet)
-    assert relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 0.01) == [drop]
+    assert isinstance(sent, Send) and sent.repeat is None
+    assert (sent.port, sent.peer) == tor_path(SMALL, 0, 4).steps[0][:2]
+    header, body = DcnHeader.parse(sent.frame.data)
+    assert (header.source, header.destination, header.ttl) == (1, 4, packet[8] - 1)
+    assert body == packet
+    assert len(relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 0.01)) == 1  # told once in a while
     again = relay.receive(SWITCH, 1, Frame(ETH_IP, packet), 2 * FAST.search_timeout_s)
     assert len(again) == 2
 
