@@ -1,0 +1,105 @@
+"""New flows a second: loss and delay of first packets, and what is carried beyond saturation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.benches import _labs
+from experiments.benches._frame import Row
+from experiments.linux.measure import in_child
+from topos.base.spec import parse
+
+NETWORKS = (
+    *("dcell,4,1", "bcube,4,1", "ficonn,4,1", "dpillar,4,3", "tree,4,4"),
+    *("dcell,6,1", "bcube,7,1", "ficonn,4,2", "dpillar,10,2", "tree,8,6"),
+    *("dcell,10,1", "bcube,10,1", "ficonn,14,1", "dpillar,14,2", "tree,10,10"),
+)
+QUICK_NETWORKS = ("ficonn,4,1",)
+RATES, QUICK_RATES = (1, 10, 100, 500, 1000, 2000, 5000, 10_000), (100, 500)  # flows a second
+LEAST_FLOWS, MOST_S = 20, 4.0  # of an offer, which lasts OFFER_S where that is enough flows
+OFFER_S, QUICK_OFFER_S = 2.0, 0.5
+DRAIN_S, REST_S = 3.0, 0.5
+PLANES, TIMERS = ("ebpf", "python"), ("fast", "paper")
+WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # flows a second
+LEAST_BEYOND = 0.5  # of the most that was carried
+TIME_LIMIT_S = 300.0
+NOTES = f"""
+Every flow is one UDP packet with a source port of its own, between two servers drawn at random;
+an offer lasts {OFFER_S:.0f} s. lost_percent: first packets that did not arrive within {DRAIN_S:.0f} s.
+median_ms and p99_ms: the delay of those that did, from the moment at which each was due.
+carried_per_s: flows that arrived, by the time until the last of them. Goals: no loss up to
+{WITHOUT_LOSS["ebpf"]} flows a second on the eBPF plane and {WITHOUT_LOSS["python"]} on the Python plane;
+beyond, at least {LEAST_BEYOND} of the most that the network has carried.
+"""
+
+
+def run(quick: bool) -> Iterator[Row]:
+    """Yield a row for each network, plane, kind of timers and rate."""
+    rates, seconds = (QUICK_RATES, QUICK_OFFER_S) if quick else (RATES, OFFER_S)
+    for network in QUICK_NETWORKS if quick else NETWORKS:
+        relays = parse(network).ports > 1
+        for plane in PLANES[: 1 if quick else None] if relays else ("",):
+            for timers in TIMERS[: 1 if quick else None] if relays else ("",):
+                yield from _rows(network, plane, timers, rates, seconds)
+
+
+def _rows(
+    network: str, plane: str, timers: str, rates: tuple[int, ...], seconds: float
+) -> Iterator[Row]:
+    row = {"network": network, "servers": parse(network).servers, "plane": plane, "timers": timers}
+    why = _labs.hindrance(plane)
+    settings = {name: row[name] for name in ("plane", "timers") if row[name]}
+    result = in_child(offered, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S)
+    found = result.value if not (why or result.failure) else [_nothing(rate) for rate in rates]
+    most = 0.0
+    for one in found:
+        outcome = f"skipped: {why}" if why else f"failed: {result.failure}"
+        if one["lost_percent"] is not None:
+            most = max(most, one["carried_per_s"])
+            outcome = _judged(one, most, WITHOUT_LOSS[plane])
+        yield {**row, **one, "outcome": outcome}
+
+
+def _judged(found: Row, most: float, without_loss: int) -> str:
+    if found["offered_per_s"] <= without_loss and found["lost_percent"]:
+        return "missed: first packets are lost"
+    if found["carried_per_s"] < LEAST_BEYOND * min(most, found["offered_per_s"]):
+        return "missed: it carries less under more load"
+    return "ok"
+
+
+def _nothing(rate: int) -> Row:
+    return {"offered_per_s": rate} | dict.fromkeys(
+        ("flows", "lost_percent", "median_ms", "p99_ms", "carried_per_s")
+    )
+
+
+def offered(
+    network: str, settings: dict[str, Any], rates: list[int], seconds: float
+) -> list[dict[str, Any]]:
+    """Return what became of an offer of each rate, one after the other in one lab."""
+    import time
+
+    from experiments.traffic.new_flows import NewFlows
+
+    topology = parse(network)
+    servers, rows = range(topology.servers), []
+    with _labs.sandboxed(topology, **settings) as lab:
+        namespaces = [lab.namespace_of(server) for server in servers]
+        with NewFlows(namespaces, [topology.ip(server) for server in servers]) as flows:
+            for rate in rates:
+                lasts_s = max(seconds, min(MOST_S, LEAST_FLOWS / rate))
+                carried = flows.offer(rate, lasts_s, DRAIN_S)
+                rows.append(
+                    {
+                        "offered_per_s": rate,
+                        "flows": carried.sent,
+                        "lost_percent": 100 * carried.lost_share,
+                        "median_ms": carried.delay_ms(0.5),
+                        "p99_ms": carried.delay_ms(0.99),
+                        "carried_per_s": carried.per_s,
+                    }
+                )
+                time.sleep(REST_S)
+    return rows
