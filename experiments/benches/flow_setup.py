@@ -25,12 +25,12 @@ WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # flows a second
 LEAST_BEYOND = 0.5  # of the most that was carried
 TIME_LIMIT_S = 300.0
 NOTES = f"""
-Every flow is one UDP packet with a source port of its own, between two servers drawn at random;
-an offer lasts {OFFER_S:.0f} s. lost_percent: first packets that did not arrive within {DRAIN_S:.0f} s.
-median_ms and p99_ms: the delay of those that did, from the moment at which each was due.
-carried_per_s: flows that arrived, by the time until the last of them. Goals: no loss up to
-{WITHOUT_LOSS["ebpf"]} flows a second on the eBPF plane and {WITHOUT_LOSS["python"]} on the Python plane;
-beyond, at least {LEAST_BEYOND} of the most that the network has carried.
+Every flow is one UDP packet with a source port of its own, between two servers drawn at random.
+lost_percent: first packets that did not arrive within {DRAIN_S:.0f} s. median_ms and p99_ms: the
+delay of those that did, from the moment at which each was due. carried_per_s: flows that arrived,
+by the time until the last of them. Goals: no loss up to {WITHOUT_LOSS["ebpf"]} flows a second on
+the eBPF plane and {WITHOUT_LOSS["python"]} on the Python plane; beyond, at least {LEAST_BEYOND}
+of the most that the network has carried.
 """
 
 

@@ -92,6 +92,31 @@ class Delay:
         yield self.delay_s + self.random.random() * self.jitter_s, hop.frame
 
 
+class Busy:
+    """Gives each server one processor, which handles a frame at a time, in the order they come.
+
+    Parameters
+    ----------
+    cost_s : callable
+        Returns how long the processor of the next server takes for a frame; 0.0 for what it has
+        nothing to do with.
+    """
+
+    def __init__(self, cost_s: Callable[[Frame], float]) -> None:
+        self.cost_s = cost_s
+        self._free_s: dict[int, float] = {}  # when the processor of a server is free again
+
+    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame when the server has handled it."""
+        cost_s = self.cost_s(hop.frame)
+        if not cost_s:
+            yield 0.0, hop.frame
+            return
+        free_s = max(now, self._free_s.get(hop.peer, 0.0)) + cost_s
+        self._free_s[hop.peer] = free_s
+        yield free_s - now, hop.frame
+
+
 class Tap:
     """Shows every frame to a function and changes nothing."""
 
