@@ -235,20 +235,29 @@ class Pace:
     """When a server may begin its next round of probes: on average one in so much time.
 
     A few may follow one another closely, and those that cannot wait (`urgent`) do not, but the
-    others then wait longer. Who waits does so until a random moment of its turn: servers whose
+    others then wait longer. A server waits until a random moment of its turn: servers whose
     flows began together would otherwise all probe together, and be late for everything else.
 
-    >>> pace = Pace(spacing_s=1.0, now=0.0, random=Random(1))
-    >>> [int(pace.turn(0.0)) for _ in range(10)]
+    Where rounds are costly (see `Timers.probe_spacing_s`) fewer may follow one another: together
+    they are worth `BURST_S` of the pace. All servers may begin their bursts at one moment.
+
+    >>> pace = Pace(spacing_s=0.25, now=0.0, random=Random(1))
+    >>> [int(4 * pace.turn(0.0)) for _ in range(10)]
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+    >>> pace = Pace(spacing_s=1.0, now=0.0, random=Random(1))
+    >>> [int(pace.turn(0.0)) for _ in range(4)]
+    [0, 0, 1, 2]
     >>> pace.turn(0.0, urgent=True), int(pace.turn(0.0))
     (0.0, 4)
     """
 
-    TOGETHER = 8
+    TOGETHER, BURST_S = 8, 2.0
 
     def __init__(self, spacing_s: float, now: float, random: Random) -> None:
         self.spacing_s = spacing_s
+        self._together = self.TOGETHER
+        if spacing_s * self.TOGETHER > self.BURST_S:
+            self._together = max(1, int(self.BURST_S / spacing_s))
         self._random = random
         self._next_s = now  # when the next one is due, had they all come at the pace
 
@@ -256,7 +265,7 @@ class Pace:
         """Take a turn; return when it is."""
         due = self._next_s
         self._next_s = max(now, due) + self.spacing_s
-        waits_until = due - (self.TOGETHER - 1) * self.spacing_s
+        waits_until = due - (self._together - 1) * self.spacing_s
         if urgent or waits_until <= now:
             return now
         return waits_until + self._random.random() * self.spacing_s

@@ -1,9 +1,10 @@
 """Traffic-aware routing as a router (Li 2009, section IV.A): paths set up per flow, by probes.
 
-The first packet of a flow waits at its source while a probe goes to the destination. Every server
-on its way decides (`hosts.ficonn.tar`) and notes previous and next hop for the flow. The
-destination answers with a probe of its own, which sets up the flow of the answers in the same way;
-when it comes in, the source lets the flow go. Packets are plain IP and follow the entries.
+The packets of a new flow go by TOR (`hosts.ficonn.fallback`) while a probe goes to the destination.
+Every server on its way decides (`hosts.ficonn.tar`) and notes previous and next hop for the flow.
+The destination answers with a probe of its own, which sets up the flow of the answers in the same
+way. When the answer comes in, the flow moves to its path: packets are plain IP then and follow the
+entries (`hosts.ficonn.relay`). Where TOR has a failure, packets wait for the answer.
 
 State, all of it bounded, and forgotten when idle:
 
@@ -11,16 +12,18 @@ State, all of it bounded, and forgotten when idle:
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
 - ``notified``: of which flows a failure was told a moment ago;
-- ``searches``: which flows look for a path after a failure, or wait for their turn to.
+- ``searches``: which flows are probed, and which wait for their turn;
+- ``tor_failed``: the destinations that TOR does not reach, as far as returned packets tell.
 
 Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
 the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
 more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
 along the previous hops, or by TOR where they are not known; on its way it removes the entries that
 lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
-busy: one that is not answered in time is followed by another, each with more time than the one
-before, and whichever answer comes first counts. After `PROBE_TRIES` without any, the packets that
-wait are dropped. A way in use stays so, and is probed again in time, if its flow sends.
+busy: one that is not answered in time is followed by another after a pause, each longer than the
+one before, and the first answer counts, however late. After `PROBE_TRIES` without any, packets that
+wait are dropped; a flow that goes by TOR goes on so until its next round. A way in use stays so,
+and is probed again in time, if its flow sends.
 
 The end whose packets come first is the one that probes; the other end's answers keep its own
 direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
@@ -42,30 +45,28 @@ import math
 from itertools import chain
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from hosts.base.actions import Action, Drop, Pushed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.ficonn import tar
-from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, Ways, described, free_bps
+from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, described, free_bps
 from hosts.ficonn.progress import entries_of, probe_of
+from hosts.ficonn.relay import Relay
 from hosts.ficonn.searches import Searches
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
-from hosts.wire.messages import UNKNOWN_PORT, PathFailure
-from hosts.wire.relayed import ByFlow
+from hosts.wire.ipv4 import FlowKey
+from hosts.wire.messages import PathFailure
 from topos.ficonn import SWITCH
 
-ETHERNET_BYTES = 14  # of header, as ports count them
 MOST_FLOWS = 1024
 SET_UPS = 4  # how many times as many probes may set up paths as look for better ones
 AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
 
 
-class Tar(Fallback):
+class Tar(Relay):
     """Traffic-aware routing.
 
     Parameters
@@ -88,15 +89,11 @@ class Tar(Fallback):
     ) -> None:
         super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
-        # A probe that was not answered for so long is given up; only then may its way be used.
-        self.settle_s = 2 * self.timers.search_timeout_s
-        self.ways = Ways(self.settle_s, idle_s, self.neighbours.works)
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
         self.level_0 = virtual_flows.level_0
         two_rounds_s = 2 * self.timers.longest_probe_interval_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
-        self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
         self.queues = Queues()
         set_ups = Pace(self.timers.probe_spacing_s / SET_UPS, now, self.random)
         self.searches = Searches(self.agenda, set_ups, self._look)
@@ -109,7 +106,7 @@ class Tar(Fallback):
         """Send the packet on its flow's path; by TOR while a probe finds it."""
         own = self.flows.use(flow, now)
         if own and own.ready:
-            sent = self._by_entry(flow, packet, Pushed(flow), now)
+            sent = self.by_entry(flow, packet, Pushed(flow), now)
             if sent:
                 return [sent]
             own.ready = False
@@ -131,7 +128,7 @@ class Tar(Fallback):
         """Forward packets by their flow's entry; act upon probes and path failures."""
         came = Step(port, peer)
         if frame.ethertype == ETH_IP:
-            return self._packet_came(came, frame.data, now)
+            return self.packet_came(came, frame.data, now)
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, body = DcnHeader.parse(frame.data)
@@ -152,39 +149,6 @@ class Tar(Fallback):
         if entry:
             entry.bytes += sent_bytes
         return []
-
-    def _packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
-        header, _ = Ipv4Header.parse(packet)
-        flow = flow_key(packet)
-        destination = self.server_of(header.destination)
-        if destination == self.server:
-            return [Deliver(packet, ByFlow(flow, came.port))]
-        if destination is None:
-            return [Drop("destination is no server of this network", packet)]
-        if header.ttl <= 1:
-            return self.expired(packet, now)
-        sent = self._by_entry(flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now)
-        if sent:
-            return [sent]
-        entry = self.ways.get(flow)
-        broken = entry.ways[-1][1].next if entry and entry.ways else None
-        self.counters["packets without a way"] += 1
-        told, source = self._tell(flow, came, broken, now), self.server_of(header.source)
-        if source is None:
-            return [*told, Drop("no entry for the flow", packet)]
-        # Departs from the paper: it drops the packet.
-        return [*told, *self.on_by_tor(packet, source, destination, now)]
-
-    def _by_entry(
-        self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
-    ) -> Send | None:
-        """Return the packet on its way as the flow's entry says, None if it says nothing."""
-        entry = self.ways.use(flow, now)
-        way = entry.current(self.neighbours.works, now) if entry else None
-        if entry is None or way is None:
-            return None
-        entry.bytes += ETHERNET_BYTES + len(packet)
-        return Send(way.next.port, way.next.peer, Frame(ETH_IP, packet), repeat)
 
     # -- flows of this server --------------------------------------------------------------------
 
@@ -243,9 +207,8 @@ class Tar(Fallback):
         """Begin a round."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting, own.awaits_turn, own.probed_s = True, False, now
-        timeout_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
-        timeout_s *= tar.PROBE_TIMEOUTS[own.tries] * (1 + tar.TIMEOUT_JITTER * self.random.random())
-        self.agenda.set(("probe", flow), now + timeout_s, lambda at: self._silence(flow, at))
+        deadline = now + tar.PROBE_TIMEOUT * self._patience_s()
+        self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
         back = own.failed or own.tries > 0 or not self._switch_works
@@ -253,6 +216,11 @@ class Tar(Fallback):
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY, now)
+
+    def _patience_s(self) -> float:
+        """Return the unit of timeouts and pauses, a little longer each time at random."""
+        round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
+        return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         """Look for a path in turn; at the end that follows soon; at rest with the next packet."""
@@ -308,8 +276,15 @@ class Tar(Fallback):
             return []
         own.tries += 1
         if own.tries < tar.PROBE_TRIES:
-            return self._begin(flow, own, now)
+            own.awaits_turn = True
+            pause_s = tar.PROBE_PAUSES[own.tries] * self._patience_s()
+            self.agenda.set(("probe", flow), now + pause_s, lambda at: self._try_again(flow, at))
+            return []
         return self._give_up(flow, own, "no answer to the probes of the flow's path", now)
+
+    def _try_again(self, flow: FlowKey, now: float) -> list[Action]:
+        own = self.flows.get(flow)
+        return self._begin(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
         """Do without a path: the flow goes by TOR, or its next packet begins a search."""
@@ -467,38 +442,13 @@ class Tar(Fallback):
             leading = entry.forget_next(step)
             if not leading:
                 continue
-            self._tidy(flow)
+            self.tidy(flow)
             previous, own = leading[-1].previous, self.flows.get(flow)
             if previous:
-                actions += self._tell(flow, previous, step, now)
+                actions += self.tell_source(flow, previous, step, now)
             elif own and not own.waiting:
                 actions += self._search(flow, own, now)
         return actions
-
-    def _tell(self, flow: FlowKey, previous: Step, broken: Step | None, now: float) -> list[Action]:
-        """Tell the source of a flow that its path ends here; once in a while will do.
-
-        The previous hop is told first: it has an entry that leads here.
-        """
-        self.notified.expire(now)
-        source = self.server_of(flow.source)
-        if source is None or source == self.server or flow in self.notified:
-            return []
-        self.notified.put(flow, None, now)
-        uid = self.topology.uid
-        port, peer = (broken.port, broken.peer) if broken else (UNKNOWN_PORT, self.server)
-        body = PathFailure(port, self.uid, uid(peer), flow).pack()
-        header = DcnHeader(self.uid, uid(source), Protocol.PATH_FAILURE, self.identify())
-        return self._back_to(source, [previous], header, body)
-
-    def _back_to(
-        self, source: int, previous: list[Step], header: DcnHeader, body: bytes
-    ) -> list[Action]:
-        """Send to a flow's source by the previous hop, or by TOR where none is known and works."""
-        for step in [*previous, self.tor_step(source)]:
-            if self.neighbours.works(step):
-                return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
-        return [Drop("next hop is down")]
 
     def _failure_came(
         self, came: Step, header: DcnHeader, message: PathFailure, now: float
@@ -513,10 +463,10 @@ class Tar(Fallback):
         entry = self.ways.get(message.flow)
         ways = entry.forget_next(came) if entry else []
         if entry:
-            self._tidy(message.flow)
+            self.tidy(message.flow)
         header = header._replace(ttl=header.ttl - 1)
         previous = [way.previous for way in ways if way.previous]
-        return self._back_to(source, previous, header, message.pack())
+        return self.send_back_to(source, previous, header, message.pack())
 
     def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
         """Find another path for a flow of this server's own, at once."""
@@ -529,16 +479,11 @@ class Tar(Fallback):
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)
-            self._tidy(flow)
+            self.tidy(flow)
         own.ready = False
         return [] if own.waiting else self._search(flow, own, now)
 
     # -- housekeeping ----------------------------------------------------------------------------
-
-    def _tidy(self, flow: FlowKey) -> None:
-        """Go on with what is left of an entry."""
-        self.ways.tidy(flow)
-        self.flow_answers_change(flow)
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)

@@ -7,8 +7,8 @@ window follows TCP's congestion control, which solved the same problem for links
 
 - at most `window` probes are under way; other flows wait in order, and what waits costs nothing;
 - an answer in time widens the window by one probe per window, silence halves it, down to one;
-- the timeout follows the round trips that are measured, late answers included, and each try of a
-  flow has longer than the one before (`hosts.ficonn.tar.PROBE_TIMEOUTS`).
+- the timeout follows the round trips that are measured, late answers included, and a flow pauses
+  longer before each further try (`hosts.ficonn.tar.PROBE_PAUSES`), without a place in the window.
 
 So all servers together have a bounded number of probes under way, however many flows begin, and a
 flow costs `PROBE_TRIES` probes at most.

@@ -46,11 +46,13 @@ from topos.ficonn import BACKUP, SWITCH, FiConn
 # After so many hops a probe is given up: the most that a header's TTL can say. FiConn_3's longest
 # path has 53; Source ReRoute adds to that.
 MOST_HOPS = 255
-# A probe that is stuck or lost is tried again, and other proxies are drawn. The timeout of each try
-# as a multiple of the search timeout, or of the measured round trip where that is longer.
-PROBE_TIMEOUTS = (2, 2, 4, 8, 16)
-TIMEOUT_JITTER = 0.25  # upper bound for the random part of a timeout, as a share of it
-PROBE_TRIES = len(PROBE_TIMEOUTS)
+# A probe that is stuck or lost is tried again, and other proxies are drawn. How long each try waits
+# for its answer, and how long a flow pauses before each try (an exponential back-off): as multiples
+# of the search timeout, or of the measured round trip where that is longer.
+PROBE_TIMEOUT = 2
+PROBE_PAUSES = (0, 0, 2, 6, 14)
+JITTER = 0.25  # upper bound for the random part of either, as a share of it
+PROBE_TRIES = len(PROBE_PAUSES)
 
 Progress: TypeAlias = tuple[int, ...]  # PR_1, PR_2, ...
 

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,7 +206,7 @@ def test_an_answer_that_comes_late_brings_its_path_back() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=60))
 def test_a_pace_is_kept_on_average(steps: list[tuple[float, bool]]) -> None:
-    pace, now, turns = Pace(0.5, 0.0, Random(1)), 0.0, []
+    pace, now, turns = Pace(0.25, 0.0, Random(1)), 0.0, []
     for wait_s, urgent in steps:
         now += wait_s
         turn = pace.turn(now, urgent=urgent)
@@ -213,17 +214,23 @@ def test_a_pace_is_kept_on_average(steps: list[tuple[float, bool]]) -> None:
         turns.append(turn)
     calm = [turn for turn, (_, urgent) in zip(turns, steps, strict=True) if not urgent]
     for begin, end in zip(calm, calm[Pace.TOGETHER + 2 :], strict=False):
-        assert end - begin >= 0.5 * 0.99
+        assert end - begin >= 0.25 * 0.99
 
 
 def test_servers_that_begin_together_do_not_probe_together() -> None:
-    paces = [Pace(0.5, 0.0, Random(server)) for server in range(16)]
+    paces = [Pace(0.25, 0.0, Random(server)) for server in range(16)]
     for pace in paces:
         for _ in range(Pace.TOGETHER):
             assert pace.turn(0.0) == 0.0
     turns = sorted(pace.turn(0.0) for pace in paces)
-    assert turns[0] > 0.5 and turns[-1] < 1.0
-    assert max(end - begin for begin, end in pairwise(turns)) < 0.25
+    assert turns[0] > 0.25 and turns[-1] < 0.5
+    assert max(end - begin for begin, end in pairwise(turns)) < 0.125
+
+
+@pytest.mark.parametrize(("spacing_s", "together"), [(0.0, 100), (0.25, 8), (0.5, 4), (7.0, 1)])
+def test_costly_rounds_follow_one_another_less(spacing_s: float, together: int) -> None:
+    pace = Pace(spacing_s, 0.0, Random(1))
+    assert [pace.turn(0.0) for _ in range(100)].count(0.0) == together
 
 
 def test_departs_a_longer_path_must_offer_more_for_each_hop() -> None:

@@ -34,8 +34,9 @@ FICONN = FiConn(4, 2)
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
 
-# After that a search has ended, with all its tries, each as late as it can be.
-GIVEN_UP_S = (1 + tar.TIMEOUT_JITTER) * sum(tar.PROBE_TIMEOUTS) * FAST.search_timeout_s + 0.1
+# Upper bound for a search without an answer, beside two others that share a window of one.
+TRIES_S = 3 * tar.PROBE_TIMEOUT * tar.PROBE_TRIES + sum(tar.PROBE_PAUSES)
+GIVEN_UP_S = (1 + tar.JITTER) * TRIES_S * FAST.search_timeout_s
 
 
 def network(*devices: Device, ficonn: FiConn = SMALL, seed: int = 0) -> MemoryNetwork:

@@ -1,0 +1,99 @@
+"""What a relay does for flows that are set up: packets follow entries (Li 2009, section IV.A).
+
+A packet whose entry is missing, or leads to a link that is down, goes on by TOR
+(`hosts.ficonn.fallback`), and the source of its flow is told by a path failure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from hosts.base.bounded import Bounded
+from hosts.base.path import Step
+from hosts.ficonn.fallback import Fallback
+from hosts.ficonn.flows import MOST_ENTRIES, Ways
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
+from hosts.wire.messages import UNKNOWN_PORT, PathFailure
+from hosts.wire.relayed import ByFlow
+
+ETHERNET_BYTES = 14  # of header, as ports count them
+
+
+class Relay(Fallback):
+    """The part of TAR's router that forwards by entries, and reports those that are broken."""
+
+    def __init__(self, *network: Any, **options: Any) -> None:
+        super().__init__(*network, **options)
+        # A probe that was not answered for so long is given up; only then may its way be used.
+        self.settle_s = 2 * self.timers.search_timeout_s
+        self.ways = Ways(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
+        self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
+
+    def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
+        """Deliver a plain IP packet, or send it on by its flow's entry."""
+        header, _ = Ipv4Header.parse(packet)
+        flow = flow_key(packet)
+        destination = self.server_of(header.destination)
+        if destination == self.server:
+            return [Deliver(packet, ByFlow(flow, came.port))]
+        if destination is None:
+            return [Drop("destination is no server of this network", packet)]
+        if header.ttl <= 1:
+            return self.expired(packet, now)
+        sent = self.by_entry(flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now)
+        if sent:
+            return [sent]
+        entry = self.ways.get(flow)
+        broken = entry.ways[-1][1].next if entry and entry.ways else None
+        self.counters["packets without a way"] += 1
+        told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
+        if source is None:
+            return [*told, Drop("no entry for the flow", packet)]
+        # Departs from the paper: it drops the packet.
+        return [*told, *self.on_by_tor(packet, source, destination, now)]
+
+    def by_entry(
+        self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
+    ) -> Send | None:
+        """Return the packet on its way as the flow's entry says, None if it says nothing."""
+        entry = self.ways.use(flow, now)
+        way = entry.current(self.neighbours.works, now) if entry else None
+        if entry is None or way is None:
+            return None
+        entry.bytes += ETHERNET_BYTES + len(packet)
+        return Send(way.next.port, way.next.peer, Frame(ETH_IP, packet), repeat)
+
+    def tell_source(
+        self, flow: FlowKey, previous: Step, broken: Step | None, now: float
+    ) -> list[Action]:
+        """Tell the source of a flow that its path ends here; once in a while will do.
+
+        The previous hop is told first: it has an entry that leads here.
+        """
+        self.notified.expire(now)
+        source = self.server_of(flow.source)
+        if source is None or source == self.server or flow in self.notified:
+            return []
+        self.notified.put(flow, None, now)
+        uid = self.topology.uid
+        port, peer = (broken.port, broken.peer) if broken else (UNKNOWN_PORT, self.server)
+        body = PathFailure(port, self.uid, uid(peer), flow).pack()
+        header = DcnHeader(self.uid, uid(source), Protocol.PATH_FAILURE, self.identify())
+        return self.send_back_to(source, [previous], header, body)
+
+    def send_back_to(
+        self, source: int, previous: list[Step], header: DcnHeader, body: bytes
+    ) -> list[Action]:
+        """Send to a flow's source by the previous hop, or by TOR where none is known and works."""
+        for step in [*previous, self.tor_step(source)]:
+            if self.neighbours.works(step):
+                return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
+        return [Drop("next hop is down")]
+
+    def tidy(self, flow: FlowKey) -> None:
+        """Go on with what is left of an entry."""
+        self.ways.tidy(flow)
+        self.flow_answers_change(flow)
