@@ -248,6 +248,13 @@ class Router:
         dropped = Drop("destination is no server of this network", packet)
         return [dropped, Deliver(answer)] if answer else [dropped]
 
+    def foreseen(self) -> list[Action]:
+        """Return answers to packets that have not come yet, for a data plane to repeat.
+
+        Their frames are empty. A data plane asks once, before the first packet.
+        """
+        return []
+
     def keep_up(self) -> None:
         """Find out which answers do not hold any more, where that was put off."""
 

@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
+from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.router import Router
 from hosts.ficonn.paths import tor_step
-from hosts.wire.dcn import PROXIED, DcnHeader, Protocol
+from hosts.wire.dcn import DCN, PROXIED, DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
+from topos.ficonn import BACKUP, SWITCH
 
 REMEMBERED = 4096  # destinations: their next hops, and those that TOR does not reach
+MOST_FORESEEN = 256  # servers of a network whose decisions are made before packets ask for them
 NEXT_HOP_DOWN = "next hop is down"
 NO_SERVER = "destination is no server of this network"
 
@@ -60,6 +62,28 @@ class Fallback(Router):
     def has_sent(self, flow: FlowKey) -> bool:
         """Tell whether the flow is one of this server's own."""
         raise NotImplementedError
+
+    # -- answers ahead of packets ----------------------------------------------------------------
+
+    def foreseen(self) -> list[Action]:
+        """Return where packets go that come by TOR: arithmetic tells, and a relay needs few.
+
+        In large networks there are too many destinations; relays are asked about them then.
+        """
+        plain, proxied = DCN.forms
+        ports = [port for port, peers in enumerate(self.neighbours.peers) if peers]
+        answers: list[Action] = [Deliver(b"", plain.by(port, self.uid)) for port in ports]
+        servers = self.topology.servers
+        if len(ports) < 2 or servers > MOST_FORESEEN:
+            return answers
+        for destination in range(servers):
+            if destination != self.server:
+                uid, step = self.topology.uid(destination), self.tor_step(destination)
+                came_by = SWITCH if step.port == BACKUP else BACKUP
+                keys = plain.by(came_by, uid), proxied.by(came_by, uid, uid)
+                frame = Frame(ETH_DCN, b"")
+                answers += [Send(step.port, step.peer, frame, Relayed(key)) for key in keys]
+        return answers
 
     # -- for a subclass to use -------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from topos.base.errors import PillarboxError
 # Of linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
+NO_EXIST = 1  # a flag of MAP_UPDATE: BPF_NOEXIST
 NAME = b"pillarbox"  # of programs that are put together here
 TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
 SOCKET_FILTER, SCHED_CLS = 1, 3  # programs of sockets, and of traffic control
@@ -61,6 +62,15 @@ def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
     return result
 
 
+def _try(command: int, attributes: ctypes.Array[Any]) -> bool:
+    """Make the system call; return False where the kernel refuses it, and errno says why.
+
+    For calls that fail as a rule: to raise and catch an exception costs as much as the call.
+    """
+    address = ctypes.addressof(attributes)
+    return int(_libc.syscall(_SYSTEM_CALL, command, address, ATTRIBUTES)) >= 0
+
+
 def load(instructions: bytes, kind: int = SCHED_CLS) -> int:
     """Load a program that was put together here; return it as an open file."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
@@ -80,6 +90,8 @@ class Map:
         addresses = ctypes.addressof(self._key), ctypes.addressof(self._value)
         one = struct.pack("=IIQQQ", fd, 0, *addresses, 0)
         self._one = ctypes.create_string_buffer(one, ATTRIBUTES)
+        new = struct.pack("=IIQQQ", fd, 0, *addresses, NO_EXIST)
+        self._new = ctypes.create_string_buffer(new, ATTRIBUTES)
         only_key = struct.pack("=IIQ", fd, 0, addresses[0])
         self._only_key = ctypes.create_string_buffer(only_key, ATTRIBUTES)
 
@@ -95,6 +107,16 @@ class Map:
         self._value.raw = value
         call(MAP_UPDATE, self._one)
 
+    def insert(self, key: bytes, value: bytes) -> bool:
+        """Set an entry unless there is one with that key; return whether there was none."""
+        self._key.raw, self._value.raw = key, value
+        if _try(MAP_UPDATE, self._new):
+            return True
+        number = ctypes.get_errno()
+        if number != errno.EEXIST:
+            raise OSError(number, os.strerror(number))
+        return False
+
     def __getitem__(self, key: bytes) -> bytes:
         value = self.get(key)
         if value is None:
@@ -104,22 +126,20 @@ class Map:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""
         self._key.raw = key
-        try:
-            call(MAP_LOOKUP, self._one)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return None
-            raise
-        return self._value.raw
+        if _try(MAP_LOOKUP, self._one):
+            return self._value.raw
+        number = ctypes.get_errno()
+        if number != errno.ENOENT:
+            raise OSError(number, os.strerror(number))
+        return None
 
     def discard(self, key: bytes) -> None:
         """Take an entry out of a hash table, if it is there."""
         self._key.raw = key
-        try:
-            call(MAP_DELETE, self._only_key)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
+        if not _try(MAP_DELETE, self._only_key):
+            number = ctypes.get_errno()
+            if number != errno.ENOENT:
+                raise OSError(number, os.strerror(number))
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries of a hash table, read in as few calls as can be."""

@@ -97,6 +97,7 @@ class Forwarder:
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
+        self.decisions.learn(router.foreseen())
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
         self._watched_from_s = 0.0  # heart-beats that came earlier are not looked at

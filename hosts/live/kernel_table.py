@@ -301,6 +301,8 @@ class _Table:
         self._touched = True
         value = bytearray(_INDEX.pack(self.generation) + action)
         value += bytes(self._entries.value_size - len(value))
+        if self._entries.insert(key, bytes(value)):
+            return
         before = self._entries.get(key)
         if before:
             value[_COUNTS_AT:_HEADER_AT] = before[_COUNTS_AT:_HEADER_AT]

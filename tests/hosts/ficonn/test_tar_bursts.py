@@ -5,14 +5,17 @@ from itertools import permutations
 
 import pytest
 
+from hosts.base.actions import Relayed, Send
 from hosts.base.timers import FAST
 from hosts.ficonn.router import Tar
 from hosts.memory.devices import Busy, Hop, Tap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.header import ByHeader
 from tests.hosts.ficonn.small import SMALL
 from topos.base.topology import Topology
+from topos.ficonn import BACKUP
 
 # As if all servers shared two processors, each of which takes 1.7 ms for a message.
 MESSAGE_S = 0.01
@@ -96,3 +99,19 @@ def test_a_packet_that_meets_a_failure_by_tor_comes_back_and_is_sent_again() -> 
     net.run(0.5)
     assert all(trip.arrived_s for trip in net.trips)
     assert net.routers[source].counters["packets sent again"] == 1, "the failure is known"
+
+
+def test_what_a_relay_foresees_is_what_it_answers() -> None:
+    net = MemoryNetwork(SMALL, lambda net, at: Tar(net, at, timers=FAST, seed=1))
+    for router in net.routers:
+        foreseen = [one for one in router.foreseen() if isinstance(one, Send)]
+        assert bool(foreseen) == bool(SMALL.peers(router.server, BACKUP))
+        for answer in foreseen:
+            assert isinstance(answer.repeat, Relayed) and isinstance(answer.repeat.key, ByHeader)
+            (uid, *proxy), port = answer.repeat.key.values, answer.repeat.key.port
+            assert port is not None and port != answer.port
+            packet = DcnHeader(99, uid, Protocol.IPV4, proxy=uid if proxy else None).pack(b"packet")
+            peer = SMALL.peers(router.server, port)[0]
+            (sent,) = router.receive(port, peer, Frame(ETH_DCN, packet), 0.0)
+            assert isinstance(sent, Send)
+            assert sent._replace(frame=answer.frame) == answer
