@@ -35,10 +35,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from hosts.base.path import Step
-from hosts.base.recursive import far_end
+from hosts.base.recursive import Nested, far_end
 from hosts.ficonn import rules
 from hosts.ficonn.rules import BYZERO, NOWHERE
 from topos.ficonn import BACKUP, SWITCH, FiConn
@@ -150,7 +151,7 @@ def first_probe(
 ) -> Probe:
     """Return the probe of a new path: by the far side of the destination's backup link, or TOR."""
     entries = [BYZERO] * (ficonn.k + 1)
-    net = rules.nested(ficonn.sizes)
+    net = _net(tuple(ficonn.sizes))
     count = rules.start(net, source, destination, by_far_side, entries)
     return Probe(source, destination, tuple(entries[:count]), tries)
 
@@ -167,7 +168,7 @@ def decide(
     way : Way or None
         The flow's entry as this probe has set it up before, if it has (`RTable`).
     """
-    net = rules.nested(ficonn.sizes)
+    net = _net(tuple(ficonn.sizes))
     level = rules.level_of(net, server)
     far = far_end(net, server, level) if level else NOWHERE
     own = rules.Server(
@@ -194,6 +195,12 @@ def decide(
         return Back(step, progress, verdict.virtual)
     previous = None if verdict.back == NOWHERE else Step(verdict.back_by, verdict.back)
     return Onward(Way(previous, step), progress)
+
+
+@cache
+def _net(sizes: tuple[int, ...]) -> Nested:
+    """Return a network's cables, which every probe asks for."""
+    return rules.nested(sizes)
 
 
 class _Mates:
