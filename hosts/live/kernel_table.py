@@ -120,6 +120,7 @@ class KernelTable:
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
         self._rests = False
+        self.counted = 0
         self._forms = forms_of(headers())
         self.programs = programs or Alone(FORWARD)
         own = self.programs.add
@@ -202,11 +203,13 @@ class KernelTable:
 
     def flows_used(self) -> dict[FlowKey, Used]:
         """Return those about packets of this server's applications that were used since then."""
-        return self._flows.used(_flow)
+        used, self.counted = self._flows.used(_flow)
+        return used
 
     def relays_used(self) -> dict[RelayKey, Used]:
         """Return the others."""
-        return self._relays.used(self._relay)
+        used, self.counted = self._relays.used(self._relay)
+        return used
 
     def close(self) -> None:
         """Take the programs off the interfaces.
@@ -313,10 +316,10 @@ class _Table:
         self._counts_then.pop(key, None)
         self._entries.discard(key)
 
-    def used(self, name: Callable[[bytes], Key]) -> dict[Key, Used]:
-        """Return what was used since the last call."""
+    def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, Used], int]:
+        """Return what was used since the last call, and how many entries there are."""
         if not self._touched:
-            return {}
+            return {}, 0
         found = {}
         counts = {}
         for key, value in self._entries.items():
@@ -328,7 +331,7 @@ class _Table:
             if packets > packets_then:
                 found[name(key)] = Used(packets - packets_then, size - size_then)
         self._counts_then = counts
-        return found
+        return found, len(counts)
 
 
 def _flow_words(flow: FlowKey) -> tuple[int, ...]:

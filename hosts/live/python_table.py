@@ -133,6 +133,7 @@ class PythonTable:
         self._flows: dict[bytes, Repeated] = {}
         self._relays: dict[tuple[int | type, int, bytes | int], Repeated] = {}
         self._done: Counter[str] = Counter()
+        self.counted = 0
 
     # -- decisions -------------------------------------------------------------------------------
 
@@ -213,12 +214,13 @@ class PythonTable:
 
     def flows_used(self) -> dict[FlowKey, Used]:
         """Return what was used since this was last asked, of packets of this server's own."""
-        used = {one.key: one.used() for one in self._flows.values()}
+        used, self.counted = {one.key: one.used() for one in self._flows.values()}, len(self._flows)
         return {flow: n for flow, n in used.items() if n.packets and isinstance(flow, FlowKey)}
 
     def relays_used(self) -> dict[RelayKey, Used]:
         """Return the others."""
         used = {one.key: one.used() for one in self._relays.values()}
+        self.counted = len(self._relays)
         return {key: n for key, n in used.items() if n.packets and not isinstance(key, FlowKey)}
 
     # -- packets ---------------------------------------------------------------------------------

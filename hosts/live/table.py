@@ -72,6 +72,8 @@ class Usage(NamedTuple):
 class Table(Protocol):
     """What `Decisions` asks of either."""
 
+    counted: int  # entries that the last call of flows_used or relays_used has looked at
+
     def install_flow(self, flow: FlowKey, push: Push) -> None:
         """Carry out that decision for the packets of a flow of this server's applications."""
 
