@@ -51,7 +51,7 @@ MOST_HOPS = 255
 # for its answer, and how long a flow pauses before each try (an exponential back-off): as multiples
 # of the search timeout, or of the measured round trip where that is longer.
 PROBE_TIMEOUT = 2
-PROBE_PAUSES = (0, 0, 2, 6, 14)
+PROBE_PAUSES = (0, 0, 1, 2, 4)
 JITTER = 0.25  # upper bound for the random part of either, as a share of it
 PROBE_TRIES = len(PROBE_PAUSES)
 
