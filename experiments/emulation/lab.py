@@ -45,6 +45,9 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CONVERGED_S = 30.0
+# Most servers of a network without relays that know all MAC addresses from the start. The kernel
+# refuses to learn more than 1024 of them (gc_thresh3), and counts those of all servers together.
+MOST_STATIC_ARP = 256
 
 
 class Lab:
@@ -159,6 +162,8 @@ class Lab:
     def start(self) -> None:
         """Switch everything on, and wait until every forwarder is ready."""
         self.net.start()
+        if not self.relays and self.topology.servers <= MOST_STATIC_ARP:
+            self.net.staticArp()
         names.make_known(self.topology)
         if self.forwarders:
             self.forwarders.start(self.here())

@@ -292,6 +292,14 @@ def test_a_dead_server_is_silent_until_it_is_revived(spec: str, plane: str, tmp_
 
 
 @pytest.mark.root
+def test_servers_of_a_tree_need_not_ask_for_mac_addresses(tmp_path: Path) -> None:
+    with lab("tree,2,3", tmp_path) as live, live.host(0).live_namespace():
+        known = Path("/proc/thread-self/net/arp").read_text().splitlines()[1:]
+        permanent = {line.split()[0] for line in known if line.split()[2] == "0x6"}
+        assert permanent == {live.topology.ip(server) for server in range(1, 6)}
+
+
+@pytest.mark.root
 def test_a_tcp_connection_survives_while_a_way_is_left(tmp_path: Path) -> None:
     with lab("fattree,4", tmp_path, "hashed") as live:
         switch = live.topology.servers
