@@ -50,11 +50,12 @@ def _rows(
     row = {"network": network, "servers": parse(network).servers, "plane": plane, "timers": timers}
     why = _labs.hindrance(plane)
     settings = {name: row[name] for name in ("plane", "timers") if row[name]}
-    result = in_child(offered, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S)
-    found = result.value if not (why or result.failure) else [_nothing(rate) for rate in rates]
+    found, outcome = [_nothing(rate) for rate in rates], f"skipped: {why}"
+    if not why:
+        result = in_child(offered, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S)
+        found, outcome = result.value or found, f"failed: {result.failure}"
     most = 0.0
     for one in found:
-        outcome = f"skipped: {why}" if why else f"failed: {result.failure}"
         if one["lost_percent"] is not None:
             most = max(most, one["carried_per_s"])
             outcome = _judged(one, most, WITHOUT_LOSS[plane])

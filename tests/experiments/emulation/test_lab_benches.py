@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import topos
-from experiments.benches import bcube16, capacity, failover, growth
+from experiments.benches import bcube16, capacity, failover, flow_setup, growth
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
 from experiments.trials.plans.faults import failures_of
 from hosts.base.algorithms import route
@@ -47,6 +47,34 @@ def test_bcube16_compares_both_planes_with_the_kernel() -> None:
     assert all(1 < us < 200 for us in cost.values())
 
 
+@pytest.mark.root
+@pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
+def test_flow_setup_measures_first_packets() -> None:
+    rows = list(flow_setup.run(quick=True))
+    assert [row["offered_per_s"] for row in rows] == list(flow_setup.QUICK_RATES)
+    for row in rows:
+        assert row["outcome"].startswith(("ok", "missed")), row
+        assert row["flows"] == row["offered_per_s"] * flow_setup.QUICK_OFFER_S
+        assert 0 < row["median_ms"] <= row["p99_ms"]
+        assert row["carried_per_s"] > 0 and 0 <= row["lost_percent"] < 100
+
+
+@pytest.mark.parametrize(
+    ("offered", "lost", "carried", "outcome"),
+    [
+        (500, 0.0, 500, "ok"),
+        (500, 0.1, 499, "missed: first packets are lost"),
+        (5000, 30.0, 2900, "ok"),  # beyond the goal, and more than half of what was carried
+        (5000, 60.0, 1900, "missed: it carries less under more load"),
+    ],
+)
+def test_flow_setup_judges_loss_and_collapse(
+    offered: int, lost: float, carried: float, outcome: str
+) -> None:
+    row = {"offered_per_s": offered, "lost_percent": lost, "carried_per_s": carried}
+    assert flow_setup._judged(row, most=4000.0, without_loss=2000) == outcome
+
+
 @pytest.mark.long
 @pytest.mark.root
 @pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
@@ -75,7 +103,7 @@ def test_capacity_judges_stock_mininet_as_ours() -> None:
         assert 0 < row["goodput_mbit"] < 4 * 2 * 10 * 1.1  # servers, ports, Mbit/s, and what waits
 
 
-@pytest.mark.parametrize("bench", [bcube16, capacity, failover, growth])
+@pytest.mark.parametrize("bench", [bcube16, capacity, failover, flow_setup, growth])
 def test_without_root_they_skip(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     outcomes = {row["outcome"] for row in bench.run(quick=True)}
