@@ -196,7 +196,8 @@ local function payload(values, data, start, pinfo, root, tree)
         return
     end
     local message = MESSAGES[values.protocol]
-    if message == nil and values.protocol ~= NUMBERS.ipv4 then
+    local is_packet = values.protocol == NUMBERS.ipv4 or values.protocol == NUMBERS.returned
+    if message == nil and not is_packet then
         complain(tree, "unknown message", "no control message has this protocol")
     elseif values.payload_length == 0 then
         if message then complain(tree, "truncated", "the message is empty") end

@@ -47,6 +47,7 @@ def lua(topology: Topology | None = None) -> str:
         "order": list(layouts),
         "ethertype": ETH_DCN,
         "ipv4": int(Protocol.IPV4),
+        "returned": int(Protocol.RETURNED),
         "ip_in_ip": ipv4.IP_IN_IP,
         "usual_version": dcn.VERSION,
         "most_uid": MOST_UID,

@@ -176,7 +176,7 @@ def header_of(lab: Lab) -> Check:
         "dcell": check_dcn,
         "bcube": check_bcube if lab.routing == "bsr" else check_dcn,
         "dpillar": check_tunnel if lab.routing.startswith("mp") else check_ip,
-        "ficonn": check_ip,
+        "ficonn": check_dcn if lab.routing.startswith("tar") else check_ip,
     }.get(lab.topology.kind, check_declared)
 
 
