@@ -209,6 +209,32 @@ def test_path_failure_in_ficonn() -> None:
     assert again.arrived_s
 
 
+def test_returned_packet_in_ficonn() -> None:
+    net = network("ficonn,4,1", "tar")
+    a, b = 0, net.topology.servers - 1
+    trip = net.send_udp(a, b)
+    net.run(0.1)
+    router, (port, peer, *_) = net.routers[a], trip.steps[0][1]
+
+    def returned(packet: bytes) -> list[Action]:
+        frame = forged(net, peer, Protocol.RETURNED, packet, a)
+        return router.receive(port, peer, frame, net.now)
+
+    (sent,) = returned(udp_packet(net.topology, a, b, serial=77))
+    assert isinstance(sent, Send)
+    assert serial_of(sent.frame.data) == 77, "the forger's packet, in this server's name"
+    assert b in router.tor_failed  # type: ignore[attr-defined]
+    for strange in (
+        udp_packet(net.topology, b, a),
+        udp_packet(net.topology, a, b, source_port=4001),
+    ):
+        assert reasons(returned(strange)) == ["returned packet of no flow"]
+    net.run(TIMERS.failed_link_timeout_s)
+    by_tor = net.send_udp(a, b, source_port=4002)
+    net.run(0.1)
+    assert by_tor.steps[0][0] == a and by_tor.arrived_s
+
+
 def test_path_probe_in_ficonn() -> None:
     net = network("ficonn,4,1", "tar")
     victim, step = net.routers[0], Step(0, 1)
