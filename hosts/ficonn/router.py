@@ -62,7 +62,7 @@ from hosts.wire.messages import PathFailure
 from topos.ficonn import SWITCH
 
 MOST_FLOWS = 1024
-SET_UPS = 4  # how many times as many probes may set up paths as look for better ones
+SET_UPS = 4  # probes that set up paths, for each probe that looks for a better one
 AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
 
 
@@ -145,8 +145,7 @@ class Tar(Relay):
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Keep a flow that a data plane sends by itself, and count what it sends."""
         self.flows.use(flow, now)
-        entry = self.ways.use(flow, now)
-        if entry:
+        if entry := self.ways.use(flow, now):
             entry.bytes += sent_bytes
         return []
 
@@ -235,14 +234,15 @@ class Tar(Relay):
         return []
 
     def _look(self, flow: FlowKey, now: float) -> list[Action]:
-        """Probe for a flow whose turn it is, unless it has ended or another probe has found it."""
+        """Probe for a flow whose turn it is, unless it has ended."""
         own = self.flows.get(flow)
-        if own is None or own.probing:
-            return []
-        if not own.queue and self.flows.idle_for(flow, now) > AT_REST_S:
+        if own is None:
+            self.searches.end(flow)
+        elif not own.probing:
+            if own.queue or self.flows.idle_for(flow, now) <= AT_REST_S:
+                return self._probe(flow, own, now)
             self._rest(flow, own, now)
-            return []
-        return self._probe(flow, own, now)
+        return []
 
     def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
         by_far_side = self.far_side and tries % 2 == 1
@@ -490,8 +490,8 @@ class Tar(Relay):
         dropped = [self._end(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
-        for table in (self.virtual, self.notified):
-            table.expire(now)
+        self.virtual.expire(now)
+        self.notified.expire(now)
         return list(chain.from_iterable(dropped))
 
     def state(self) -> dict[str, Any]:
