@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from typing import NoReturn
 
@@ -21,8 +22,12 @@ def give_up_rights() -> None:
 
 
 def execute_shell() -> NoReturn:
-    """Replace this child process, on a server, by a visitor's shell at its standard input."""
+    """Replace this child process, on a server, by a visitor's shell at its standard input.
+
+    Its session's terminal is that input, if it is a terminal.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN_FILES, MOST_OPEN_FILES))
     unprivileged.let_everybody_ping()
     account = unprivileged.least_account()
-    unprivileged.execute_as(account, SHELL, terminal=0, folder="/tmp", settings=SETTINGS)
+    terminal = 0 if os.isatty(0) else None
+    unprivileged.execute_as(account, SHELL, terminal=terminal, folder="/tmp", settings=SETTINGS)

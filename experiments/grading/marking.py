@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from experiments.grading import engine
-from experiments.grading.evidence import places, prints
 from experiments.grading.handed_in import Submission
 from experiments.grading.judge import Failed, Seal
 from experiments.grading.similarity import fingerprints
@@ -43,12 +42,26 @@ class Task:
 
 def wanted(sheet: engine.Sheet) -> list[tuple[str, int]]:
     """Return the paths of the files that a lab needs in addition, with their bounds in bytes."""
-    return places(_runs(sheet.lab))
+    runs = _runs(sheet.lab)
+    if not runs:
+        return []
+    from experiments.grading.evidence import places  # needs pandas, as only these labs do
+
+    return places(runs)
 
 
 def _runs(lab: engine.Exercise) -> Sequence[str]:
     found: Sequence[str] = getattr(lab, "RUNS", ())
     return found
+
+
+def _prints_of_runs(task: Task, given: Submission) -> list[str]:
+    runs = _runs(task.sheet.lab)
+    if not runs:
+        return []
+    from experiments.grading.evidence import prints
+
+    return sorted(prints(given.files, runs))
 
 
 class Marked(NamedTuple):
@@ -83,7 +96,7 @@ def mark(task: Task, seal: Seal) -> dict[str, Any]:
         "digest": given.digest,
         "changed_s": given.changed_s,
         "fingerprints": [*(fingerprints(given.source) - fingerprints(skeleton))][:MOST_PRINTS],
-        "runs": sorted(prints(given.files, _runs(task.sheet.lab))),
+        "runs": _prints_of_runs(task, given),
     }
 
 

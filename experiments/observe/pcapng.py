@@ -78,7 +78,10 @@ class Reader:
 
     def __init__(self, file: BinaryIO) -> None:
         self._blocks = _blocks(file)
-        kind, body = next(self._blocks, (0, b""))
+        try:
+            kind, body = next(self._blocks, (0, b""))
+        except PillarboxError:
+            kind, body = 0, b""
         if kind != SECTION or len(body) < 16:
             raise PillarboxError("this is no pcapng file: make one with pillarbox capture")
         self.comment = dict(_read_options(body[16:])).get(COMMENT, b"").decode(errors="replace")

@@ -42,7 +42,7 @@ class Workload:
     cool_down_s: float = 1.0  # and after it
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "timeout_s", "size_scale"):
+        for name in ("interval_s", "timeout_s"):
             value = getattr(self, name)
             require(value > 0, f"{name} is above 0, not {value:g}")
         if self.arrivals is not None:

@@ -375,7 +375,7 @@ def test_a_network_that_fails_in_its_constructor_leaves_no_bridge() -> None:
         code_command(FAILING), capture_output=True, text=True, check=False, timeout=WAIT_S
     )
     assert done.stdout.startswith("a lab has no NAT")
-    assert "a link's rate is above 0" in done.stderr
+    assert "a cable's rate is above 0" in done.stderr
     found = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in found.stdout.splitlines()] == ["lo"]
 

@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing_running(tmp_path: Path):
 
 @pytest.mark.root
 def test_a_trial_that_cannot_be_ends_as_failed_with_its_reason(tmp_path: Path):
-    text = SMALL.replace("rate_mbit = 10", 'rate_mbit = 10\nplane = "none-such"')
+    text = SMALL.replace("rate_mbit = 10", 'rate_mbit = 10\nrouting = "none-such.py"')
     (tmp_path / "small.toml").write_text(text.replace("repeats = 2", "repeats = 1"))
     process = pillarbox("small.toml", "--out", "run", folder=tmp_path)
     printed, _ = process.communicate(timeout=DEADLINE_S)
