@@ -26,4 +26,4 @@ def usual_routing(topology: Topology) -> str:
     It is the one that survives failures, where there is one.
     """
     names = [name for name, found in algorithms(topology).items() if found.router]
-    return next((name for name in ("dfr", "bsr", "tar", "mp-both") if name in names), names[0])
+    return next((name for name in ("dfr", "bsr", "tar", "mp-far-side") if name in names), names[0])

@@ -51,6 +51,7 @@ class Candidate:
     available_bps: float = 0.0
     waiting: bool = False  # for the answer to a probe of the present round
     silent: bool = False  # has failed for no other reason than that its answer did not come in time
+    reserve: bool = False  # used only while no other candidate works
 
 
 def best(
@@ -83,9 +84,16 @@ def best(
 
 
 def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], list[int]]:
-    """Return what is free on each path, whether it works, and its hops: what rules choose by."""
+    """Return the free bandwidth, usability and hops of each path: the inputs of `best_of`.
+
+    A reserve path is usable only while no other path works.
+    """
     free = [one.available_bps for one in candidates]
     works = [one.state == State.WORKING for one in candidates]
+    if any(working and not one.reserve for working, one in zip(works, candidates, strict=True)):
+        works = [
+            working and not one.reserve for working, one in zip(works, candidates, strict=True)
+        ]
     return free, works, [len(one.path) for one in candidates]
 
 
@@ -167,6 +175,10 @@ class Probing:
             candidate.waiting = True
             candidate.silent = False
         return list(range(len(self.candidates)))
+
+    def add_reserves(self, paths: Iterable[Path]) -> None:
+        """Add paths that are used only while no other works; the next round probes them as well."""
+        self.candidates += [Candidate(path, reserve=True) for path in paths]
 
     def add(self, path: Path) -> int:
         """Add a candidate in the middle of a round; return its number, to be probed."""

@@ -7,7 +7,7 @@ from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.dpillar import multipath, single
 from hosts.dpillar.aware import TrafficAware
-from hosts.dpillar.choices import tunnels
+from hosts.dpillar.choices import reserves, tunnels
 from hosts.dpillar.light import RandomPath
 from hosts.dpillar.paths import sp_path
 from hosts.dpillar.rules import RULES
@@ -16,7 +16,10 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
 def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]]:
-    return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions, router.far_side))
+    return lambda dpillar, s, d: [
+        *tunnels(dpillar, s, d, router.directions),
+        *(reserves(dpillar, s, d, router.directions) if router.has_reserves else ()),
+    ]
 
 
 NETWORK = Network(
@@ -51,7 +54,7 @@ NETWORK = Network(
             router=multipath.BothWays,
         ),
         "mp-far-side": Algorithm(
-            "DPillarMP in both directions, and to a destination's far port (not in the paper)",
+            "DPillarMP in both directions; with all paths failed, to the far port (a departure)",
             path_set=_paths(multipath.FarSide),
             router=multipath.FarSide,
         ),

@@ -21,12 +21,11 @@ Link = tuple[int, Step]
 
 
 def tunnels(
-    dpillar: DPillar, source: int, destination: int, ports: Iterable[int], far_side: bool = False
+    dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
 ) -> dict[Path, Proxies]:
     """Return the disjoint paths of these directions, shortest first, each with its tunnel.
 
-    Paths of one direction are disjoint among themselves; one of the other direction may cross them,
-    and so may the paths to the far side of the destination, if they are asked for.
+    Paths of one direction are disjoint among themselves; one of the other direction may cross them.
 
     >>> dpillar = DPillar(8, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
@@ -36,8 +35,27 @@ def tunnels(
     found: dict[Path, Proxies] = {}
     for port in ports:
         found.update(mp_tunnels(dpillar, source, destination, port))
-        if far_side:
-            found = far_side_tunnels(dpillar, source, destination, port) | found
+    return _shortest_first(found)
+
+
+def reserves(
+    dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+) -> dict[Path, Proxies]:
+    """Return the paths to the far side of the destination that `tunnels` has not, likewise.
+
+    >>> dpillar = DPillar(4, 2)
+    >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
+    >>> [len(path) for path in reserves(dpillar, s, d, (0, 1))]
+    [1, 3]
+    """
+    known = tunnels(dpillar, source, destination, ports)
+    found: dict[Path, Proxies] = {}
+    for port in ports:
+        found |= far_side_tunnels(dpillar, source, destination, port)
+    return _shortest_first({path: by for path, by in found.items() if path not in known})
+
+
+def _shortest_first(found: dict[Path, Proxies]) -> dict[Path, Proxies]:
     return dict(sorted(found.items(), key=lambda tunnel: len(tunnel[0])))
 
 

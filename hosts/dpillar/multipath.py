@@ -45,7 +45,7 @@ from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.probing import Pace, Probing
-from hosts.dpillar.choices import Link, links
+from hosts.dpillar.choices import Link, links, reserves
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.wire.ipv4 import FlowKey
@@ -110,8 +110,8 @@ class FaultTolerant(Tunnelling):
             self._forget(forgotten)
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
-        if len(reported) == len(some):  # then the reports are all that there is to go by
-            reported.clear()
+        if len(reported) == len(some) and not self.has_reserves:
+            reported.clear()  # the reports are all that there is to go by
         self._fail(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
@@ -327,6 +327,26 @@ class BothWays(FaultTolerant):
 
 
 class FarSide(BothWays):
-    """The same with paths that enter the destination by its far port (`rules.far_side`)."""
+    """The same, with paths in reserve that enter the destination by its far port.
 
-    far_side = True
+    Departs from the paper: a destination gets them when all of its disjoint paths have failed, and
+    uses them only while none of those works (`rules.far_side`). With no fault it is `BothWays`.
+    """
+
+    has_reserves = True
+
+    def choose(self, known: Destination) -> None:
+        """Use the shortest path that works; without any, add the reserves and use one of them."""
+        super().choose(known)
+        candidates = known.probing.candidates
+        if known.probing.current is not None or any(one.reserve for one in candidates):
+            return
+        destination = next(iter(known.tunnels)).servers[-1]
+        every = reserves(self.topology, self.server, destination, self.directions)
+        some = dict(list(every.items())[: MOST_PATHS - len(candidates)])
+        known.tunnels.update(some)
+        known.probing.add_reserves(some)
+        for index, path in enumerate(known.tunnels):
+            if path in some and (self.has_failed(path) or not self.first_works(some[path])):
+                known.probing.fail(index)
+        super().choose(known)

@@ -110,7 +110,7 @@ class Tunnelling(Router):
     """What all of DPillarMP's routers share: see the module's text."""
 
     directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
-    far_side: ClassVar[bool] = False  # whether they may enter a destination by its far port
+    has_reserves: ClassVar[bool] = False  # whether there are paths to use while none of these works
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -148,7 +148,7 @@ class Tunnelling(Router):
 
     def tunnels_to(self, destination: int) -> dict[Path, Proxies]:
         """Return the paths to a server, shortest first, each with its tunnel."""
-        return tunnels(self.topology, self.server, destination, self.directions, self.far_side)
+        return tunnels(self.topology, self.server, destination, self.directions)
 
     def first_works(self, proxies: Proxies) -> bool:
         """Tell whether the first hop of that tunnel works."""

@@ -34,7 +34,7 @@ PART, WORKER = "experiments.machines.part", "experiments.machines.joined"
 TOLD = "cmdline", "environ"  # where others could read keys
 NURSERY = "hosts.live.nursery"
 FIRST_ANSWERED = (
-    "mp-both"  # of DPillar's paths of one length, the one whose probe is answered first
+    "mp-far-side"  # of DPillar's paths of one length, the one whose probe is answered first
 )
 VOLUME = 300_000
 LISTENING = "0A"  # in /proc/net/tcp

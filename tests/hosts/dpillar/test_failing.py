@@ -288,3 +288,35 @@ def test_state_tells_paths_and_flows(name: str) -> None:
         (flow,) = state["flows"]
         assert (flow["server"], flow["protocol"], flow["ports"]) == ("0.1.1", UDP, [4000, 5000])
         assert flow["path"]["servers"] == servers
+
+
+# -- departures ------------------------------------------------------------------------------------
+
+
+def test_departs_reserves_are_used_while_no_path_of_the_paper_works() -> None:
+    net = network("dpillar,4,2", multipath.FarSide, timers=BRISK)
+    a, b = net.topology.server("0.0.0"), net.topology.server("0.0.1")
+    trips = net.stream(a, b, every_s=0.005, seconds=3.0, source_port=4000)
+    net.run(0.5)
+    known = net.routers[a].destinations.get(b)  # type: ignore[attr-defined]
+    assert not any(one.reserve for one in known.probing.candidates), "none in a healthy network"
+    net.stop_switch(0)
+    net.run(1.0)
+    used = known.probing.candidates[known.probing.current]
+    assert used.reserve and net.topology.server_plug(a, used.path.steps[0].port)
+    assert trips[-1].arrived_s or trips[-2].arrived_s
+    net.start_switch(0)
+    net.run(1.5)
+    assert not known.probing.candidates[known.probing.current].reserve
+    lost = [trip for trip in trips if not trip.arrived_s]
+    assert len(lost) <= 2 + BRISK.neighbour_timeout_s / 0.005, "only until the fault was noticed"
+
+
+def test_a_new_destination_begins_with_a_reserve_where_all_paths_are_known_to_fail() -> None:
+    net = network("dpillar,4,2", multipath.FarSide, timers=BRISK)
+    a, b = net.topology.server("0.0.0"), net.topology.server("0.0.1")
+    net.stop_switch(0)
+    net.run(1.0)
+    trip = net.send_udp(a, b)
+    net.run(0.2)
+    assert trip.arrived_s

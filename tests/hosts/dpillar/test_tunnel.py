@@ -15,7 +15,7 @@ from hosts.base.ports import arrival_port
 from hosts.base.probing import State
 from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
-from hosts.dpillar.choices import step_back, tunnel_by_last, tunnels
+from hosts.dpillar.choices import reserves, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, Tunnelling
 from hosts.memory.devices import Hop, Tap
@@ -121,7 +121,8 @@ def test_any_relay_finds_the_way_back(data: st.DataObject) -> None:
     net = topos.parse(data.draw(st.sampled_from([*SPECS, "dpillar,8,3", "dpillar,4,5"])))
     assert isinstance(net, DPillar)
     a, b = (data.draw(st.integers(0, net.servers - 1)) for _ in range(2))
-    for path, by in tunnels(net, a, b, (0, 1), far_side=True).items():
+    every = tunnels(net, a, b, (0, 1)) | reserves(net, a, b, (0, 1))
+    for path, by in every.items():
         arrivals = [
             arrival_port(net, server, step)
             for server, step in zip(path.servers, path.steps, strict=False)
