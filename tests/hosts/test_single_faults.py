@@ -25,7 +25,7 @@ LARGER = ["dpillar,4,3", "dcell,2,2", "bcube,3,2", "ficonn,4,2"]
 # Routings that reach every connected pair, whatever fails alone.
 EVERY_PAIR = {"dcell": ["dfr"], "bcube": ["bsr"], "dpillar": ["mp-far-side"]}
 SETTLE_S = 0.2  # for the news to reach others than the neighbours
-ANSWER_S = 0.3  # for the trip of a packet, probes and returns included
+ANSWER_S = 1.0  # for the trip of a packet: probes, one that is lost and tried again, returns
 MOST_PAIRS = 120
 
 
