@@ -80,12 +80,12 @@ def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies)
     It goes back over the very links by which packets come from `origin` to `end`, which is the
     destination, or a relay that met a failure. (DPillarSP in the opposite direction would not do:
     on paths of more than k hops it sets the symbols back in another order.) None where the server
-    is not on that way.
+    is not on that way, or a forged tunnel leads over no cable.
     """
     at = origin
     for _ in range(2 * dpillar.k + 1):
         step = mp_step(dpillar, at, origin, end, by)
-        if step is None:
+        if step is None or step.peer not in dpillar.peers(at, step.port):
             return None
         if step.peer == server:
             return Step(arrival_port(dpillar, at, step), at)

@@ -147,7 +147,7 @@ def refused(frame: Frame) -> bool:
     """Tell whether a server refuses a frame for what it is, whatever is in its IP packet."""
     try:
         header, body = (header_of(frame.data) or DCN).parse(frame.data)
-        if header.protocol != Protocol.IPV4:
+        if header.protocol not in (Protocol.IPV4, Protocol.RETURNED):
             parse_message(header.protocol, body)
     except WireError:
         return True
