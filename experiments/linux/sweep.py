@@ -5,7 +5,8 @@ itself a *run*: a folder ``/run/pillarbox/<slot>`` of its own, with a record tha
 Everything it makes bears the slot's number and nothing else does:
 
 - its links in the machine's namespace are in device group ``FIRST_GROUP + slot``;
-- its processes are in a cgroup of that number, which they do not leave by themselves;
+- its processes are in a cgroup of that number, which they do not leave by themselves, and the
+  programs on its servers in further ones with that number (see `cgroups`);
 - its hosts' namespaces have no names and vanish with its processes.
 
 The kernel releases the lock when the lab's own process dies, however it dies: a record that can be
@@ -260,9 +261,16 @@ class Hierarchy(NamedTuple):
         The latter is within the former where programs are limited in the same tree, and the tree
         is of version 1; in version 2 it is next to it.
         """
-        group = self.group(slot)
-        name = f"{group.name}{cgroups.BESIDE_A_RUN}"
+        group, name = self.group(slot), self._programs(slot)
         return [each for each in (group / name, group.with_name(name), group) if each.is_dir()]
+
+    def program_groups(self, slot: int) -> list[Path]:
+        """Return the cgroups of a run's programs in the trees that limit them (see `cgroups`)."""
+        places = (parent / self._programs(slot) for parent in sorted(cgroups.parents()))
+        return [each for each in places if each.is_dir()]
+
+    def _programs(self, slot: int) -> str:
+        return f"{self.group(slot).name}{cgroups.BESIDE_A_RUN}"
 
 
 def _hierarchy() -> Hierarchy | None:
@@ -295,11 +303,12 @@ def _processes(group: Path) -> list[int]:
 
 
 def _remove(slot: int) -> None:
-    """End what is in the run's cgroup, then delete its links, then its folder."""
+    """End what is in the run's cgroups, then delete its links, then its folder."""
     hierarchy = _hierarchy()
-    for group in hierarchy.groups(slot) if hierarchy else ():
-        _empty(group, slot)
-        cgroups.remove_when_free(group)
+    if hierarchy is not None:
+        for group in (*hierarchy.program_groups(slot), *hierarchy.groups(slot)):
+            _empty(group, slot)
+            cgroups.remove_when_free(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
     kernel_settings.left(remove=True)
