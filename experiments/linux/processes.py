@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -114,3 +115,23 @@ def proc_field(file: str, name: str) -> str:
 def _kib(file: Path, names: tuple[str, ...]) -> int:
     lines = (line.partition(":") for line in file.read_text().splitlines())
     return sum(int(value.split()[0]) for name, _, value in lines if name in names)
+
+
+@contextmanager
+def interrupt_deferred() -> Iterator[None]:
+    """Defer Ctrl-C to the end of a block that starts a process and records it.
+
+    Otherwise an interrupt between the two would leave a process that nobody ends.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            signal.raise_signal(signal.SIGINT)

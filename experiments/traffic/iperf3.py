@@ -34,6 +34,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from experiments.linux.processes import interrupt_deferred
 from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow, FlowResult, Progress, Sending
 from experiments.traffic.iperf3_output import (
     NEVER_CONNECTED,
@@ -126,12 +127,13 @@ class Iperf3:
             if session not in free:
                 session.fail(f"another program listens at its port {session.port}")
         for session in free:
-            session.server = self._started(
-                session.flow.source,
-                session.server_says,
-                *("--server", "--one-off", "--bind", self._lab.topology.ip(session.flow.source)),
-                *("--port", str(session.port), *self._reporting()),
-            )
+            with interrupt_deferred():
+                session.server = self._started(
+                    session.flow.source,
+                    session.server_says,
+                    *("--server", "--one-off", "--port", str(session.port)),
+                    *("--bind", self._lab.topology.ip(session.flow.source), *self._reporting()),
+                )
         self._wait(LISTENING, LISTEN_S, self._note_dead_servers)
         for session in self._live():
             assert session.server is not None
@@ -166,16 +168,16 @@ class Iperf3:
             return
         session.client_says.seek(0)
         session.client_says.truncate()
+        words = (
+            *("--client", self._lab.topology.ip(flow.source), "--port", str(session.port)),
+            *("--reverse", "--congestion", self._sending.congestion),
+            *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
+            *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
+            *self._limits(),
+        )
         try:
-            session.client = self._started(
-                flow.destination,
-                session.client_says,
-                *("--client", self._lab.topology.ip(flow.source), "--port", str(session.port)),
-                *("--reverse", "--congestion", self._sending.congestion),
-                *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
-                *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
-                *self._limits(),
-            )
+            with interrupt_deferred():
+                session.client = self._started(flow.destination, session.client_says, *words)
         except (OSError, PillarboxError) as error:  # the lab goes down, or the machine is full
             session.fail(f"its iperf3 client cannot be started: {error}")
             return
