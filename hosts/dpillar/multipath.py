@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
-from hosts.base.probing import Pace, Probing
+from hosts.base.probing import Pace, Probing, State
 from hosts.dpillar.choices import Link, links, reserves
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
@@ -68,6 +68,11 @@ class Destination:
     patience: int = 1  # how many times the usual timeout to wait: servers may be busy
     # Whose packets were sent there since the path in use was chosen: a data plane may repeat that.
     flows: set[FlowKey] = field(default_factory=set)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it was probed, and no path in use is known to work any more."""
+        return self.asked_s > -math.inf and not self.probing.works and self.probing.finished
 
 
 class FaultTolerant(Tunnelling):
@@ -175,7 +180,7 @@ class FaultTolerant(Tunnelling):
         due = [
             (self._again_s(known), destination)
             for destination, known in self.destinations.items()
-            if known.probing.lost
+            if known.is_in_doubt
         ]
         if not due:
             return []
@@ -194,7 +199,7 @@ class FaultTolerant(Tunnelling):
         return known.asked_s + waits_s + pause_s
 
     def _search_soon(self, known: Destination) -> None:
-        if known.probing.lost and "search" not in self.agenda:
+        if known.is_in_doubt and "search" not in self.agenda:
             self.agenda.set("search", self._again_s(known), self._search)
 
     def _give_up(self, destination: int, now: float) -> list[Action]:
@@ -243,6 +248,7 @@ class FaultTolerant(Tunnelling):
         known = self.destinations.get(destination)
         if known is None:
             return super().failed(destination, flow, link, now)
+        self.failed_links.expire(now)
         self._fail(known, lambda path: link in links(path))
         if now >= known.asked_s + self.timers.probe_timeout_s:
             self.agenda.set(("probe", destination), now, partial(self._probe_now, destination))
@@ -274,10 +280,30 @@ class FaultTolerant(Tunnelling):
         """
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest path that works."""
-        if known.probing.choose():
+        """Use the shortest path that works; without any, one of which no report says it has failed.
+
+        Reports age: what failed a while ago, and was not probed since, may work again.
+        """
+        switched = known.probing.choose()
+        if known.probing.current is None and self._reconsider(known):
+            switched = known.probing.choose() or switched
+        if switched:
             self.counters["paths switched"] += 1
             self._take_back(known)
+
+    def _reconsider(self, known: Destination) -> bool:
+        """Take failed paths for untried ones if no report about them holds any more."""
+        aged = [
+            one
+            for one in known.probing.candidates
+            if one.state == State.FAILED
+            and not one.waiting
+            and self.first_works(known.tunnels[one.path])
+            and not self.has_failed(one.path)
+        ]
+        for one in aged:
+            one.state = State.UNTRIED
+        return bool(aged)
 
     def _take_back(self, known: Destination) -> None:
         """Tell a data plane that the flows to that destination have to be asked about again."""

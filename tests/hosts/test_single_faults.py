@@ -141,3 +141,22 @@ def test_some_routing_reaches_every_connected_pair(spec: str) -> None:
             for a, b in some:
                 if not failures.nodes & {a, b} and shortest_path(network, a, b, failures):
                     assert route(network, name, a, b, failures).paths, (kind, nodes, a, b)
+
+
+def test_what_was_repaired_serves_at_the_next_fault() -> None:
+    """A path that failed in one fault, and was not probed since, is tried when the others fail."""
+    network = topos.parse("dpillar,4,2")
+    found = algorithms(network)[usual_routing(network)].router
+    assert found is not None
+    make: type[Router] = found
+    timers = timers_for(network)
+    net = MemoryNetwork(network, lambda net, server: make(net, server, timers=timers))
+    net.run(1.0)
+    pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
+    for switch in range(network.switches):
+        net.stop_switch(switch)
+        net.run(4.0)
+        trips = exchanged(net, pairs, 4000 + 10 * switch)
+        assert [trip for trip in trips if not trip.arrived_s] == []
+        net.start_switch(switch)
+        net.run(4.0)
