@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from experiments.benches import _mutations as mutations
 from experiments.benches import _run_readers as runs
@@ -23,7 +24,7 @@ from experiments.benches._mutations import Mutator, jsons, texts
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import kinds, network, parse
 
-MOST_FLOWS = 20_000  # of an experiment that is read here
+MOST_FLOWS = 20_000  # flows, and chunks of a collective operation, of an experiment read here
 NETWORKS = ("bcube,2,1", "dcell,2,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
 
 EXPERIMENT = """\
@@ -117,9 +118,7 @@ def readers() -> dict[str, Reader]:
         "network": Reader(_specs, mutations.text, _simple(_read_spec)),
         "address": Reader(_addresses, mutations.text, _address),
         "fault": Reader(_faults, mutations.text, _fault),
-        "experiment": Reader(
-            partial(texts, EXPERIMENT, ARRIVING, COLLECTIVE), mutations.text, _experiment
-        ),
+        "experiment": Reader(_experiments, mutations.text, _experiment),
         "override": Reader(_overrides, mutations.text, _override),
         "plan": Reader(_plans, mutations.json_of, _plan),
         "hosts": Reader(partial(texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
@@ -250,7 +249,11 @@ def _fault() -> Iterator[Callable[[bytes], object]]:
 
 
 def _experiments() -> tuple[bytes, ...]:
-    found = ("systems = 1", '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1')
+    found = (
+        "systems = 1",
+        '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1',
+        COLLECTIVE.replace("bcube,2,1", "bcube,2,11"),
+    )
     return texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
 
 
@@ -264,19 +267,17 @@ def _experiment() -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def _few_flows() -> Iterator[None]:
-    """Lower the bound on an experiment's flows: as many as it allows have more than the memory."""
+    """Lower the bounds on an experiment's flows: as many as they allow exceed the memory bound."""
     from experiments.traffic import arrivals, patterns
+    from experiments.traffic.collectives import graph, plan
     from experiments.trials.plans import arriving
 
-    modules: tuple[Any, ...] = (arrivals, patterns, arriving)
-    most = patterns.MOST_FLOWS
-    for module in modules:
-        module.MOST_FLOWS = MOST_FLOWS
-    try:
+    with ExitStack() as stack:
+        for module in (arrivals, patterns, arriving):
+            stack.enter_context(patch.object(module, "MOST_FLOWS", MOST_FLOWS))
+        for module in (graph, plan):
+            stack.enter_context(patch.object(module, "MOST_SENT", MOST_FLOWS))
         yield
-    finally:
-        for module in modules:
-            module.MOST_FLOWS = most
 
 
 def _ordered(experiment: Any) -> None:
@@ -314,7 +315,10 @@ def _plans() -> tuple[bytes, ...]:
     import tomllib
 
     return jsons(
-        *({"name": "", "about": ""} | tomllib.loads(one) for one in (EXPERIMENT, ARRIVING))
+        *(
+            {"name": "", "about": ""} | tomllib.loads(one)
+            for one in (EXPERIMENT, ARRIVING, COLLECTIVE)
+        )
     )
 
 

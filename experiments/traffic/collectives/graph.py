@@ -21,7 +21,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from topos.base.errors import require
+
 Chunks = Sequence[int]
+
+# Upper bounds for an operation, all its transfers together: about what memory holds.
+MOST_SENT = 2_000_000  # chunks sent
+MOST_NEEDED = 20_000_000  # dependencies between transfers
 
 
 class Transfer(NamedTuple):
@@ -70,6 +76,8 @@ class Weaver:
         self._makers: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._summed: dict[tuple[int, int], bool] = {}
         self._readers: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self._sent_chunks = 0
+        self._dependencies = 0
 
     def send(
         self,
@@ -82,13 +90,29 @@ class Weaver:
         step: int,
         after: Iterable[int] = (),
     ) -> int:
-        """Add a transfer; return its number. `after` has those that it waits for besides."""
+        """Add a transfer; return its number. `after` has those that it waits for besides.
+
+        Raises PillarboxError if the operation has more transfers than memory holds.
+        """
+        self._sent_chunks += count
+        require(
+            self._sent_chunks <= MOST_SENT,
+            f"the transfers of this collective operation send more than {MOST_SENT:,} chunks: "
+            "choose fewer ranks (options.ranks), fewer pieces (options.pieces), or another "
+            "algorithm",
+        )
         number = len(self.transfers)
         needed = set(after)
         for chunk in range(first, first + count):
             needed |= self._makers[sender, chunk]
             self._readers[sender, chunk].add(number)
             needed |= self._written((receiver, chunk), number, reduce)
+        self._dependencies += len(needed)
+        require(
+            self._dependencies <= MOST_NEEDED,
+            f"the transfers of this collective operation have more than {MOST_NEEDED:,} "
+            "dependencies: choose fewer ranks (options.ranks), or another algorithm",
+        )
         self.transfers.append(
             Transfer(sender, receiver, first, count, reduce, step, tuple(sorted(needed)))
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from experiments.traffic.collectives import algorithms
 from experiments.traffic.collectives.algorithms import Exchange
-from experiments.traffic.collectives.graph import Graph, Weaver
+from experiments.traffic.collectives.graph import MOST_SENT, Graph, Weaver
 from experiments.traffic.distribution_plan import plan_of
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
@@ -322,6 +322,11 @@ def _placed(topology: Topology, workload: Workload, seed: int) -> tuple[int, ...
     require(
         isinstance(ranks, int) and 2 <= ranks <= topology.servers,
         f"{workload.pattern} on {topology.spec} takes 2 to {topology.servers} ranks, not {ranks!r}",
+    )
+    require(
+        ranks <= MOST_SENT,
+        f"a collective operation has at most {MOST_SENT:,} ranks, not {ranks:,}: choose fewer "
+        "(options.ranks)",
     )
     placement = workload.options.get("placement", PAPER)
     require(

@@ -1,5 +1,6 @@
 """Every collective operation, in memory: all end with the right sums, whatever comes first."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
+from experiments.traffic.collectives import graph as graphs
 from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.checking import problems
 from experiments.traffic.collectives.plan import ALGORITHMS, Plan, plan_for
@@ -162,6 +164,25 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     arguments: tuple[Any, ...], options: dict[str, Any], words: str
 ) -> None:
     assert words in refusal(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"), [("MOST_SENT", "more than 23 chunks"), ("MOST_NEEDED", "dependencies")]
+)
+def test_more_transfers_than_memory_holds_are_refused(
+    bound: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfers = planned("tree,2,2", "all-reduce", "ring").graph.transfers
+    used = sum(one.size if bound == "MOST_SENT" else len(one.after) for one in transfers)
+    monkeypatch.setattr(graphs, bound, used)
+    planned("tree,2,2", "all-reduce", "ring")
+    monkeypatch.setattr(graphs, bound, used - 1)
+    assert re.search(words, refusal("tree,2,2", "all-reduce", "ring"))
+
+
+def test_more_ranks_than_memory_holds_are_refused() -> None:
+    words = "at most 2,000,000 ranks, not 2,097,152: choose fewer (options.ranks)"
+    assert words in refusal("bcube,2,20", "broadcast", "binomial")
 
 
 def test_a_duration_is_refused() -> None:
