@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -22,7 +23,8 @@ def manifests(plans_of: Plans) -> tuple[bytes, ...]:
     begun = {"wall": "2026-03-01T10:15:00"}
     current = {"schema_version": 3, "plan": plans[0], "machine": machine, "begun": begun}
     fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
-    old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, {"kind": "server"}]}}
+    drawn = {"kind": "server", "per_minute": 20, "lasting_s": 0.5}
+    old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, drawn]}}
     return jsons(current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}})
 
 
@@ -38,11 +40,23 @@ def manifest() -> Iterator[Callable[[bytes], object]]:
 
 
 def trials() -> tuple[bytes, ...]:
+    from experiments.trials.trust.readings import MachineReadings
+
     told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
     told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 0}
     told |= {"goodput_bps": 4e7, "ideal_bps": 5e7, "completion_s": 1.5, "fairness": 0.99}
     verdict = {"valid": True, "reasons": [], "warnings": [], "figures": {"conserved_median": 0.98}}
-    return jsons(told | {"verdict": verdict}, told | {"verdict": verdict, "valid": False})
+    readings = {
+        "duration_s": 4.0,
+        "machines": [asdict(MachineReadings(0)), asdict(MachineReadings(1, "x"))],
+    }
+    found = {"figures": 1.5}, {"warnings": 0}
+    return jsons(
+        told | {"verdict": verdict, "readings": readings},
+        told | {"verdict": verdict, "valid": False},
+        told | {"verdict": verdict, "ideal_bps": -0.0},
+        *(told | {"verdict": verdict | one} for one in found),
+    )
 
 
 @contextmanager

@@ -267,7 +267,7 @@ def slowest(found: Found) -> Table:
     columns = ["system", "trial", "flow", "goodput", "of ideal", "took", "retransmits", "path"]
     rows = []
     for flow in series.slowest(found.tables["flows"]).to_dict("records"):
-        ideal, took = flow["ideal_bps"], flow["end_s"] - flow["begin_s"]
+        took = flow["end_s"] - flow["begin_s"]
         rows.append(
             Row(
                 [
@@ -275,7 +275,7 @@ def slowest(found: Found) -> Table:
                     str(flow["trial"] + 1),
                     f"{flow['source']} to {flow['destination']}",
                     units.rate(flow["goodput_bps"]),
-                    units.share(flow["goodput_bps"] / ideal if units.known(ideal) else None),
+                    _share_of_ideal(flow),
                     units.time(took),
                     units.plain(flow["retransmits"]) or units.MISSING,
                     _text(flow["path"]),
@@ -358,7 +358,7 @@ def _judged(row: dict[str, Any], record: dict[str, Any]) -> Judged:
         sentences.insert(0, _text(row["reason"]))
     parts = [
         (units.rate(row["goodput_bps"]), "{}"),
-        (units.share(row["goodput_bps"] / row["ideal_bps"]) if ran else "–", "{} of ideal"),
+        (_share_of_ideal(row), "{} of ideal"),
         (units.time(row["completion_s"]), "last flow done after {}"),
     ]
     line = ", ".join(form.format(text) for text, form in parts if text != units.MISSING)
@@ -395,6 +395,13 @@ def machines(readings: dict[str, Any]) -> Table:
     columns = ["machine", "card sent", "received", "full", "dropped", "packets out to others"]
     columns += ["clock moved", "kernel late", "programs late", "idle"]
     return Table(columns, rows, frozenset(range(1, len(columns))))
+
+
+def _share_of_ideal(row: dict[str, Any]) -> str:
+    """Return the goodput of a flow or a trial as a share of its ideal, if that is above 0."""
+    ideal_bps = row["ideal_bps"]
+    comparable = units.known(ideal_bps) and ideal_bps > 0
+    return units.share(row["goodput_bps"] / ideal_bps if comparable else None)
 
 
 def _true(value: object) -> bool:

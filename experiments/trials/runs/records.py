@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pandas
 
 from experiments.trials.runs import schema, store
+from experiments.trials.trust.readings import MachineReadings
 from hosts.base.faults import Fault, verb_of
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
@@ -23,6 +24,8 @@ from topos.base.spec import parse
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
 REQUIRED = ("trial", "system", "repeat")  # columns that every trial has a value for
 MOST_WHOLE = 2**63
+# Column types of MachineReadings' annotations; its tuples are not read again.
+MACHINE_KINDS: dict[Any, str] = {"int": "float64", "float": "float64", "str": "string"}
 
 
 def columns(table: str) -> dict[str, str]:
@@ -277,11 +280,44 @@ def told_by(run: Path, trial: int) -> dict[str, Any]:
         value = record.get(name)
         known = _is_of(kind, value) or (value is None and name not in REQUIRED)
         require(known, f"{file} is damaged: {name} is {value!r:.40}")
-    verdict = record.get("verdict")
-    reasons = verdict.get("reasons") if isinstance(verdict, dict) else None
-    told = isinstance(reasons, list) and all(isinstance(one, str) for one in reasons)
-    require(told or "verdict" not in record, f"{file} is damaged: its verdict has no reasons")
-    return {**dict.fromkeys(columns(TRIALS)), "verdict": {"reasons": []}, **record}
+    found = {**dict.fromkeys(columns(TRIALS)), "verdict": {"reasons": []}, "readings": {}, **record}
+    _check_verdict(file, found["verdict"])
+    _check_readings(file, found["readings"])
+    return found
+
+
+def _check_verdict(file: Path, verdict: Any) -> None:
+    """Raise PillarboxError unless a trial's verdict has texts and numbers where they belong."""
+    whole = isinstance(verdict, dict) and "reasons" in verdict
+    require(whole, f"{file} is damaged: its verdict has no reasons")
+    for name in ("reasons", "warnings"):
+        texts = verdict.get(name, [])
+        listed = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        require(listed, f"{file} is damaged: the verdict's {name} are {texts!r:.40}, not texts")
+    figures = verdict.get("figures", {})
+    measured = isinstance(figures, dict) and all(
+        number is None or _is_of("float64", number) for number in figures.values()
+    )
+    require(measured, f"{file} is damaged: the verdict's figures are {figures!r:.40}, not numbers")
+
+
+def _check_readings(file: Path, readings: Any) -> None:
+    """Raise PillarboxError unless a trial's readings of each machine are whole."""
+    require(isinstance(readings, dict), f"{file} is damaged: its readings are {readings!r:.40}")
+    machines = readings.get("machines", [])
+    whole = isinstance(machines, list) and all(_is_machine(machine) for machine in machines)
+    require(whole, f"{file} is damaged: its readings of machines are {machines!r:.40}")
+    timed = not machines or _is_of("float64", readings.get("duration_s"))
+    require(timed, f"{file} is damaged: its readings have no duration_s")
+
+
+def _is_machine(value: Any) -> bool:
+    """Tell whether a value of JSON has all of a machine's readings."""
+    return isinstance(value, dict) and all(
+        _is_of(MACHINE_KINDS[one.type], value.get(one.name))
+        for one in fields(MachineReadings)
+        if one.type in MACHINE_KINDS
+    )
 
 
 def _is_of(kind: str, value: Any) -> bool:

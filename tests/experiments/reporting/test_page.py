@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas
 import pytest
 from click.testing import CliRunner
 
@@ -199,6 +200,37 @@ def test_a_trial_over_machines_tells_of_each(broken):
     outline = Outline(write_report(broken)[0].read_text())
     [table] = (table for table in outline.tables if table[0][0] == "machine")
     assert table[1][:2] == ["0", "2.00 Mbit/s"] and table[2][0] == "1: x"
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("verdict", {"warnings": []}, "its verdict has no reasons"),
+        ("verdict", {"reasons": [], "warnings": 0}, "the verdict's warnings are 0, not texts"),
+        ("verdict", {"reasons": [1]}, "the verdict's reasons are [1], not texts"),
+        ("verdict", {"reasons": [], "figures": 1.5}, "the verdict's figures are 1.5, not numbers"),
+        ("verdict", {"reasons": [], "figures": {"a": ""}}, "figures are {'a': ''}, not numbers"),
+        ("readings", 1, "its readings are 1"),
+        ("readings", {"duration_s": 4.0, "machines": 1}, "its readings of machines are 1"),
+        ("readings", {"duration_s": 4.0, "machines": [{}]}, "its readings of machines are [{}]"),
+        ("readings", {"machines": [asdict(MachineReadings(0))]}, "no duration_s"),
+    ],
+)
+def test_a_trial_whose_verdict_or_readings_are_damaged_is_left_out(broken, part, value, words):
+    file = broken / "trials" / "0000" / "trial.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {part: value}))
+    page, missing = write_report(broken)
+    assert missing[0].startswith(f"{file} is damaged: ") and words in missing[0]
+    assert missing[0] in Outline(page.read_text()).text
+
+
+def test_an_ideal_of_zero_has_no_share(broken):
+    file = broken / "trials" / "0000" / "trial.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"ideal_bps": 0.0}))
+    flows = file.with_name("flows.parquet")
+    pandas.read_parquet(flows).assign(ideal_bps=0.0).to_parquet(flows, index=False)
+    _, missing = write_report(broken)
+    assert missing == []
 
 
 @pytest.mark.parametrize("table", ["intervals", "links", "events"])
