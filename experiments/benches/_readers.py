@@ -253,6 +253,7 @@ def _experiments() -> tuple[bytes, ...]:
         "systems = 1",
         '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1',
         COLLECTIVE.replace("bcube,2,1", "bcube,2,11"),
+        '[[systems]]\nnetwork = "bcube,2,21"\n[workload]\nduration_s = 1',
     )
     return texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
 
@@ -314,10 +315,11 @@ def _override() -> Iterator[Callable[[bytes], object]]:
 def _plans() -> tuple[bytes, ...]:
     import tomllib
 
+    found = COLLECTIVE.replace("12_000", "1e308")
     return jsons(
         *(
             {"name": "", "about": ""} | tomllib.loads(one)
-            for one in (EXPERIMENT, ARRIVING, COLLECTIVE)
+            for one in (EXPERIMENT, ARRIVING, COLLECTIVE, found)
         )
     )
 

@@ -7,9 +7,10 @@ where a pattern takes servers, a whole number stands for so many drawn at random
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, permutations, product
+from itertools import islice, product
 from random import Random
 from typing import Any
 
@@ -75,9 +76,13 @@ class Options:
             require(bool(named), f"{name} lists no server: give addresses, or how many to draw")
             require(len(set(named)) == len(named), f"{name} lists a server twice")
             return named
-        free = [server for server in range(self.topology.servers) if server not in others]
-        require(bool(free), f"no server is left for {name} in {self.topology.spec}")
-        return sorted(self.draw.sample(free, self.count(name, min(default, len(free)), len(free))))
+        free = self.topology.servers - len(others)
+        require(free > 0, f"no server is left for {name} in {self.topology.spec}")
+        count = self.count(name, min(default, free), min(free, MOST_FLOWS))
+        # The drawn numbers count free servers: each is shifted by the others before it.
+        before = [other - number for number, other in enumerate(sorted(others))]
+        drawn = self.draw.sample(range(free), count)
+        return sorted(number + bisect_right(before, number) for number in drawn)
 
     def _server(self, name: str, value: Any) -> int:
         example = self.topology.address(self.topology.servers - 1)
@@ -138,10 +143,16 @@ def _several_to_one(options: Options) -> Iterator[Pair]:
 
 
 def _all_to_all(options: Options) -> Iterator[Pair]:
-    return permutations(range(options.topology.servers), 2)
+    servers = range(options.topology.servers)
+    return ((a, b) for a in servers for b in servers if a != b)  # permutations() would copy servers
 
 
 def _permutation(options: Options) -> Iterator[Pair]:
+    require(
+        options.topology.servers <= MOST_FLOWS,
+        f"a permutation of the servers of {options.topology.spec} is more than {MOST_FLOWS} flows: "
+        "choose a smaller network",
+    )
     order = list(range(options.topology.servers))
     while any(server == other for server, other in enumerate(order)):  # e times, on average
         options.draw.shuffle(order)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import ArrayLike, NDArray
 
+from experiments.traffic.workload import MOST_BYTES
 from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
 
 PACKET_BYTES = 1460
-MOST_BYTES = 1e15
 ROUNDING = 1e-9
 LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # characters
 Point = tuple[float, float]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from experiments.text import printable
 from experiments.traffic.arrivals import Arrivals
 from experiments.traffic.patterns import MOST_FLOWS
-from experiments.traffic.sizes import MOST_BYTES
+from experiments.traffic.workload import MOST_BYTES
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 

@@ -13,6 +13,7 @@ TRACES = (".csv", ".parquet")
 SERVERS, BISECTION, BUSIEST = "servers", "bisection", "busiest"
 LOADS_OF = (SERVERS, BISECTION, BUSIEST)
 MOST_LOAD = 1.0
+MOST_BYTES = 1e15  # upper bound for the size of a flow
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class Workload:
         require(
             (self.volume_bytes is None) != (self.duration_s is None),
             "a workload has either volume_bytes (of each flow) or duration_s",
+        )
+        require(
+            self.volume_bytes is None or self.volume_bytes <= MOST_BYTES,
+            f"volume_bytes is at most {MOST_BYTES:g}: choose less",
         )
         require(self.load is None, "a load is that of arrivals: set arrivals = poisson as well")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.traffic.flows import Flow
-from experiments.traffic.patterns import PATTERNS, disjoint_paths, flows_of
+from experiments.traffic.patterns import PATTERNS, Options, disjoint_paths, flows_of
 from experiments.traffic.workload import Workload
 from hosts.base.path import disjoint
 from topos.base.topology import Topology
@@ -151,6 +152,33 @@ def test_what_cannot_be_is_said(pattern: str, options: dict[str, Any], said: str
     with pytest.raises(topos.PillarboxError) as error:
         flows(BCUBE, pattern, **options)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("pattern", ["all-to-all", "permutation"])
+def test_more_flows_than_memory_holds_are_refused(pattern: str) -> None:
+    with pytest.raises(
+        topos.PillarboxError, match="more than 1000000 flows: choose a smaller network"
+    ):
+        flows_of(topos.parse("bcube,2,26"), Workload(pattern, duration_s=1.0), seed=1)
+
+
+def test_servers_are_drawn_from_a_network_that_memory_does_not_hold() -> None:
+    workload = Workload("one-to-several", duration_s=1.0, options={"receivers": 5})
+    flows = flows_of(topos.parse("bcube,2,26"), workload, seed=1)
+    assert len({flow.destination for flow in flows} - {0}) == 5
+
+
+def test_every_server_but_the_others_can_be_drawn() -> None:
+    topology = topos.parse("bcube,4,1")
+    others = {0, 1, 7, 15}
+    options = Options(topology, {"receivers": 12}, Random(1))
+    assert options.servers("receivers", 2, others) == sorted({*range(16)} - others)
+
+
+def test_volumes_have_a_bound() -> None:
+    assert Workload(volume_bytes=10**15).volume_bytes == 10**15
+    with pytest.raises(topos.PillarboxError, match="volume_bytes is at most"):
+        Workload(volume_bytes=10**15 + 1)
 
 
 def test_amounts_and_sizes_are_checked() -> None:
