@@ -37,7 +37,7 @@ from hosts.bcube.gateways import Gateways, ranked
 from hosts.bcube.pairs import Flow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header, flow_key
+from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.base.addressing import dotted_quad
 from topos.bcube import BCube
@@ -111,11 +111,9 @@ class BSR(Forwarding):
             return self._out(packet)
         return [Drop("packet is for another server", packet)]
 
-    def returned(self, packet: bytes, now: float) -> list[Action]:
-        """Send a packet again; the message of the failed link came before it."""
-        if flow_key(packet) not in self.flows:
-            return [Drop("returned packet of no flow", packet)]
-        return self.send_again(packet, now)
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow is one of this server's own."""
+        return flow in self.flows
 
     def _out(self, packet: bytes) -> list[Action]:
         """Hand a packet to the outside: this server's own IP stack has the uplink."""

@@ -43,7 +43,7 @@ from hosts.bcube.source_routes import hops_of, path_of, reverse
 from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
 from hosts.wire.dcn import Protocol, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import FlowKey
+from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
 from topos.base.errors import require
 from topos.bcube import BCube
@@ -99,8 +99,8 @@ class Forwarding(Router):
         """Take in that a link has failed that was not known to have."""
         raise NotImplementedError
 
-    def returned(self, packet: bytes, now: float) -> list[Action]:
-        """Answer for a packet of this server's own that a relay could not send on."""
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow is one of this server's own."""
         raise NotImplementedError
 
     # -- for the source's part to use ------------------------------------------------------------
@@ -186,7 +186,7 @@ class Forwarding(Router):
             case Protocol.CABLE_CUT:
                 return self._take_cut(header, CableCut.parse(body), now)
             case Protocol.RETURNED:
-                return self.returned(body, now)
+                return self._returned(body, now)
         return [Drop("unknown protocol", body)]
 
     def _relay(
@@ -252,6 +252,12 @@ class Forwarding(Router):
         if header.protocol == Protocol.PROBE or not self.may_return(body, now):
             return [Drop(NEXT_HOP_DOWN, body), *told]
         return [*told, *self.send_along(reverse(path), Protocol.RETURNED, body)]
+
+    def _returned(self, packet: bytes, now: float) -> list[Action]:
+        """Send a packet again; the message of the failed link came before it."""
+        if not self.has_sent(flow_key(packet)):
+            return [Drop("returned packet of no flow", packet)]
+        return self.send_again(packet, now)
 
     # Departs from the paper: it tells a source when a packet of its meets the link (section 4.2).
     def _tell_passing(self, step: Step, now: float) -> list[Action]:

@@ -87,6 +87,10 @@ class Source(Forwarding):
             return [Deliver(packet)]
         return [Drop("packet is for another server", packet)]
 
+    def has_sent(self, flow: FlowKey) -> bool:
+        """Tell whether the flow is one of this server's own."""
+        return flow in self.flows
+
     def _new_flow(self, destination: int, now: float) -> Flow:
         try:
             paths = asked_paths(self.student, self.topology, self.server, destination)

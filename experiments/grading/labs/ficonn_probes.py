@@ -223,6 +223,9 @@ class Choosing(Tar):
         self.wrong = ""  # the first decision that was
         self._met: tuple[Step | None, Probe, Way | None] | None = None
 
+    def by_tor(self, *_packet: Any, **_options: Any) -> None:
+        """Send nothing by TOR: packets wait, as in the paper, for the path that is asked about."""
+
     def _decide(
         self,
         came: Step | None,
