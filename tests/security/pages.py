@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from yarl import URL
 
@@ -15,11 +15,12 @@ from experiments.page import process
 from experiments.page.client import Client
 from experiments.page.process import Door, Page
 from tests.experiments.page.test_page_server import Lab
+from tests.experiments.page.visiting import run_client
 
 DEADLINE_S = 100.0
 SENTENCE = "pillarbox: page: "
 MOST_SAMPLES = 25  # that the page records while an operator's page opens: 5 s
-Attack = Callable[[Door, Page], Awaitable[None]]
+Attack = Callable[[Door, Page], Coroutine[Any, Any, None]]
 
 
 def attacked(
@@ -31,7 +32,7 @@ def attacked(
     door = door or process.opened()
     page = Page(door, (lab or Lab()).ask, folder)
     try:
-        asyncio.run(asyncio.wait_for(attack(door, page), DEADLINE_S))
+        run_client(attack(door, page), DEADLINE_S)
     finally:
         page.close()
 

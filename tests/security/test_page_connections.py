@@ -22,6 +22,7 @@ from experiments.page.client import watching
 from experiments.page.process import Door, Page
 from experiments.page.server import first_message
 from tests.experiments.page.test_page_server import Lab
+from tests.experiments.page.visiting import run_client
 from tests.security.pages import (
     DEADLINE_S,
     MOST_SAMPLES,
@@ -241,7 +242,7 @@ def test_addresses_share_the_places_of_pages(monkeypatch: pytest.MonkeyPatch) ->
                 with pytest.raises(BlockingIOError):
                     one.recv(1)
 
-    asyncio.run(asyncio.wait_for(visit(), DEADLINE_S))
+    run_client(visit(), DEADLINE_S)
 
 
 def test_who_takes_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +269,7 @@ def test_who_takes_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> N
                 assert await received(steady)
             assert ended == ["/slow"]
 
-    asyncio.run(asyncio.wait_for(visit(), DEADLINE_S))
+    run_client(visit(), DEADLINE_S)
 
 
 class WithoutDescriptors(socket.socket):
@@ -295,7 +296,7 @@ def test_where_there_are_no_descriptors_left_connections_wait(
         with served(answer, WithoutDescriptors) as port, asking(port, request("/")) as one:
             assert b"here" in await received(one)
 
-    asyncio.run(asyncio.wait_for(visit(), DEADLINE_S))
+    run_client(visit(), DEADLINE_S)
     assert [one.message for one in caplog.records] == 3 * [
         "no connection could be accepted: Too many open files"
     ]
@@ -314,7 +315,7 @@ def test_who_shows_no_token_in_time_is_disconnected(monkeypatch: pytest.MonkeyPa
                     while await received(one):
                         pass
 
-    asyncio.run(asyncio.wait_for(visit(), DEADLINE_S))
+    run_client(visit(), DEADLINE_S)
 
 
 def test_the_log_is_a_sentence_a_minute_and_has_no_foreign_text(

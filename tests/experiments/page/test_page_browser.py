@@ -18,11 +18,13 @@ from experiments.page.chromium import CHROMIUM, Browser, browser
 from hosts.live.settings import LabSettings
 from tests.experiments.page.protocol import SCHEMA, faults_of
 from tests.experiments.page.test_page_server import NASTY, Lab
+from tests.experiments.page.visiting import run_client
 
 pytestmark = pytest.mark.skipif(
     not CHROMIUM, reason="there is no chromium: apt-get install chromium"
 )
 
+BROWSER_S = 300.0
 SPEC, ENDS = "dcell,4,1", ("0.3", "4.0")
 
 SCREENS = [  # what is printed on 4 lines of 8 letters; what is seen then, and what is answered
@@ -275,7 +277,7 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
         service = Service(lab)
         page = process.Page(door, partial(ask, lab.folder), lab.folder)
         try:
-            asyncio.run(visit())
+            run_client(visit(), BROWSER_S)
             assert [*lab.faults.active, *lab.dead] == []
         finally:
             page.close()
@@ -329,6 +331,6 @@ def test_markup_from_a_lab_is_text(tmp_path: Path) -> None:
 
     page = process.Page(door, Hostile().ask, tmp_path)
     try:
-        asyncio.run(visit())
+        run_client(visit(), BROWSER_S)
     finally:
         page.close()

@@ -21,6 +21,7 @@ from experiments.page.gate import Gate
 from experiments.page.process import Page
 from experiments.page.server import MOST_LETTERS, Mailbox
 from tests.experiments.page.protocol import SCHEMA, faults_of
+from tests.experiments.page.visiting import run_client
 from topos.base.errors import PillarboxError
 
 SPEC, CABLES, SERVERS = "dcell,4,1", 30, 20
@@ -86,7 +87,7 @@ def with_page(lab: Lab, tmp_path: Path) -> Any:
         page = Page(door, lab.ask, tmp_path)
         try:
             addresses = door.url("operate"), door.url("watch")
-            asyncio.run(asyncio.wait_for(visit(*addresses), PATIENCE_S))
+            run_client(visit(*addresses), PATIENCE_S)
         finally:
             page.close()
 
