@@ -304,8 +304,8 @@ def _outer(source: int, destination: int) -> bytes:
     return Ipv4Header(source, destination, IP_IN_IP).pack(b"")
 
 
-def _tunnel(outer_source: int, outer_destination: int, source: int, destination: int) -> ByTunnel:
-    return ByTunnel(outer_source, outer_destination, ipv4(source), ipv4(destination))
+def _tunnel(direction: int, outer_destination: int, destination: int) -> ByTunnel:
+    return ByTunnel(direction, outer_destination, ipv4(destination))
 
 
 def by_dcn(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
@@ -374,16 +374,16 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
             {by_hop(level_0): _TO_B, by_hop(level_1): _TO_A},
         ),
         "IP in IP": Encapsulation(
-            (_outer(11, 12), _tunnel(11, 12, A, B)),
-            (_outer(12, 10), _tunnel(12, 10, B, A)),
-            {_tunnel(11, 12, A, B): _TO_B, _tunnel(12, 10, B, A): _TO_A},
+            (_outer(11, 12), _tunnel(1, 12, B)),
+            (_outer(12, 10), _tunnel(0, 10, A)),
+            {_tunnel(1, 12, B): _TO_B, _tunnel(0, 10, A): _TO_A},
         ),
         "IP in IP, unwrapped": Encapsulation(
             (_outer(11, 12), to_b),
             (_outer(12, 10), to_a),
             {
-                _tunnel(11, 12, A, B): Unwrap(1, mac(B, 0)),
-                _tunnel(12, 10, B, A): Unwrap(0, mac(A, 0)),
+                _tunnel(1, 12, B): Unwrap(1, mac(B, 0)),
+                _tunnel(0, 10, A): Unwrap(0, mac(A, 0)),
             },
         ),
     }

@@ -6,7 +6,8 @@ A packet follows the path s -> s' ... d' -> d in an outer IPv4 header (IP in IP,
      | s'->d' [s->d ..] | s'->d' [s->d ..]  |      [s->d ..]    |
 
 The outer header names the proxy source s', the proxy destination d' and the direction. A relay
-finds the next hop from the two headers alone, and lowers the outer TTL. That begins as the packet's
+finds the next hop from d', the direction and d alone, so one decision in a data plane serves all
+sources (`ByTunnel`), and lowers the outer TTL. That begins as the packet's
 own, usually 64, so that who traces a path sees its relays; a path has at most 2k + 1 <= 63 hops.
 The proxy destination takes the outer header off and sends the packet on, to the destination itself.
 Where the path was cut because it passed the destination before d' (see `mp_tunnels`), the packet
@@ -39,7 +40,8 @@ Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is w
 answers and failures. Every server relays, and answers probes, for all kinds of them.
 
 Invariants: a plain packet goes no further than the server it is for; a control message that cannot
-go on is dropped, never answered; a packet that comes back to its source is dropped.
+go on is dropped, never answered; a packet that comes back to its source is dropped. (A data plane
+does not check the source. A packet with a forged source is relayed until its TTL ends.)
 
 Left out: IP in IP of applications, which a destination could not tell from a tunnel, and their
 use of the control messages' protocol numbers. Both are dropped, with a reason.
@@ -214,7 +216,7 @@ class Tunnelling(Router):
         tunnel, outer, packet = decapsulate(frame.data)
         inner, _ = Ipv4Header.parse(packet)
         numbers = (inner.source, inner.destination, tunnel.source, tunnel.destination)
-        key = ByTunnel(outer.source, outer.destination, inner.source, inner.destination)
+        key = ByTunnel(tunnel.direction, outer.destination, inner.destination)
         servers = [server for ip in numbers if (server := self.server_of(ip)) is not None]
         if len(servers) < len(numbers):
             return [Drop(NO_SERVER, packet)]

@@ -327,9 +327,8 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, struct front *fron
 		return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	if (is_control(inner.tos, inner.protocol))
 		return TO_PYTHON | CONTROL | SLOW_CONTROL;
-	relay.tunnel.outer_source = outer->source;
+	relay.tunnel.direction = outer->source & bpf_htonl(NIC_BIT);
 	relay.tunnel.outer_destination = outer->destination;
-	relay.tunnel.source = inner.source;
 	relay.tunnel.destination = inner.destination;
 	action = decided(skb, RELAYED, &relays, &relay, &why);
 	if (!action)

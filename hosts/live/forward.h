@@ -28,7 +28,7 @@ struct relay {
 	union {
 		struct flow flow; /* the longest first: an initializer clears this one */
 		struct {
-			__be32 outer_source, outer_destination, source, destination;
+			__be32 direction, outer_destination, destination; /* none depends on a source */
 		} tunnel;
 		__be32 header[4];   /* the values of a header's key */
 		__be32 destination; /* BY_DESTINATION: an address */

@@ -228,8 +228,9 @@ class KernelTable:
                 return self._looked_up(KeyKind.DESTINATION, port, destination)
             case ByFlow(flow, port):
                 return self._looked_up(KeyKind.FLOW, port, *_flow_words(flow))
-            case ByTunnel(a, b, c, d):
-                return self._looked_up(KeyKind.TUNNEL, None, a, b, c, d)
+            case ByTunnel(direction, outer_destination, destination):
+                words = direction, outer_destination, destination
+                return self._looked_up(KeyKind.TUNNEL, None, *words)
 
     def _looked_up(self, kind: int, port: int | None, *words: int) -> bytes:
         ifindex = 0 if port is None else self._port(port).ifindex
@@ -246,7 +247,7 @@ class KernelTable:
             values = words[: 1 if next_hop else len(form.key)]
             return ByHeader(form, values, port, bool(next_hop))
         if kind == KeyKind.TUNNEL:
-            return ByTunnel(*words)
+            return ByTunnel(*words[:3])
         assert port is not None
         if kind == KeyKind.DESTINATION:
             return ByDestination(words[0], port)

@@ -22,6 +22,7 @@
 #define SYN 0x02
 #define TCP_FLAGS_AT 13
 
+#define NIC_BIT 1 /* direction of a tunnel, in its source address: hosts/wire/ipv4.py */
 #define IPV4_FIRST 0x45 /* version 4, no options */
 
 #define ICMP 1

@@ -40,8 +40,7 @@ TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
     ipv4.LAYOUT.byte, ("tos", "flags", "ttl", "protocol")
 )
 DESTINATION = slice(ipv4.LAYOUT.byte("destination"), ipv4.SIZE)
-ADDRESSES = slice(ipv4.LAYOUT.byte("source"), ipv4.SIZE)
-ADDRESSES_AND_PORTS = slice(ADDRESSES.start, ipv4.SIZE + 4)
+ADDRESSES_AND_PORTS = slice(ipv4.LAYOUT.byte("source"), ipv4.SIZE + 4)
 TCP_FLAGS_AT = ipv4.SIZE + 13
 WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # bytes that a packet of a flow has at least
 
@@ -185,8 +184,9 @@ class PythonTable:
                 return ByDestination, port, destination.to_bytes(4, "big")
             case ByFlow(flow, port):
                 return ByFlow, port, _flow_bytes(flow)
-            case ByTunnel(a, b, c, d):
-                return ByTunnel, 0, b"".join(word.to_bytes(4, "big") for word in (a, b, c, d))
+            case ByTunnel(direction, outer_destination, destination):
+                ends = outer_destination.to_bytes(4, "big") + destination.to_bytes(4, "big")
+                return ByTunnel, direction, ends
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
         """Take back one decision, if there is one."""
@@ -316,7 +316,8 @@ class PythonTable:
         inside = data[ipv4.SIZE : end]
         if data[FRAGMENT_AT] & FRAGMENT_BITS or data[FRAGMENT_AT + 1] or not _is_plain(inside):
             return False
-        found = self._relays.get((ByTunnel, 0, data[ADDRESSES] + inside[ADDRESSES]))
+        direction = data[DESTINATION.start - 1] & ipv4.NIC_BIT
+        found = self._relays.get((ByTunnel, direction, data[DESTINATION] + inside[DESTINATION]))
         if found is None:
             return False
         if found.delivers:

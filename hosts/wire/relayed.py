@@ -37,11 +37,13 @@ class ByFlow:
 
 @dataclass(frozen=True, slots=True)
 class ByTunnel:
-    """An IP packet within another: the addresses of both as they are, NIC bit included."""
+    """An IP packet in a tunnel: the tunnel's direction and end, and the packet's destination.
 
-    outer_source: int
+    Neither source counts: next hops do not depend on them.
+    """
+
+    direction: int
     outer_destination: int
-    source: int
     destination: int
 
 

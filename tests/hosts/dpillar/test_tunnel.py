@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from hosts.base.actions import Deliver, Drop, Send
+from hosts.base.actions import Deliver, Drop, Relayed, Send, Unwrapped
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.probing import State
@@ -32,6 +32,7 @@ from hosts.wire.ipv4 import (
 )
 from hosts.wire.marks import serial_of, udp_packet
 from hosts.wire.messages import PathFailure
+from hosts.wire.relayed import RelayKey
 from tests.hosts.dpillar import running
 from tests.hosts.dpillar.running import ROUTERS, assert_each_ended_once, control
 from topos.dpillar import DPillar
@@ -49,6 +50,30 @@ class Told(Tunnelling):
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
         return self.tunnel
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_relay_decides_once_for_all_sources(spec: str) -> None:
+    net = network(spec, Told)
+    topology, routers = net.topology, net.routers
+    learned: dict[tuple[int, RelayKey], tuple[int, int]] = {}
+    decisions = 0
+    for a, b in permutations(range(topology.servers), 2):
+        packet = udp_packet(topology, a, b, serial=0)
+        for path, by in tunnels(topology, a, b, (0, 1)).items():
+            tunnel = Tunnel(topology.ipv4(by.source), topology.ipv4(by.destination), by.port)
+            frame = Frame(ETH_IP, encapsulate(packet, tunnel, 64, 0))
+            for server, step in zip(path.servers, path.steps, strict=False):
+                if server == a:
+                    continue
+                [sent] = routers[server].incoming(0, a, frame, 0.0)
+                assert isinstance(sent, Send)
+                assert isinstance(sent.repeat, Relayed | Unwrapped)
+                decisions += 1
+                key = server, sent.repeat.key
+                assert learned.setdefault(key, (sent.port, sent.peer)) == (step.port, step.peer)
+                frame = sent.frame
+    assert len(learned) < decisions / 2
 
 
 @pytest.mark.parametrize("port", [0, 1])

@@ -40,6 +40,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import (
     ICMP,
     IP_IN_IP,
+    NIC_BIT,
     TCP,
     UDP,
     Ipv4Header,
@@ -61,9 +62,9 @@ FRONT = mac(RELAY, 0) + mac(A, 0)
 TTLS = (0, 1, 2, 3, 64, 64, 255)
 TO_B = mac(B, 0) + mac(RELAY, 1)
 HOP = Hop(1, 2)
-TUNNEL = ByTunnel(11, 12, ipv4(A), ipv4(B))
-EXIT = ByTunnel(11, 14, ipv4(A), ipv4(B))
-AT_HOME = ByTunnel(11, 16, ipv4(A), ipv4(B))
+TUNNEL = ByTunnel(1, 12, ipv4(B))
+EXIT = ByTunnel(1, 14, ipv4(B))
+AT_HOME = ByTunnel(1, 16, ipv4(B))
 RELAYS: dict[RelayKey, Action] = {
     by_dcn(B, None, 0): Relay(1, mac(B, 0)),
     by_dcn(3, None, 0): Relay(1, mac(B, 0), heading(3, 9, rerouted=True)),
@@ -165,8 +166,8 @@ def tunnel_result(data: bytes) -> bytes | None:
     if header.options or is_control(header.protocol):
         return None
     ip = ETH_IP.to_bytes(2, "big")
-    ends = outer.source, outer.destination, header.source, header.destination
-    action = RELAYS.get(ByTunnel(*ends))
+    key = ByTunnel(outer.source & NIC_BIT, outer.destination, header.destination)
+    action = RELAYS.get(key)
     if isinstance(action, Deliver):
         return FRONT + ip + data[20:]
     if action is None or outer.ttl <= 1:
