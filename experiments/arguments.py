@@ -103,20 +103,20 @@ lab = click.option(
     "number",
     type=int,
     shell_complete=complete("labs"),
-    help="Which lab, where several are running.",
+    help="Number of the lab, if several are running.",
 )
 fail = click.option(
     "--fail",
     multiple=True,
     metavar="WHAT",
-    help="'cut A-B', 'kill A', 'stop SWITCH' or 'rack SWITCH'; repeatable.",
+    help="Fault: 'cut A-B', 'kill A', 'stop SWITCH' or 'rack SWITCH'. Repeatable.",
 )
 plane = click.option(
     "--plane",
     type=click.Choice(["auto", "python", "ebpf", "ovs"]),
     default="auto",
     show_default=True,
-    help="What moves packets; ovs: Open vSwitch, where servers do not relay.",
+    help="Data plane. ovs: Open vSwitch, for networks whose servers do not relay.",
 )
 listen_option = click.option(
     "--listen",
@@ -138,20 +138,20 @@ weights_option = click.option(
     "--weights",
     type=Weights(),
     default=(),
-    help="What each machine can carry beside the others: 2,1,1.",
+    help="Relative capacities of the machines, such as 2,1,1.",
 )
 timers = click.option(
     "--timers",
     type=click.Choice(["fast", "paper"]),
     default="fast",
     show_default=True,
-    help="How soon a silent neighbour is dead: as fast as a machine can, or as in the papers.",
+    help="Timers for failure detection: the fastest reliable ones, or the papers'.",
 )
 
 
 def routing_option(
     *name: str,
-    about: str = "The network's own by default.",
+    about: str = "Routing (default: the network's own).",
     metavar: str = "NAME",
     **settings: Any,
 ) -> Callable[[Any], Any]:
@@ -172,7 +172,7 @@ class JsonOption(click.Option):
 
 def json_option(*keys: str) -> Callable[[Any], Any]:
     """Return the option ``--json`` of a command that answers with these keys."""
-    about = "One JSON object."
+    about = "Print one JSON object."
     return click.option("--json", "as_json", cls=JsonOption, keys=keys, is_flag=True, help=about)
 
 

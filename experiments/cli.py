@@ -29,21 +29,28 @@ EXTRAS = {
     "test": ("pytest",),
 }
 RENAMED = {"--algorithm": "--routing"}
+MOVED = {"labs release": "sheets release", "labs autograder": "sheets autograder"}
 SECTIONS = {
-    "Networks on paper": (
-        *("topo", "path", "compare", "gap", "check-router", "simulate", "packaging", "place"),
+    "First steps": (
+        *("demo", "doctor", "topo", "path", "up", "page", "run", "report", "reproduce", "grade"),
     ),
-    "Experiments": (*("demo", "run", "report", "compare-runs", "reproduce", "calibrate", "bench"),),
-    "A live network": ("up", "labs", "down", "page", "exec", "mpirun", "hosts", "cluster"),
-    "Looking into it": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
-    "Measuring in it": ("ping", "pingall", "iperf", "finish", "metrics"),
-    "Changing it": ("cut", "cable", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
-    "Teaching": ("grade", "grade-all"),
-    "This machine": ("doctor", "setup", "clean", "test"),
+    "Networks without a lab": (
+        *("compare", "gap", "check-router", "simulate", "packaging", "place"),
+    ),
+    "Experiments": ("compare-runs", "calibrate", "bench"),
+    "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),
+    "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
+    "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),
+    "Faults and changes": (
+        *("cut", "cable", "stop", "rack", "heal", "kill", "revive", "grow", "shrink"),
+    ),
+    "Teaching": ("grade-all", "sheets"),
+    "Maintenance": ("setup", "clean", "test"),
 }
 # Commands that neither start nor enter a network.
 WITHOUT_LAB = {
-    *(*SECTIONS["Networks on paper"], "report", "compare-runs", "follow", "dissector"),
+    *("topo", "path", *SECTIONS["Networks without a lab"]),
+    *("report", "compare-runs", "follow", "dissector"),
 }
 
 
@@ -77,6 +84,9 @@ class Commands(Group):
             raise PillarboxError(
                 f"there is no command {args[0]!r}: {meant(args[0], known)} (--help tells more)"
             )
+        before = " ".join(args[:2])
+        if before in MOVED:
+            raise PillarboxError(f"'{before}' is now '{MOVED[before]}'")
         found = super().resolve_command(ctx, args)
         if args[0] in WITHOUT_LAB:
             take_role_as_root("command")

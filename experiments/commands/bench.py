@@ -15,11 +15,11 @@ from experiments.arguments import answer, complete, json_option
 @click.command()
 @click.argument("name", shell_complete=complete("benches"), required=False)
 @json_option("benches", "bench", "quick", "machine", "rows")
-@click.option("--quick", is_flag=True, help="Small sizes, done in two seconds.")
+@click.option("--quick", is_flag=True, help="Run small sizes only (about two seconds).")
 def command(name: str | None, as_json: bool, quick: bool) -> int:
-    """Run a benchmark, or list those there are.
+    """Run a benchmark, or list the benchmarks.
 
-    Exit code 1 says that a case failed or missed its goal. Ctrl-C, or `timeout`, ends it with the
+    Exit code 1: a case failed or missed its goal. Ctrl-C, or `timeout`, ends it with the
     rows so far.
 
     \b

@@ -21,10 +21,10 @@ from topos.base.topology import Topology
     type=click.IntRange(576, 65000),
     default=9000,
     show_default=True,
-    help="The largest packet, in bytes.",
+    help="Largest IP packet, in bytes.",
 )
-@click.option("--again", is_flag=True, help="Measure, even where it is known from before.")
-@click.option("--quiet", is_flag=True, help="Print the rate alone.")
+@click.option("--again", is_flag=True, help="Measure even if a result is stored.")
+@click.option("--quiet", is_flag=True, help="Print only the rate.")
 @json_option("network", "rate_mbit")
 def command(
     topology: Topology,
@@ -36,7 +36,7 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Find the rate at which this machine emulates a network faithfully, in Mbit/s.
+    """Find the highest link rate that this machine emulates faithfully.
 
     Trials of two seconds, in which every server sends as much as it can, at rates of 10, 30, 70 ...
     Mbit/s until the verdict is that the machine did not keep up; then in between. The rate is a

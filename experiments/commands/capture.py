@@ -19,20 +19,28 @@ from experiments.arguments import FILE, answer, json_option, lab, take_role_as_r
 @click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
 @lab
 @click.option(
-    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="The file."
+    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="Output file."
 )
-@click.option("--seconds", type=click.FloatRange(min=0.0), help="How long; else until Ctrl-C.")
-@click.option("--frames", type=click.IntRange(min=1), help="How many at most.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.0),
+    help="Duration of the capture (default: until Ctrl-C).",
+)
+@click.option("--frames", type=click.IntRange(min=1), help="Maximum number of frames.")
 @click.option(
     "--bytes",
     "longest",
     type=click.IntRange(64, 65535),
     default=65535,
     show_default=True,
-    help="Kept of each frame.",
+    help="Maximum bytes stored per frame.",
 )
-@click.option("--no-heart-beats", is_flag=True, help="Nor link states: they are sent all the time.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "--no-heart-beats",
+    is_flag=True,
+    help="Leave out heartbeats and link-state messages, which are sent all the time.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option("file", "frames", "missed")
 def command(
     ports: tuple[str, ...],
@@ -43,7 +51,7 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Capture at ports of a running lab: all, those of a server (0.3), or one (0.3:1).
+    """Capture packets at ports of a running lab: all, a server's (0.3), or one (0.3:1).
 
     \b
     sudo ./pillarbox capture --seconds 5

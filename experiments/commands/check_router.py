@@ -20,8 +20,13 @@ LOST = 1
 @network
 @click.argument("routing", shell_complete=complete("routings"), metavar="NAME|FILE.py")
 @fail
-@click.option("--pairs", default=400, show_default=True, help="At most so many pairs of servers.")
-@click.option("--seed", default=0, show_default=True, help="Which pairs, and what routers draw.")
+@click.option("--pairs", default=400, show_default=True, help="Maximum number of server pairs.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Seed for the choice of pairs and for the routers' random choices.",
+)
 @json_option(
     "topology",
     "routing",
@@ -43,7 +48,7 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run a routing on every server, in memory, and send packets between pairs of servers.
+    """Test a routing in memory: send packets between pairs of servers.
 
     Servers do not know of the failures: the protocol has to notice. Exit code 1 says that a packet
     was lost although there was a path.

@@ -8,9 +8,9 @@ import click
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only show what there is.")
+@click.option("--dry-run", is_flag=True, help="List leftovers without removing them.")
 def command(dry_run: bool) -> int:
-    """Remove what dead labs left behind; show that nothing of them is left.
+    """Remove leftovers of labs that were killed.
 
     Labs in a sandbox leave no more than two settings of the kernel's, until the next lab ends. One
     that was run with --no-sandbox is swept by a process of its own when it dies; this command is

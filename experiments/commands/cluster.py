@@ -23,7 +23,7 @@ name_option = click.option(
 
 @click.group(cls=Group)
 def command() -> None:
-    """Several computers for one lab: start and end them, look at them, check what is between.
+    """Use several computers for one lab: start, check and end a cluster.
 
     \b
     sudo ./pillarbox cluster up hosts.toml

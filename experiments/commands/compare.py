@@ -15,9 +15,9 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 
 @click.command(no_args_is_help=True)
 @click.argument("topologies", metavar="SPEC...", nargs=-1, type=SPEC)
-@click.option("--papers", is_flag=True, help="Recompute the papers' own tables instead.")
+@click.option("--papers", is_flag=True, help="Recompute the papers' tables instead.")
 @json_option("networks", "tables")
-@click.option("--exact/--no-exact", default=True, help="Search for exact values where small.")
+@click.option("--exact/--no-exact", default=True, help="Search for exact values in small networks.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),

@@ -16,7 +16,7 @@ RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("second", type=RUN)
 @json_option(MORE)
 def command(first: Path, second: Path, as_json: bool) -> None:
-    """Set two runs side by side: what they were made of, and what came of it.
+    """Compare two runs: their settings and their results.
 
     \b
     pillarbox compare-runs quick-20260301-101500-seed1 quick-20260302-090000-seed1

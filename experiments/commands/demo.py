@@ -23,11 +23,11 @@ PAPERS_RATIO = 2.9  # Guo 2009, section 7.5: all-to-all over BCube and over a tr
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("pillarbox-demo"),
     show_default=True,
-    help="Folder for what is made.",
+    help="Output directory.",
 )
-@click.option("--drawings", is_flag=True, help="The drawings alone, which need no root.")
+@click.option("--drawings", is_flag=True, help="Draw the networks only (needs no root).")
 def command(out: Path, drawings: bool) -> int:
-    """Run a first experiment, and show what came of it.
+    """Compare BCube with a tree network and cut a cable (about 1 minute).
 
     BCube and a tree of the same 16 servers carry the same traffic, without and with a cable that is
     cut. It takes about a minute, and root. Without root the networks are described and drawn. Exit

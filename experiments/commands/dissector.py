@@ -14,7 +14,11 @@ PLUGINS = Path(".local/lib/wireshark/plugins")
 
 @click.command()
 @click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
-@click.option("--install", is_flag=True, help="Put it among your own Wireshark plugins.")
+@click.option(
+    "--install",
+    is_flag=True,
+    help="Install the dissector as a Wireshark plugin of the current user.",
+)
 def command(topology: Topology | None, install: bool) -> None:
     """Print a Wireshark dissector (Lua) for every header and control message.
 

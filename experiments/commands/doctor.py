@@ -15,7 +15,7 @@ MARKS = {"ok": "ok", "less": "less", "missing": "MISSING", "unknown": "?"}
 @click.command()
 @json_option("findings")
 def command(as_json: bool) -> int:
-    """Try out what labs need: exit code 1 if something is missing without which none runs.
+    """Check kernel features and tools; explain what is missing.
 
     \b
     sudo ./pillarbox doctor

@@ -10,7 +10,7 @@ from experiments.arguments import lab
 @click.command()
 @lab
 def command(number: int | None) -> None:
-    """End a running lab, and wait until nothing of it is left.
+    """End a running lab.
 
     \b
     sudo ./pillarbox up dcell,4,1 --detach

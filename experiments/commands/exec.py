@@ -12,7 +12,7 @@ from experiments.arguments import complete, lab
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @lab
 @click.option("--user", metavar="NAME", help="User to run the program as (default: root).")
-@click.option("--raw", is_flag=True, help="Leave addresses in CMD as they are.")
+@click.option("--raw", is_flag=True, help="Do not replace server addresses in CMD by IP addresses.")
 @click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
 @click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(

@@ -13,19 +13,19 @@ STRAYED = 1
 
 @click.command()
 @click.argument("capture", metavar="PCAP", type=FILE)
-@click.option("--network", metavar="SPEC", help="The network, where the capture does not say.")
-@routing_option(about="The routing, where the capture does not say.")
+@click.option("--network", metavar="SPEC", help="Network, if the capture does not name it.")
+@routing_option(about="Routing, if the capture does not name it.")
 @click.option(
     "--fail",
     multiple=True,
     metavar="WHAT",
-    help="What had failed, as for `path`; by default what had when the capture began.",
+    help="Fault at the time, as for `path` (default: the faults when the capture began).",
 )
 @json_option("network", "paths", "others")
 def command(
     capture: Path, network: str | None, routing: str | None, fail: tuple[str, ...], as_json: bool
 ) -> int:
-    """Put together each packet's path, hop by hop, and compare it with the routing.
+    """Reconstruct each packet's path from a capture and compare it with the routing.
 
     Exit code 1 tells that a packet took a path that the routing does not have.
 

@@ -22,28 +22,27 @@ if TYPE_CHECKING:
 @click.command(no_args_is_help=True)
 @network
 @click.argument("ends", shell_complete=complete("servers"), metavar="[SRC DST]", nargs=-1)
-@routing_option("routings", multiple=True, about="All by default; repeatable.")
+@routing_option("routings", multiple=True, about="Routing to evaluate (default: all). Repeatable.")
 @click.option(
     "--flows",
     "pattern",
     metavar="PATTERN",
-    help="Who sends to whom, as in experiments: permutation, burst, one-to-all, ... "
-    "[default: all-to-all]",
+    help="Traffic pattern: permutation, burst, one-to-all, ... [default: all-to-all]",
 )
 @fail
-@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="For each of the two linear programs of the optimum.",
+    help="Time limit for each of the two linear programs.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(min=0),
     default=0,
-    help="Show what routings that adapt to traffic reach after so many rounds of probes as well.",
+    help="Rounds of probes after which adaptive routings are evaluated as well.",
 )
 @json_option(MORE)
 def command(
@@ -57,7 +56,7 @@ def command(
     rounds: int,
     as_json: bool,
 ) -> None:
-    """Show what each routing carries, and what share that is of the optimum.
+    """Compare each routing's throughput with the optimum.
 
     With two servers: how many disjoint paths each routing knows between them, and how many there
     are.

@@ -18,14 +18,14 @@ def secret_options(command: Any) -> Any:
         default="",
         envvar="PILLARBOX_GRADE_SECRET",
         metavar="TEXT",
-        help="The teacher's own word: hidden pairs and faults depend on it. Better kept in the "
-        "environment, as PILLARBOX_GRADE_SECRET, or in a file.",
+        help="Secret seed of the hidden test cases. Safer in the environment, as "
+        "PILLARBOX_GRADE_SECRET, or in a file.",
     )
     file = click.option(
         "--secret-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="The same from a file; sudo passes no environment on.",
+        help="File with the secret (sudo does not pass the environment on).",
     )
     return word(file(command))
 
@@ -45,25 +45,35 @@ def secret_of(word: str, file: Path | None) -> str:
 @click.command()
 @click.argument("lab", metavar="LAB")
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.py]")
-@click.option("--student", required=True, metavar="ID", help="Whose work it is: draws the values.")
-@click.option("--show", is_flag=True, help="Print the student's own values, and grade nothing.")
-@click.option("--live", is_flag=True, help="Run the file's router on a live network too (root).")
+@click.option(
+    "--student",
+    required=True,
+    metavar="ID",
+    help="Identifier of the student; the values of the sheet are drawn from it.",
+)
+@click.option("--show", is_flag=True, help="Print the student's values without grading.")
+@click.option(
+    "--live", is_flag=True, help="Run the router of the file on a live network as well (root)."
+)
 @click.option(
     "--partner",
     type=(str, click.Path(path_type=Path)),
     metavar="ID FILE.py",
-    help="With --live: another student, whose router runs on half of the servers (lab 9).",
+    help="Second student, whose router runs on half of the servers (lab 9, with --live).",
 )
 @secret_options
 @click.option(
     "--unsealed",
     is_flag=True,
-    help="Grade even where this machine cannot seal the file; the report says what it could do.",
+    help="Grade even if this machine cannot seal the process; the report says what it "
+    "could access.",
 )
 @click.option(
-    "--case", metavar="PART.CASE", help="Ask one case again, as the report numbers it, and print."
+    "--case",
+    metavar="PART.CASE",
+    help="Run one case again, numbered as in the report, and print it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As Gradescope reads it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON that Gradescope reads.")
 def command(
     lab: str,
     file: Path | None,
@@ -77,7 +87,7 @@ def command(
     case: str | None,
     as_json: bool,
 ) -> None:
-    """Grade a student's file for a lab of vagrant/labs.
+    """Grade a student's file for a lab sheet.
 
     The file runs in sealed processes: no network, no files, little memory and time. It is asked
     questions, and only its answers count. FILE.py may be a folder with one Python file, or - for

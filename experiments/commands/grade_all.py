@@ -22,41 +22,53 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Folder for marks.csv, marks.json, class.html and a page for each student.",
+    help="Output directory for marks.csv, marks.json, class.html and a page per student.",
 )
 @secret_options
-@click.option("--practice", is_flag=True, help="Grade without a secret: marks that do not count.")
+@click.option("--practice", is_flag=True, help="Grade without a secret, for practice.")
 @click.option(
     "--threshold",
     type=click.FloatRange(0.0, 1.0),
-    help="From which part in common on two submissions are named as alike; 0.7 by default.",
+    help="Similarity from which two submissions are reported (default: 0.7).",
 )
-@click.option("--jobs", type=click.IntRange(1), help="How many at a time; one a processor.")
-@click.option("--due", metavar="MOMENT", help="As 2026-03-01T23:59; who comes later loses points.")
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Number of parallel jobs (default: one per processor)."
+)
+@click.option(
+    "--due",
+    metavar="MOMENT",
+    help="Deadline, such as 2026-03-01T23:59; late submissions lose points.",
+)
 @click.option(
     "--per-day",
     type=click.FloatRange(0, 100),
     default=10.0,
     show_default=True,
     metavar="PERCENT",
-    help="Of the points, for each day late that has begun.",
+    help="Percentage of the points lost per day late.",
 )
-@click.option("--free-days", type=click.IntRange(0), default=0, help="Late days that cost nothing.")
+@click.option(
+    "--free-days",
+    type=click.IntRange(0),
+    default=0,
+    help="Number of late days without a loss of points.",
+)
 @click.option(
     "--times",
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
-    help="When students handed in (columns student, handed_in); else the files' own times.",
+    help="Times of submission (columns student, handed_in; default: the files' times).",
 )
 @click.option(
     "--changed",
     is_flag=True,
-    help="Grade only what has changed since the marks that are in --out; the rest keeps those.",
+    help="Grade only submissions that changed since the marks in --out.",
 )
 @click.option(
     "--unsealed",
     is_flag=True,
-    help="Grade even where this machine cannot seal the files; the pages say what they could do.",
+    help="Grade even if this machine cannot seal the processes; the pages say what "
+    "they could access.",
 )
 def command(
     lab: str,

@@ -10,11 +10,15 @@ from experiments.arguments import answer, json_option, lab
 @click.command()
 @lab
 @click.option(
-    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Of each server."
+    "--slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="MPI slots per server.",
 )
 @json_option("hosts")
 def command(number: int | None, slots: int, as_json: bool) -> None:
-    """Print the servers of a running lab that live, as a host file of Open MPI.
+    """Print the live servers of a running lab as an Open MPI host file.
 
     The IP address of each, its slots, and behind # its address and name.
 

@@ -9,9 +9,11 @@ from experiments.arguments import lab, take_role_as_root
 
 @click.command()
 @lab
-@click.option("--listen", metavar="127.0.0.1:PORT", help="Serve them until Ctrl-C, at /metrics.")
+@click.option(
+    "--listen", metavar="127.0.0.1:PORT", help="Serve the metrics at /metrics until Ctrl-C."
+)
 def command(number: int | None, listen: str | None) -> None:
-    """Print what a running lab counts, as Prometheus reads it: loads, drops, faults, deaths.
+    """Print metrics of a running lab for Prometheus: load, drops, faults, dead servers.
 
     A dashboard for Grafana is docs/grafana.json.
 

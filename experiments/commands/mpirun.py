@@ -13,13 +13,17 @@ from topos.base.errors import require
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @lab
-@click.option("--on", "chosen", metavar="ADDR,...", help="On these servers; on all by default.")
+@click.option("--on", "chosen", metavar="ADDR,...", help="Servers to run on (default: all).")
 @click.option(
-    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Of each server."
+    "--slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="MPI slots per server.",
 )
 @click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
-    """Run a program of Open MPI on the servers of a running lab, a process for each slot.
+    """Run an Open MPI program on the servers of a running lab.
 
     What follows -- is mpirun's: its options, then the program. It is started from the first of the
     servers, and on the others without ssh; all traffic goes by TCP over the lab's cables. The exit

@@ -29,7 +29,7 @@ COUNT = click.IntRange(min=1)
 )
 @json_option(MORE)
 def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
-    """Pack a network into racks: racks, switches in each, wires inside and between.
+    """Pack a network into racks and count switches and wires.
 
     \b
     pillarbox packaging bcube,8,3,servers=2048

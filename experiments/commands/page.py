@@ -23,8 +23,8 @@ SAVE_S = 30.0
 @listen_option
 @plain_http_option
 @terminals_option
-@click.option("--trial", type=int, help="Of a run; its first valid one by default.")
-@click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording as one file.")
+@click.option("--trial", type=int, help="Trial of the run (default: the first valid one).")
+@click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording to one file.")
 def command(
     run: Path | None,
     number: int | None,
@@ -34,7 +34,7 @@ def command(
     trial: int | None,
     save: Path | None,
 ) -> None:
-    """Show a running lab in a browser, and break and mend it with a click.
+    """Show a running lab in a browser; cut and repair cables with a click.
 
     Prints two addresses: one to operate with, one that only watches. With RUN it writes what a
     finished run recorded as one file, without root; such a file plays in any browser by itself.

@@ -21,17 +21,18 @@ DROPPED = 1
 @click.argument("source", shell_complete=complete("servers"), metavar="SRC")
 @click.argument("destination", shell_complete=complete("servers"), metavar="DST")
 @routing_option(
-    about="Such as sp-cw, mp, dcell, dfr, bcube, bsr, tor, tar, shortest; the network's own by "
-    "default.",
+    about="Routing, such as mp, dfr, bsr, tar, shortest (default: the network's own).",
     metavar="NAME|FILE.py",
 )
-@click.option("--all", "several", is_flag=True, help="Show the whole set of disjoint paths.")
-@click.option("--direction", type=click.Choice(["cw", "ccw"]), help="DPillar's direction.")
+@click.option("--all", "several", is_flag=True, help="Show all disjoint paths.")
+@click.option(
+    "--direction", type=click.Choice(["cw", "ccw"]), help="Direction around DPillar's columns."
+)
 @fail
 @click.option(
     "--protocol",
     is_flag=True,
-    help="Let the servers find the path: their protocol, run in memory, not told of failures.",
+    help="Run the servers' protocol in memory to find the path; it has to detect the faults.",
 )
 @json_option("paths", "dropped", "most_disjoint")
 @click.pass_context

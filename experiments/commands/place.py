@@ -24,7 +24,7 @@ MOST_MACHINES = 1000
     "network", "machines", "digits", "cables", "crossing", "flows", "links", "crossings", "shares"
 )
 def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json: bool) -> None:
-    """Show what each of N machines would have of a network, and what would cross between them.
+    """Show how a network would be distributed over N machines.
 
     \b
     pillarbox place dcell,4,2 4

@@ -9,10 +9,14 @@ import click
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
-@click.option("--open/--no-open", "opened", default=False, help="Show it in the browser.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output directory (default: the run's).",
+)
+@click.option("--open/--no-open", "opened", default=False, help="Open the report in the browser.")
 def command(run: Path, out: Path | None, opened: bool) -> None:
-    """Make a run's figures and its report.html from its records.
+    """Draw a run's figures and write its report.html.
 
     The report is one file that needs nothing else; it links a recording beside it, page.html. What
     is broken or missing is named, and the rest is shown.

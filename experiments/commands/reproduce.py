@@ -22,7 +22,7 @@ FAILED = 1
 
 @click.command()
 @click.argument("names", shell_complete=complete("figures"), metavar="[NAME...]", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every figure and table that there is.")
+@click.option("--all", "every", is_flag=True, help="Make all figures and tables.")
 @click.option("--list", "listed", is_flag=True, help="List the figures and tables.")
 @json_option("figures")
 @click.option(
@@ -30,27 +30,36 @@ FAILED = 1
     type=FOLDER,
     default=Path("pillarbox-reproduced"),
     show_default=True,
-    help="Folder for the page, figures, points and records.",
+    help="Output directory for the page, figures, data points and records.",
 )
 @click.option(
-    "--again", is_flag=True, help="Also what the folder has of the same code and options."
+    "--again",
+    is_flag=True,
+    help="Make results again that the directory has of the same code and options.",
 )
-@click.option("--quick", is_flag=True, help="Smaller and coarser, for a look.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
-@click.option("--repeats", type=click.IntRange(min=1), help="Of what is measured or drawn.")
+@click.option("--quick", is_flag=True, help="Use fewer and smaller points, for a quick look.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
-    "--workers", type=click.IntRange(min=0), default=0, help="Processes of the simulator; 0: all."
+    "--repeats",
+    type=click.IntRange(min=1),
+    help="Number of repetitions of measured or random points.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Number of simulator processes (0: one per processor).",
 )
 @click.option(
     "--scheduler",
     default="",
     metavar="ADDRESS|NAME",
-    help="Of Dask, or a cluster that is up, instead of processes.",
+    help="Dask scheduler, or name of a running cluster, to use instead of processes.",
 )
 @click.option(
     "--rate-mbit",
     type=click.FloatRange(min=0, min_open=True),
-    help="Of each cable of a live lab; what this machine can do by default.",
+    help="Rate of each cable in a live lab (default: the rate that this machine can emulate).",
 )
 def command(
     names: tuple[str, ...],
@@ -61,7 +70,7 @@ def command(
     again: bool,
     **how: Any,
 ) -> None:
-    """Make figures of the papers again: their numbers beside ours, and why they differ.
+    """Reproduce figures of the papers and compare the numbers.
 
     NAME is one of --list. What the folder has already of the same code and options is not made
     again, and what was stopped goes on. The page report.html in the folder shows all figures that

@@ -32,33 +32,41 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Any key of an experiment (docs/experiments.md); repeatable.",
+    help="Key of the experiment to change (docs/experiments.md). Repeatable.",
 )
-@click.option("--repeats", type=int, help="Of every system.")
-@click.option("--seed", type=int, help="Of the order, the flows and the faults.")
-@click.option("--rate-mbit", metavar="RATE", help="Of every cable; or: calibrated, none.")
-@click.option("--plane", help="auto, python or ebpf; ovs where servers do not relay.")
-@click.option("--duration", metavar="SECONDS", help="Of every flow.")
-@click.option("--load", metavar="LOAD", help="Of flows that arrive: 0.6; several: 0.3,0.6.")
-@click.option("--machines", type=int, metavar="N", help="Of every system: see `up --machines`.")
+@click.option("--repeats", type=int, help="Number of trials per system.")
+@click.option("--seed", type=int, help="Seed for the order of trials, the flows and the faults.")
+@click.option(
+    "--rate-mbit", metavar="RATE", help="Rate of every cable in Mbit/s, or: calibrated, none."
+)
+@click.option("--plane", help="Data plane: auto, python, ebpf, or ovs (if servers do not relay).")
+@click.option("--duration", metavar="SECONDS", help="Duration of every flow.")
+@click.option(
+    "--load", metavar="LOAD", help="Offered load of arriving flows: 0.6, or several: 0.3,0.6."
+)
+@click.option(
+    "--machines", type=int, metavar="N", help="Number of machines per system: see `up --machines`."
+)
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="Whose machines they are; with --machines 1 each does trials of its own.",
+    help="Cluster to run on; with --machines 1 each machine runs whole trials.",
 )
-@click.option("--out", type=FOLDER, help="A new folder.")
+@click.option("--out", type=FOLDER, help="Output directory (must not exist).")
 @click.option(
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="RUN",
-    help="Go on with a run that was stopped; NAME may be left out.",
+    help="Continue an interrupted run (without NAME).",
 )
 @click.option(
     "--plain-csv",
     is_flag=True,
     help="Write addresses in CSV as 1.10, which some take for a number.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the trials and their order without running them."
+)
 @json_option("experiments", "order", "folder", "trials", "slowdowns")
 def command(
     name: str | None,
@@ -72,7 +80,7 @@ def command(
     load: str | None,
     **short: Any,
 ) -> int:
-    """Run an experiment: one of the catalogue, a FILE.py or a FILE.toml (docs/experiments.md).
+    """Run an experiment of the catalogue, or a FILE.py or FILE.toml.
 
     Systems are measured in turns, in random order by the seed. Each finished trial is on the disk:
     what was stopped or killed goes on with --resume. Exit code 1 says that a trial failed or is not

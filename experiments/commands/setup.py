@@ -33,7 +33,7 @@ SHELLS = {
 
 @click.group(cls=Group)
 def command() -> None:
-    """Teach shells to complete Pillarbox's lines, make its man pages, or install what few need.
+    """Install shell completion, man pages, or optional software.
 
     \b
     pillarbox setup completion
@@ -50,7 +50,11 @@ def _base(folder: Path | None) -> Path:
 
 @command.command("completion")
 @click.argument("shells", nargs=-1, type=click.Choice(list(SHELLS)))
-@click.option("--under", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
+@click.option(
+    "--under",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output directory (default: the run's).",
+)
 @click.pass_context
 def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) -> None:
     """Install completion for bash, zsh and fish: networks, addresses, routings, labs and more.
@@ -76,7 +80,11 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
 
 
 @command.command("man")
-@click.option("--under", type=click.Path(file_okay=False, path_type=Path), help="Another folder.")
+@click.option(
+    "--under",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output directory (default: the run's).",
+)
 @click.pass_context
 def man(ctx: click.Context, under: Path | None) -> None:
     """Install a man page for each command, made from what --help shows.

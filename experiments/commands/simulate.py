@@ -33,7 +33,7 @@ QUANTILES = ("median", "p95", "p99")
 @click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
 @routing_option(
     default="",
-    about="As in `gap`; parallel: BCube's BuildPathSet.  [default: the network's first]",
+    about="Routing, as in `gap`, or parallel (BCube's BuildPathSet; default: the first of `gap`).",
 )
 @click.option(
     "--choose",
@@ -41,28 +41,29 @@ QUANTILES = ("median", "p95", "p99")
     type=click.Choice(["random", "least-crowded"]),
     default="random",
     show_default=True,
-    help="Which of several paths a flow takes when it begins.",
+    help="How a new flow chooses among its paths.",
 )
 @click.option(
     "--load",
     "loads",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     multiple=True,
-    help="Repeatable.  [default: 0.5]",
+    help="Offered load, as a share of the capacity. Repeatable.  [default: 0.5]",
 )
 @click.option(
     "--load-of",
     type=click.Choice(["cables", "servers"]),
     default="cables",
     show_default=True,
-    help="What load is a share of: all cables' capacity, or that of all servers' ports.",
+    help="Capacity that the load is a share of: all cables, or all server ports.",
 )
 @click.option(
     "--sizes",
     default="web-search",
     show_default=True,
     metavar="NAME|BYTES|FILE",
-    help="web-search, data-mining, hadoop, cache, storage; or a FILE of bytes and probabilities.",
+    help="Flow sizes: web-search, data-mining, hadoop, cache, storage; or BYTES; or a "
+    "FILE of bytes and probabilities.",
 )
 @click.option(
     "--flows",
@@ -70,7 +71,7 @@ QUANTILES = ("median", "p95", "p99")
     default="all-to-all",
     show_default=True,
     metavar="PATTERN",
-    help="Who sends to whom: all-to-all, permutation, rack, hotspot, ...",
+    help="Traffic pattern: all-to-all, permutation, rack, hotspot, ...",
 )
 @click.option(
     "--count",
@@ -83,52 +84,58 @@ QUANTILES = ("median", "p95", "p99")
     type=click.FloatRange(min=0, min_open=True),
     default=1000.0,
     show_default=True,
-    help="Of every cable.",
+    help="Packet loss of every cable, in percent.",
 )
 @click.option(
     "--queue",
     metavar="LENGTH",
     default=DEFAULT_QUEUE,
     show_default=True,
-    help="Of every port, for --tcp: '100 packets', '150 kB', '10ms'.",
+    help="Queue length of every port, for --tcp: '100 packets', '150 kB', '10ms'.",
 )
 @click.option(
     "--bytes",
     "volume_bytes",
     type=click.IntRange(min=1),
-    help="Let all flows of the pattern begin at once instead, with so many bytes each.",
+    help="Start all flows of the pattern simultaneously, with this number of bytes each.",
 )
-@click.option("--tcp", is_flag=True, help="By TCP as well, packet by packet.")
+@click.option("--tcp", is_flag=True, help="Simulate TCP as well, packet by packet.")
 @click.option(
     "--mtu",
     type=click.IntRange(min=576, max=65535),
     default=1500,
     show_default=True,
-    help="The largest IP packet of these flows.",
+    help="Largest IP packet, in bytes.",
 )
 @click.option(
     "--congestion",
     type=click.Choice(["cubic", "reno"]),
     default="cubic",
     show_default=True,
-    help="Of --tcp.",
+    help="Congestion control of --tcp.",
 )
 @click.option(
     "--relay-us",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
-    help="What a server takes to forward a packet of --tcp.",
+    help="Time for a server to forward a packet, in microseconds, with --tcp.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random.")
-@click.option("--trace", type=FILE, help="Take the flows of a CSV or Parquet FILE; all count.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@click.option(
+    "--trace",
+    type=FILE,
+    help="Read the flows from a CSV or Parquet file; all of them are evaluated.",
+)
 @click.option(
     "--beside",
     type=FOLDER,
     metavar="RUN",
-    help="Simulate the flows of a live run instead, and lay both over one another.",
+    help="Simulate the flows of a live run and compare both.",
 )
-@click.option("--figure", type=FILE, help="Draw that: an .svg or .png FILE.")
+@click.option(
+    "--figure", type=FILE, help="Draw the comparison of --beside to an .svg or .png file."
+)
 @json_option(
     *("topology", "routing", "rate_mbit", "queue", "pattern", "sizes", "seed", "trace"),
     *("simulations", "run", "beside", "bulk", "dropped"),
@@ -155,7 +162,7 @@ def command(
     figure: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate flows that arrive under load: how much longer each takes than alone.
+    """Simulate arriving flows: slowdown of each flow under load.
 
     Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
     what it would take alone; there are no packets and no slow start here (docs/simulator.md), but

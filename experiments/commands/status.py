@@ -13,7 +13,7 @@ from experiments.control.verbs import VERBS
 @lab
 @json_option(*VERBS["status"].keys)
 def command(server: str | None, number: int | None, as_json: bool) -> None:
-    """Tell how a running lab is, or what one of its servers knows and did.
+    """Show the state of a running lab, or of one of its servers.
 
     \b
     sudo ./pillarbox status

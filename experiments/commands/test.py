@@ -6,12 +6,14 @@ import click
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
-@click.option("--all", "everything", is_flag=True, help="Also what takes long: about an hour.")
-@click.option("--static", is_flag=True, help="Only format, style, types and import rules.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Run the long tests as well (about an hour)."
+)
+@click.option("--static", is_flag=True, help="Check only format, style, types and import rules.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]")
 @click.pass_context
 def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, static: bool) -> None:
-    """Run format, lint, types, import contracts and pytest.
+    """Run the tests and static checks.
 
     \b
     sudo ./pillarbox test

@@ -26,10 +26,10 @@ from topos.base.topology import Bound, Topology
     "bisection",
     "parameters",
 )
-@click.option("--cables", is_flag=True, help="One JSON line for each switch and direct cable.")
-@click.option("--check", is_flag=True, help="Check the wiring cable by cable, from both ends.")
+@click.option("--cables", is_flag=True, help="Print one JSON line per switch and direct cable.")
+@click.option("--check", is_flag=True, help="Check the wiring of every cable from both ends.")
 @click.option(
-    "--draw", type=FILE, metavar="FILE.svg|.png", help="Draw the network as its paper draws it."
+    "--draw", type=FILE, metavar="FILE.svg|.png", help="Draw the network in the style of its paper."
 )
 def command(
     topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None

@@ -19,7 +19,7 @@ LOST = 1
 def command(
     ctx: click.Context, source: str, destination: str, number: int | None, as_json: bool
 ) -> None:
-    """Send a marked packet through a running lab and show its path, hop by hop.
+    """Trace a packet through a running lab, hop by hop.
 
     Beside it stands the path that is computed from what has failed. Exit code 1 says that the
     packet did not arrive.

@@ -36,72 +36,84 @@ if TYPE_CHECKING:
 @plane
 @timers
 @click.option(
-    "--rate-mbit", type=float, default=100.0, show_default=True, help="Of every cable; 0: no limit."
+    "--rate-mbit",
+    type=float,
+    default=100.0,
+    show_default=True,
+    help="Rate of every cable in Mbit/s (0: no limit).",
 )
 @click.option(
     "--switches",
     type=click.Choice(["bridges", "learning", "static", "vlan"]),
     default="bridges",
     show_default=True,
-    help="Where servers relay; all but bridges: Open vSwitch under an OpenFlow controller.",
+    help="Kind of switches between servers; all but bridges are Open vSwitch under an "
+    "OpenFlow controller.",
 )
-@click.option("--delay", metavar="TIME", help="Of every cable, such as 5ms.")
-@click.option("--loss", type=float, metavar="PERCENT", help="Of every cable.")
+@click.option("--delay", metavar="TIME", help="Delay of every cable, such as 5ms.")
+@click.option(
+    "--loss", type=float, metavar="PERCENT", help="Packet loss of every cable, in percent."
+)
 @click.option(
     "--mtu",
     type=click.IntRange(576, 65000),
     default=1500,
     show_default=True,
-    help="The largest packet, in bytes.",
+    help="Largest IP packet, in bytes.",
 )
 @click.option(
     "--queue",
     type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
     default="droptail",
     show_default=True,
-    help="What each port does with packets that wait.",
+    help="Queueing discipline of every port.",
 )
 @click.option(
     "--queue-length",
     default="",
     metavar="LENGTH",
-    help="Of every port, such as '100 packets', '150 kB' or 10ms.",
+    help="Queue length of every port, such as '100 packets', '150 kB' or 10ms.",
 )
 @click.option(
     "--gateway",
     "gateways",
     multiple=True,
     metavar="SERVER",
-    help="A server with an uplink; repeatable.",
+    help="Server with an uplink. Repeatable.",
 )
 @click.option(
     "--machines",
     type=click.IntRange(2, 250),
     default=None,
     metavar="N",
-    help="Over N machines, each a network namespace of this computer: see `place`.",
+    help="Distribute the network over N machines, each a namespace of this computer (see `place`).",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="Over the machines of a cluster that is up, or over N of them: see `cluster`.",
+    help="Distribute the network over a running cluster, or over N of its machines "
+    "(see `cluster`).",
 )
 @weights_option
-@click.option("--seed", default=0, show_default=True, help="What routers draw at random.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the routers' random choices.")
 @click.option(
     "--exec",
     "script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the lines of this file at the prompt and end: with code 1 if one has failed.",
+    help="Run the lines of a file at the prompt and exit; exit code 1 if a line failed.",
 )
-@click.option("--detach", is_flag=True, help="Leave it running, without a prompt: see `down`.")
-@click.option("--hold", is_flag=True, help="Run without a prompt until standard input ends.")
-@click.option("--page", is_flag=True, help="Show it in a browser, and print where.")
+@click.option(
+    "--detach", is_flag=True, help="Leave the lab running in the background (see `down`)."
+)
+@click.option("--hold", is_flag=True, help="Run without a prompt until standard input is closed.")
+@click.option("--page", is_flag=True, help="Serve the live page and print its address.")
 @listen_option
 @plain_http_option
 @terminals_option
-@click.option("--no-sandbox", is_flag=True, help="In the machine's own network; see `clean`.")
-@click.option("--quiet", is_flag=True, help="Say nothing but what is asked for.")
+@click.option(
+    "--no-sandbox", is_flag=True, help="Run in the machine's own network namespace (see `clean`)."
+)
+@click.option("--quiet", is_flag=True, help="Print only what was asked for.")
 def command(
     topology: Topology,
     routing: str,
@@ -122,7 +134,7 @@ def command(
     quiet: bool,
     **how: Any,
 ) -> int:
-    """Bring a network up, with a forwarder on every server, and give its prompt.
+    """Start a network with a forwarder on every server, and open its prompt.
 
     The prompt is Mininet's; a server is written as its address or as its host name; `help` lists
     what can be done. The same commands work from another terminal: pillarbox cut 0.3-4.0.

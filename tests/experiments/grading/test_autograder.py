@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.commands.labs import command
+from experiments.commands.sheets import command
 from experiments.files import CHECKOUT
 from experiments.grading import engine
 from experiments.grading.release import solutions_in

@@ -1,0 +1,66 @@
+"""``pillarbox sheets``: the lab sheets, packed for students and for other grading systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from experiments.arguments import FILE, FOLDER, Group
+from experiments.commands.grade import secret_of, secret_options
+
+
+@click.group(cls=Group)
+def command() -> None:
+    """Pack the lab sheets for students, or an autograder for another system.
+
+    \b
+    pillarbox sheets release --out for-students
+    pillarbox sheets autograder 3 --form gradescope --out lab3.zip --secret-file word
+    """
+
+
+@command.command("release")
+@click.option("--out", type=FOLDER, required=True, help="Output directory (must not exist).")
+def release(out: Path) -> None:
+    """Make a folder for students: sheets, skeletons, and Pillarbox without any solution.
+
+    Model answers, wrong answers and their tests are left out; the result is searched for them.
+
+    \b
+    pillarbox sheets release --out for-students
+    """
+    from experiments.grading.release import release as made
+
+    files = made(out)
+    click.echo(f"{out}: {len(files)} files, and no solution among them")
+
+
+@command.command("autograder")
+@click.argument("lab", metavar="LAB")
+@click.option(
+    "--form",
+    metavar="[gradescope|classroom]",
+    required=True,
+    help="Gradescope's autograder, or a template for GitHub Classroom (a self-check, no marks).",
+)
+@click.option("--out", type=FILE, required=True, help="Output file.")
+@secret_options
+def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
+    """Make an autograder for another system: a zip with Pillarbox and no solution.
+
+    The zip for Gradescope holds the secret, and no student sees it. A repository of GitHub
+    Classroom belongs to the student: its workflow is a self-check, and grade-all gives the marks.
+
+    \b
+    pillarbox sheets autograder 3 --form gradescope --out lab3.zip --secret-file word
+    """
+    from experiments.grading.autograder import make
+
+    named = click.get_current_context().get_parameter_source("secret")
+    in_environment = named is click.core.ParameterSource.ENVIRONMENT and secret_file is None
+    word = "" if in_environment and form != "gradescope" else secret_of(secret, secret_file)
+    make(form, lab, out, word)
+    if form == "gradescope" and not word:
+        click.echo("no secret is in it: its marks are practice, and count for nothing", err=True)
+    click.echo(f"{out}")
