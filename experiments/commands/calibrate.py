@@ -38,10 +38,10 @@ def command(
 ) -> int:
     """Find the highest link rate that this machine emulates faithfully.
 
-    Trials of two seconds, in which every server sends as much as it can, at rates of 10, 30, 70 ...
-    Mbit/s until the verdict is that the machine did not keep up; then in between. The rate is a
-    step below the largest that is valid again and again. It takes about a minute, in which nothing
-    else should run. The rate is kept, and `run` with a rate of "calibrated" uses it.
+    All servers send as much as they can, in trials of two seconds, at rates of 10, 30, 70 ...
+    Mbit/s until a trial is not valid, then at rates in between. The result is one step below the
+    highest rate that is valid repeatedly. The measurement takes about a minute; nothing else should
+    run meanwhile. The rate is stored, and `run` uses it where an experiment's rate is "calibrated".
 
     \b
     sudo ./pillarbox calibrate bcube,4,1

@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Test a routing in memory: send packets between pairs of servers.
 
-    Servers do not know of the failures: the protocol has to notice. Exit code 1 says that a packet
-    was lost although there was a path.
+    Servers do not know the faults in advance; the protocol has to detect them. Exit code 1: a
+    packet was lost although a path existed.
 
     \b
     pillarbox check-router dcell,4,1 dfr --fail 'cut 0.3-4.0'

@@ -12,10 +12,10 @@ import click
 def command(dry_run: bool) -> int:
     """Remove leftovers of labs that were killed.
 
-    Labs in a sandbox leave no more than two settings of the kernel's, until the next lab ends. One
-    that was run with --no-sandbox is swept by a process of its own when it dies; this command is
-    for when that was killed as well. Running labs, and whatever is not Pillarbox's, are left alone.
-    Exit code 1 says that something is left.
+    Labs in a sandbox leave at most two changed kernel settings, until the next lab ends. A lab of
+    --no-sandbox is removed by a process of its own when it dies; this command is for the case that
+    this process was killed as well. Running labs and everything that Pillarbox did not make are
+    left alone. Exit code 1: something is left.
 
     \b
     sudo ./pillarbox clean

@@ -17,7 +17,7 @@ from topos.base.errors import PillarboxError, require
 SCHEMES = "tcp://", "tls://"
 
 name_option = click.option(
-    "--name", default="cluster", show_default=True, metavar="NAME", help="Of the cluster."
+    "--name", default="cluster", show_default=True, metavar="NAME", help="Name of the cluster."
 )
 
 
@@ -37,11 +37,11 @@ def command() -> None:
 @click.argument("where", metavar="HOSTS.toml|SCHEDULER")
 @name_option
 def up(where: str, name: str) -> int:
-    """Start Dask's scheduler and workers by ssh, or use a cluster of Dask's that is there.
+    """Start Dask's scheduler and workers by ssh, or use a running Dask cluster.
 
-    HOSTS.toml names the hosts; root's ssh has to reach them, and Pillarbox has to be on them. It
-    stays up until `down`. Keys of TLS are made for it. A SCHEDULER is written as tcp://HOST:8786,
-    or as tls://HOST:8786 with keys in Dask's configuration.
+    HOSTS.toml lists the hosts. Root needs ssh access to them, and Pillarbox has to be installed
+    there. The cluster runs until `cluster down`; TLS keys are made for it. A SCHEDULER is written
+    as tcp://HOST:8786, or as tls://HOST:8786 with keys in Dask's configuration.
 
     \b
     echo 'hosts = ["10.0.0.2", "10.0.0.3"]' > hosts.toml
@@ -111,7 +111,7 @@ def _welcome(name: str, machines: int, scheduler: str) -> str:
 @name_option
 @json_option("name", "scheduler", "machines", "gone")
 def status(name: str, as_json: bool) -> None:
-    """Show a cluster's machines: what they are, and which have gone.
+    """Show a cluster's machines, and which of them have left.
 
     \b
     sudo ./pillarbox cluster status
@@ -145,11 +145,11 @@ def status(name: str, as_json: bool) -> None:
 @name_option
 @json_option("name", "machines", "pairs", "wrong")
 def check(name: str, as_json: bool) -> int:
-    """Try what passes between each two machines, and whether all have the same Pillarbox.
+    """Check the network between each two machines, and that all have the same Pillarbox.
 
-    Of each pair: the largest packet, what TCP carries, how well clocks are known, and whether
-    super-packets with the papers' headers come whole. What is found is kept: labs go by it. It
-    takes some 3 s a pair; exit code 1 says that something is wrong.
+    Measures the largest packet, TCP throughput, clock offset, and whether super-packets with the
+    papers' headers pass, for each pair. Labs use the stored result. The check takes about 3 s per
+    pair. Exit code 1: something is wrong.
 
     \b
     sudo ./pillarbox cluster check
@@ -177,9 +177,9 @@ def check(name: str, as_json: bool) -> int:
 @command.command("down")
 @name_option
 def down(name: str) -> None:
-    """End a cluster, and wait until it has; one that was there before is only forgotten.
+    """End a cluster; one that Pillarbox did not start is only forgotten.
 
-    Labs on it lose their machines: end them first.
+    Labs on the cluster lose their machines: end them first.
 
     \b
     sudo ./pillarbox cluster down
@@ -198,7 +198,7 @@ def down(name: str) -> None:
 
 @command.command("join", hidden=True)
 def join() -> None:
-    """Be a part of a cluster: the host that has started this by ssh says which."""
+    """Run as a worker of a cluster (started by `cluster up` over ssh)."""
     from experiments.machines.joined import main
 
     main()

@@ -29,9 +29,9 @@ PAPERS_RATIO = 2.9  # Guo 2009, section 7.5: all-to-all over BCube and over a tr
 def command(out: Path, drawings: bool) -> int:
     """Compare BCube with a tree network and cut a cable (about 1 minute).
 
-    BCube and a tree of the same 16 servers carry the same traffic, without and with a cable that is
-    cut. It takes about a minute, and root. Without root the networks are described and drawn. Exit
-    code 1 says that a trial failed or is not valid.
+    BCube and a tree of 16 servers each carry the same traffic, with and without a fault. Needs
+    root; without root the networks are described and drawn. Exit code 1: a trial failed or is not
+    valid.
 
     \b
     sudo ./pillarbox demo

@@ -20,10 +20,10 @@ PLUGINS = Path(".local/lib/wireshark/plugins")
     help="Install the dissector as a Wireshark plugin of the current user.",
 )
 def command(topology: Topology | None, install: bool) -> None:
-    """Print a Wireshark dissector (Lua) for every header and control message.
+    """Print a Wireshark dissector (Lua) for all headers and control messages.
 
-    With a network it shows servers by their addresses. Run tshark as yourself: from Wireshark 4.4
-    on, root's loads no Lua.
+    With SPEC it shows servers by their addresses. Run tshark as an ordinary user: from Wireshark
+    4.4 on it loads no Lua as root.
 
     \b
     ./pillarbox dissector bcube,4,1 > pillarbox.lua

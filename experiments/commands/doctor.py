@@ -17,6 +17,8 @@ MARKS = {"ok": "ok", "less": "less", "missing": "MISSING", "unknown": "?"}
 def command(as_json: bool) -> int:
     """Check kernel features and tools; explain what is missing.
 
+    Exit code 1: something is missing that every lab needs.
+
     \b
     sudo ./pillarbox doctor
     """

@@ -18,15 +18,14 @@ from experiments.arguments import complete, lab
 def command(
     number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
 ) -> int:
-    """Run a program on a server of a running lab; its exit code is the program's.
+    """Run a program on a server of a running lab.
 
-    The program sees the server's network and ends with the lab. Addresses of servers among its
-    arguments become their IP addresses; in a shell's line they do not: write h19, or 4.3.dcell.
+    The exit code is the program's. The program sees the server's network and ends with the lab.
+    Server addresses among its arguments are replaced by IP addresses, but not inside a shell
+    command: use host names there (h19 or 4.3.dcell).
 
-    Its files are this machine's, where it is root as well: what it removes is removed.
-
-    With --user it runs as that user: without capabilities, without root's environment, and in a
-    session with a terminal of its own.
+    The program runs as root on this machine's files. With --user it runs as that user, without
+    capabilities and without root's environment, in a session with its own terminal.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 4.3

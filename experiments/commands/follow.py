@@ -27,7 +27,7 @@ def command(
 ) -> int:
     """Reconstruct each packet's path from a capture and compare it with the routing.
 
-    Exit code 1 tells that a packet took a path that the routing does not have.
+    Exit code 1: a packet took a path that the routing does not have.
 
     \b
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng

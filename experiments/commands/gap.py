@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Compare each routing's throughput with the optimum.
 
-    With two servers: how many disjoint paths each routing knows between them, and how many there
-    are.
+    With two servers: compare the number of disjoint paths that each routing knows with the number
+    that exist.
 
     \b
     pillarbox gap bcube,4,1

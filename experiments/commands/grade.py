@@ -89,8 +89,8 @@ def command(
 ) -> None:
     """Grade a student's file for a lab sheet.
 
-    The file runs in sealed processes: no network, no files, little memory and time. It is asked
-    questions, and only its answers count. FILE.py may be a folder with one Python file, or - for
+    The file runs in sealed processes without network and files, with bounded memory and time. Only
+    its answers to questions count. FILE.py may be a directory with one Python file, or - for
     standard input; links are not followed.
 
     \b

@@ -86,11 +86,11 @@ def command(
     changed: bool,
     unsealed: bool,
 ) -> int:
-    """Grade all submissions in a folder: ID.py, or a folder ID with one Python file.
+    """Grade all submissions in a directory: ID.py, or a directory ID with one Python file.
 
-    Each submission is read and graded by a separate process, sealed and bounded. Links are refused.
-    Similar submissions are named. Marks are written after each submission: --changed continues a
-    run that was interrupted. The exit code is 1 if a submission was refused or not graded.
+    Each submission is graded in a sealed process of its own. Links are refused, and similar
+    submissions are reported. Marks are written after each submission: --changed continues an
+    interrupted run. Exit code 1: a submission was refused or could not be graded.
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word

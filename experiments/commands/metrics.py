@@ -15,7 +15,7 @@ from experiments.arguments import lab, take_role_as_root
 def command(number: int | None, listen: str | None) -> None:
     """Print metrics of a running lab for Prometheus: load, drops, faults, dead servers.
 
-    A dashboard for Grafana is docs/grafana.json.
+    docs/grafana.json is a dashboard for Grafana.
 
     \b
     sudo ./pillarbox metrics

@@ -25,9 +25,9 @@ from topos.base.errors import require
 def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
     """Run an Open MPI program on the servers of a running lab.
 
-    What follows -- is mpirun's: its options, then the program. It is started from the first of the
-    servers, and on the others without ssh; all traffic goes by TCP over the lab's cables. The exit
-    code is mpirun's. A lab on a cluster takes Open MPI and the program of each computer.
+    Words after -- are mpirun's: its options, then the program. mpirun starts on the first server
+    and reaches the others without ssh; all traffic goes by TCP over the lab's cables. The exit code
+    is mpirun's. On a cluster, each computer's own Open MPI and program are used.
 
     \b
     sudo ./pillarbox setup mpi

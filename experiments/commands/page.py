@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Show a running lab in a browser; cut and repair cables with a click.
 
-    Prints two addresses: one to operate with, one that only watches. With RUN it writes what a
-    finished run recorded as one file, without root; such a file plays in any browser by itself.
+    Prints two addresses: one to operate the lab, one only to watch. With RUN it writes the
+    recording of a finished run to one file that any browser can play, without root.
 
     \b
     sudo ./pillarbox page

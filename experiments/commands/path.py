@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Print the path from one server to another: servers, ports, switches.
 
-    A packet that is dropped is told with the reason, and ends with exit code 1.
+    Exit code 1: the packet is dropped; the reason is printed.
 
     \b
     pillarbox path dcell,4,1 0.0 4.3

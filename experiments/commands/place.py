@@ -26,6 +26,8 @@ MOST_MACHINES = 1000
 def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json: bool) -> None:
     """Show how a network would be distributed over N machines.
 
+    Prints each machine's servers and switches, and the cables between machines.
+
     \b
     pillarbox place dcell,4,2 4
     pillarbox place bcube,4,2 3 --weights 2,1,1

@@ -18,8 +18,8 @@ import click
 def command(run: Path, out: Path | None, opened: bool) -> None:
     """Draw a run's figures and write its report.html.
 
-    The report is one file that needs nothing else; it links a recording beside it, page.html. What
-    is broken or missing is named, and the rest is shown.
+    The report is a single file; it links a recording next to it, page.html. Damaged or missing
+    records are listed, and the rest is shown.
 
     \b
     pillarbox report quick-20260301-101500-seed1

@@ -72,9 +72,9 @@ def command(
 ) -> None:
     """Reproduce figures of the papers and compare the numbers.
 
-    NAME is one of --list. What the folder has already of the same code and options is not made
-    again, and what was stopped goes on. The page report.html in the folder shows all figures that
-    were made there, now or before, and results.md their numbers.
+    NAME is one of --list. Results that the output directory already has for the same code and
+    options are kept, and an interrupted call continues. report.html in the directory shows all
+    figures, results.md their numbers.
 
     \b
     pillarbox reproduce --list

@@ -82,9 +82,9 @@ def command(
 ) -> int:
     """Run an experiment of the catalogue, or a FILE.py or FILE.toml.
 
-    Systems are measured in turns, in random order by the seed. Each finished trial is on the disk:
-    what was stopped or killed goes on with --resume. Exit code 1 says that a trial failed or is not
-    valid.
+    Trials alternate between the systems in a random order drawn from the seed. Each finished trial
+    is on disk: --resume continues an interrupted run. Exit code 1: a trial failed or is not valid.
+    docs/experiments.md describes the files.
 
     \b
     pillarbox run --list

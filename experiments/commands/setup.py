@@ -53,13 +53,13 @@ def _base(folder: Path | None) -> Path:
 @click.option(
     "--under",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Output directory (default: the run's).",
+    help="Directory to install under (default: /usr/local/share as root, else ~/.local/share).",
 )
 @click.pass_context
 def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) -> None:
-    """Install completion for bash, zsh and fish: networks, addresses, routings, labs and more.
+    """Install shell completion for bash, zsh and fish.
 
-    For all users with sudo. A new shell has it.
+    With sudo it is installed for all users. It takes effect in new shells.
 
     \b
     pillarbox setup completion
@@ -83,11 +83,11 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
 @click.option(
     "--under",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Output directory (default: the run's).",
+    help="Directory to install under (default: /usr/local/share as root, else ~/.local/share).",
 )
 @click.pass_context
 def man(ctx: click.Context, under: Path | None) -> None:
-    """Install a man page for each command, made from what --help shows.
+    """Install a man page for each command.
 
     \b
     pillarbox setup man
@@ -106,10 +106,10 @@ def man(ctx: click.Context, under: Path | None) -> None:
 
 @command.command("openflow")
 def openflow() -> int:
-    """Install Open vSwitch, os-ken and Ryu, for `up --plane ovs`: switches under OpenFlow.
+    """Install Open vSwitch, os-ken and Ryu, for `up --plane ovs`.
 
-    Needs root. Where there is an init, Debian's package starts a service of its own, which labs do
-    not use: each has its own daemons.
+    Needs root. With an init system, Debian's package starts a service of its own, which labs do not
+    use: each lab has its own daemons.
 
     \b
     sudo ./pillarbox setup openflow
@@ -124,9 +124,9 @@ def openflow() -> int:
 
 @command.command("mpi")
 def mpi() -> int:
-    """Install Open MPI and mpi4py, for `mpirun`: MPI programs on the servers of a lab.
+    """Install Open MPI and mpi4py, for `mpirun`.
 
-    Needs root. mpi4py is for the system's own Python.
+    Needs root. mpi4py is installed for the system's Python.
 
     \b
     sudo ./pillarbox setup mpi
@@ -139,10 +139,10 @@ def mpi() -> int:
 
 @command.command("tests")
 def tests() -> int:
-    """Install what tests use and few else need, for `test`: without it they are skipped.
+    """Install optional software that tests use; without it they are skipped.
 
-    Needs root. It is what `setup openflow` and `setup mpi` install, on Debian Chromium, and
-    openssh-server, whose service starts where there is an init.
+    Needs root. Installs the software of `setup openflow` and `setup mpi`, and on Debian Chromium
+    and openssh-server, whose service starts if there is an init system.
 
     \b
     sudo ./pillarbox setup tests

@@ -164,9 +164,9 @@ def command(
 ) -> None:
     """Simulate arriving flows: slowdown of each flow under load.
 
-    Flows begin at random moments and share cables max-min fairly. Slowdown is a flow's time over
-    what it would take alone; there are no packets and no slow start here (docs/simulator.md), but
-    with --tcp. With --bytes all flows begin at once.
+    Flows arrive at random times and share cables max-min fairly. Slowdown is a flow's completion
+    time divided by its completion time alone. Packets are simulated only with --tcp
+    (docs/simulator.md). With --bytes all flows start simultaneously.
 
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6

@@ -21,8 +21,7 @@ def command(
 ) -> None:
     """Trace a packet through a running lab, hop by hop.
 
-    Beside it stands the path that is computed from what has failed. Exit code 1 says that the
-    packet did not arrive.
+    Prints the computed path next to it. Exit code 1: the packet did not arrive.
 
     \b
     sudo ./pillarbox trace 0.0 4.3

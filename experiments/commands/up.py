@@ -136,8 +136,8 @@ def command(
 ) -> int:
     """Start a network with a forwarder on every server, and open its prompt.
 
-    The prompt is Mininet's; a server is written as its address or as its host name; `help` lists
-    what can be done. The same commands work from another terminal: pillarbox cut 0.3-4.0.
+    The prompt extends Mininet's: servers are written as addresses or host names, and `help` lists
+    the commands. The same commands work from another terminal, such as: pillarbox cut 0.3-4.0.
 
     \b
     sudo ./pillarbox up dcell,4,1

@@ -47,7 +47,7 @@ def test_help_has_every_command_in_one_section() -> None:
     assert set(names) - files <= VERBS.keys()
 
 
-# What they do is not a fact to be read by a program, or has a form of its own (grade: Gradescope's).
+# Commands without --json: their results are no data, or have a format of their own (grade).
 WITHOUT_JSON = {
     *(
         "clean",

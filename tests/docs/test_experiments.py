@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.traffic.patterns import PATTERNS
+from experiments.traffic.workload import Workload
 from experiments.trials.loading import load
 from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
-from experiments.traffic.workload import Workload
-from hosts.base.faults import KINDS
 from experiments.trials.plans.values import fields_of
 from experiments.trials.runs import schema
 from experiments.trials.runs.run import orders_of
-from experiments.traffic.patterns import PATTERNS
+from hosts.base.faults import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPERIMENTS = (DOCS / "experiments.md").read_text()

@@ -4,15 +4,13 @@ The file and the commands with their output are taken from the page, so the two 
 """
 
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
 from tests.docs.own import checkout, python
 
 ROOT = Path(__file__).parents[2]

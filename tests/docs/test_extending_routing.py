@@ -6,10 +6,8 @@ The files and the commands with their output are taken from the page, so the two
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -65,9 +63,7 @@ with open("frames.pcapng", "wb") as file:
 @pytest.fixture(scope="module")
 def necklace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that holds topos/ and hosts/ with one more file each, and nothing else."""
-    return checkout(
-        tmp_path_factory.mktemp("necklace"), "necklace", topos=TOPOLOGY, hosts=ROUTING
-    )
+    return checkout(tmp_path_factory.mktemp("necklace"), "necklace", topos=TOPOLOGY, hosts=ROUTING)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A newcomer's session, typed at a real terminal: README's network, a death, its mending, a report."""
+"""A session of a newcomer at a real terminal: README's network, a dead server, a report."""
 
 from __future__ import annotations
 

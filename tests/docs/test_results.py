@@ -1,4 +1,4 @@
-"""docs/results.md is what `reproduce --all` wrote: every figure and table, and nothing of a machine."""
+"""docs/results.md is the output of `reproduce --all`, without data of a machine."""
 
 from __future__ import annotations
 
