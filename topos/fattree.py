@@ -20,7 +20,7 @@ from typing import Any
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import ROW_HEIGHT, Layout, row_height
+from topos.base.layout import LETTER, ROW_HEIGHT, Layout, Note, name_size, row_height
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -173,6 +173,13 @@ class FatTree(Topology):
         """A server has one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
+    def description(self) -> str:
+        """Servers have one port."""
+        return (
+            f"Fat-tree of {self.servers_text()} with {self.n}-port switches on {self.levels} "
+            "levels: each server has 1 port and relays nothing."
+        )
+
     def layout(self) -> Layout:
         """Servers, and the levels of switches above them, the core on top."""
         gap = 0.35 if self.half > 2 else 0.6  # between edge switches
@@ -190,4 +197,18 @@ class FatTree(Topology):
             layout.positions[self.servers + switch] = (x, heights[level])
         if self.levels == LEVELS:
             layout.level_names = ("servers to edge", "edge to aggregation", "aggregation to core")
+            names = ["edge", "aggregation", "core"]
+        else:
+            names = [*(f"level {level}" for level in range(self.levels - 1)), "core"]
+        self._name_pods(layout, gap)
+        layout.name_rows([(0.0, "servers"), *zip(heights, names, strict=True)])
         return layout
+
+    def _name_pods(self, layout: Layout, gap: float) -> None:
+        """Write the name of each pod below its servers."""
+        size = self.servers // self.n
+        last = layout.positions[size - 1][0]
+        letters = min(name_size(layout.positions[self.servers - 1][0]), last / (LETTER * 6))
+        for pod in range(self.n):
+            x = layout.positions[pod * size][0] + last / 2
+            layout.notes.append(Note((x, -0.62 - letters / 2), f"pod {pod}", letters))
