@@ -12,7 +12,7 @@ Point = tuple[float, float]
 ROW_HEIGHT = 2.6  # minimum distance between rows of nodes, in units of the layout
 NAME = 0.45  # height of a name's letters, in units of the layout
 LETTER = 0.6  # upper bound for the mean width of a letter, as a fraction of its height
-ACROSS = 50.0  # heights of a name's letters in the width of a large drawing
+ACROSS = 42.0  # heights of a name's letters in the width of a large drawing
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 

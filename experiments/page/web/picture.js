@@ -10,6 +10,7 @@ const [NEAREST_PX, FARTHEST_PX] = [1.6, 4]; // bounds of that distance
 const GAP = 0.5; // between the two lanes of a cable, by that distance
 const THIN_PX = 1;
 const ARROW_PX = 9; // length of an arrow's head
+const ARROW_UNIT_PX = 8; // pixels to a unit of the layout, from which on there are arrows
 const ARROW_PLACE = 0.6; // share of the visible cable at which it stands
 
 const QUEUE_LONG = 0.6; // length of a full queue's row of bars, in units of the layout
@@ -260,7 +261,8 @@ export class Picture {
     cable.ways.forEach(({ points, length, shares: [from, to] }, side) => {
       cable.lanes[side].setAttribute("d", way(shifted(points, cable.aside)));
       const place = from + (to - from) * ARROW_PLACE;
-      const fits = (to - from) * length > 2.5 * ARROW_PX * scale;
+      const large = cable.wide || this.unit >= ARROW_UNIT_PX;
+      const fits = large && (to - from) * length > 2.5 * ARROW_PX * scale;
       const [right, left] = [(cable.thickPx / 2 + 2.6) * scale, (cable.thickPx / 2) * scale];
       const head = arrowHead(poseAt(points, place, cable.aside), ARROW_PX * scale, right, left);
       cable.arrows[side].setAttribute("d", fits ? head : "");
