@@ -150,6 +150,7 @@ async def draw(tab: Browser, told: dict[str, Any], file: Path, at_s: float) -> N
     """Open a recording as a saved page, and go to a moment."""
     file.write_text(standalone(json.dumps(told), files()))
     await tab.open(file.as_uri())
+    await tab.until("Number(document.getElementById('moment').max) > 0")
     await tab.value(
         f"""(() => {{
           const slider = document.getElementById("moment");
