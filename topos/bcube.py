@@ -128,7 +128,8 @@ class BCube(Topology):
         gap = 0.8  # between BCube_0s, and again between larger cells
 
         def place(server: int) -> float:
-            return server + gap * sum(server // self.n**level for level in range(1, self.k + 1))
+            gaps: int = sum(server // self.n**level for level in range(1, self.k + 1))
+            return server + gap * gaps
 
         layout = Layout({server: (place(server), 0.0) for server in range(self.servers)})
         height = row_height(1.5 * place(self.servers - 1))

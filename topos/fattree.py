@@ -20,7 +20,7 @@ from typing import Any
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import LETTER, ROW_HEIGHT, Layout, Note, name_size, row_height
+from topos.base.layout import LETTER, ROW_HEIGHT, Box, Layout, Note, name_size, row_height
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -200,15 +200,22 @@ class FatTree(Topology):
             names = ["edge", "aggregation", "core"]
         else:
             names = [*(f"level {level}" for level in range(self.levels - 1)), "core"]
-        self._name_pods(layout, gap)
+        self._frame_pods(layout, gap)
         layout.name_rows([(0.0, "servers"), *zip(heights, names, strict=True)])
         return layout
 
-    def _name_pods(self, layout: Layout, gap: float) -> None:
-        """Write the name of each pod below its servers."""
-        size = self.servers // self.n
-        last = layout.positions[size - 1][0]
-        letters = min(name_size(layout.positions[self.servers - 1][0]), last / (LETTER * 6))
+    def _frame_pods(self, layout: Layout, gap: float) -> None:
+        """Add a frame for each pod, with its name inside, below the servers."""
+        size, switches = self.servers // self.n, self.width // self.n  # of a pod; of one level
+        width = layout.positions[size - 1][0] + 1.0
+        letters = min(name_size(layout.positions[self.servers - 1][0]), width / (LETTER * 6))
         for pod in range(self.n):
-            x = layout.positions[pod * size][0] + last / 2
-            layout.notes.append(Note((x, -0.62 - letters / 2), f"pod {pod}", letters))
+            nodes = [*range(pod * size, (pod + 1) * size)]
+            for level in range(self.levels - 1):
+                first = self.servers + level * self.width + pod * switches
+                nodes += range(first, first + switches)
+            frame = Box(nodes, f"pod {pod}", min(0.62, (1.0 + gap) / 2 - 0.1), letters + 0.1)
+            left, low, right, _ = layout.sides(frame)
+            layout.frames.append(frame)
+            middle = (left + right) / 2, low + letters / 2 + 0.1
+            layout.notes.append(Note(middle, frame.name, letters))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 Point = tuple[float, float]
@@ -83,7 +84,9 @@ class Layout:
     def name_rows(self, rows: Sequence[tuple[float, str]]) -> None:
         """Write the name of each row of nodes, given by its height, to the left of all nodes."""
         xs = [x for x, _ in [*self.positions.values(), *self.repeated.values()]]
-        size = name_size(max(xs) - min(xs))
+        heights = sorted(y for y, _ in rows)
+        apart = min((high - low for low, high in pairwise(heights)), default=ROW_HEIGHT)
+        size = min(name_size(max(xs) - min(xs)), 0.8 * apart)
         for y, text in rows:
             note = Note((0.0, 0.0), text, size)
             self.notes.append(note._replace(centre=(min(xs) - 0.9 - note.width / 2, y)))

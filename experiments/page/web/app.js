@@ -154,21 +154,22 @@ class Page {
   }
 
   drawLegend() {
-    const entry = (...samples) =>
-      element("li", {}, ...samples.flatMap(([look, text]) => [element("span", { className: `sample ${look}`, ariaHidden: "true" }), text]));
+    const sample = (look) => element("span", { className: `sample ${look}`, ariaHidden: "true" });
+    const entry = (look, text) => element("li", {}, sample(look), text);
+    const steps = RAMP.map((text, level) => element("span", { className: "step" }, sample(`lane-${level}`), text));
     $("legend").replaceChildren(
-      entry(["server", "server"]),
-      entry(["switch", "switch"]),
-      element("li", {}, "load ", ...RAMP.map((text, level) => element("span", { className: "step" }, element("span", { className: `sample lane-${level}`, ariaHidden: "true" }), text))),
-      entry(["lanes", "one lane per direction"]),
-      entry(["waiting", "queue"]),
-      entry(["dropping", "drops packets"]),
-      entry(["cut", "cut"]),
-      entry(["silent", "silently cut"]),
-      entry(["dead", "dead or stopped"]),
-      entry(["changed", "other rate, delay or loss"]),
-      entry(["computed", "path computed"]),
-      entry(["taken", "path taken"]),
+      entry("server", "server"),
+      entry("switch", "switch"),
+      element("li", {}, "load ", ...steps),
+      entry("lanes", "one lane per direction"),
+      entry("waiting", "queue"),
+      entry("dropping", "drops packets"),
+      entry("cut", "cut"),
+      entry("silent", "silently cut"),
+      entry("dead", "dead or stopped"),
+      entry("changed", "other rate, delay or loss"),
+      entry("computed", "path computed"),
+      entry("taken", "path taken"),
     );
   }
 

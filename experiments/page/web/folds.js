@@ -1,9 +1,13 @@
 // Groups of a large network that are drawn as one: those whose addresses begin alike (a DCell_1 of
 // DCell_2s, a DPillar column, a pod), and switches that join the same groups.
 
+import { centreOf, isWithin } from "./shapes.js";
+
 const FEW_SERVERS = 150;
 const SMALLEST_PX = 7; // diameter of a server, below which a network is folded
 const ROW = 22; // heights of a row of switches in the width of the picture
+const COLUMN = 12; // widths of a column of nodes in the width of the picture
+const APART = 0.75; // share of the distance between two groups without frames that they cover
 const ROOM = 0.2; // between a group and what is not in it
 
 export class Folds {
@@ -28,11 +32,13 @@ export class Folds {
       const [name, about] = count ? [`${key}.*`, `${count} servers`] : [`${members.length} switches`, ""];
       const frame = frameOf(members.filter((number) => number < servers), nodes, servers, frames);
       const sides = frame ? sidesOf(frame) : boxAround(members.map((number) => nodes[number]), box);
-      this.groups.push({ name: frame?.name || name, about, nodes: members, radius: frame?.radius, ...sides, ...middleOf(sides) });
+      this.groups.push({ name: frame?.name || name, about, nodes: members, framed: Boolean(frame), radius: frame?.radius, ...sides, ...centreOf(sides) });
     }
     this.groups.forEach((group, number) => {
       if (!group.radius) shrink(group, nodes.filter((_, node) => this.groupOf[node] !== number));
     });
+    const boxes = this.groups.filter((group) => !group.framed);
+    boxes.forEach((group, i) => boxes.slice(i + 1).forEach((other) => separate(group, other)));
   }
 
   // The group in which a node is hidden now, or -1.
@@ -83,16 +89,6 @@ function frameOf(members, nodes, servers, frames) {
   });
 }
 
-export function isWithin(frame, { x, y }) {
-  if (frame.radius) return Math.hypot(x - frame.x, y - frame.y) < frame.radius;
-  const { left, top, width, height } = frame;
-  return x > left && x < left + width && y > top && y < top + height;
-}
-
-function middleOf({ left, top, width, height }) {
-  return { x: left + width / 2, y: top + height / 2 };
-}
-
 function sidesOf({ x, y, radius, left, top, width, height }) {
   if (!radius) return { left, top, width, height };
   return { left: x - radius, top: y - radius, width: 2 * radius, height: 2 * radius };
@@ -101,9 +97,9 @@ function sidesOf({ x, y, radius, left, top, width, height }) {
 function boxAround(places, [, highest, broad]) {
   const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
   const [left, top] = [Math.min(...xs) - 0.5, Math.min(...ys) - 0.5];
-  const [width, high] = [Math.max(...xs) + 0.5 - left, Math.max(...ys) + 0.5 - top];
-  const height = Math.max(high, broad / ROW); // a row of switches is low
-  return { left, top: Math.max(top - (height - high) / 2, highest), width, height };
+  const [narrow, low] = [Math.max(...xs) + 0.5 - left, Math.max(...ys) + 0.5 - top];
+  const [width, height] = [Math.max(narrow, broad / COLUMN), Math.max(low, broad / ROW)]; // for its text
+  return { left: left - (width - narrow) / 2, top: Math.max(top - (height - low) / 2, highest), width, height };
 }
 
 // Make a rectangle smaller until it covers none of these nodes.
@@ -117,6 +113,20 @@ function shrink(group, nodes) {
     if (outX > outY) group.width *= Math.max(outX, 0.2);
     else group.height *= Math.max(outY, 0.2);
   }
-  group.left = x - group.width / 2;
-  group.top = y - group.height / 2;
+  resize(group, 1, 1);
+}
+
+// Make two rectangles smaller, so that there is room for the cables between them.
+function separate(group, other) {
+  const across = Math.abs(group.x - other.x) / ((group.width + other.width) / 2);
+  const up = Math.abs(group.y - other.y) / ((group.height + other.height) / 2);
+  if (across >= 1 / APART || up >= 1 / APART) return;
+  for (const one of [group, other]) resize(one, across > up ? APART * across : 1, across > up ? 1 : APART * up);
+}
+
+function resize(group, across, up) {
+  group.width *= across;
+  group.height *= up;
+  group.left = group.x - group.width / 2;
+  group.top = group.y - group.height / 2;
 }

@@ -1,7 +1,7 @@
 // The network as SVG: made once, then only what has changed is touched.
 
-import { isWithin } from "./folds.js";
-import { arrowHead, covers, distanceTo, freeStretch, lengthOf, made, pointAt, poseAt, shifted, visibleShares, way } from "./shapes.js";
+import { arrowHead, centreOf, distanceTo, freeStretch, isWithin, lengthOf, made, outlineOf, placeBeside } from "./shapes.js";
+import { pointAt, pointOf, poseAt, shifted, turnOf, visibleShares, way } from "./shapes.js";
 import { queueText, rateText } from "./time.js";
 
 // Of a direction's lane, right of the cable's middle as on a road.
@@ -24,27 +24,10 @@ const FINE_PX = 2.4; // distance of a lane from the middle, below which arrows h
 const NEAR = 6; // how much farther something may be for each unit aside, by arrow keys
 const NOTE_PX = 17; // largest height of the names of levels, cells and columns
 const LEGIBLE_PX = 5.5; // text below this height is left out until the picture is enlarged
-const SHAPE_PX = 10; // least height of what a cable is like
+const SHAPE_PX = [10, 8, 6]; // heights of what a cable is like: the first for which there is room
 const MARK_PX = 7; // least radius of a fault's mark
 
 export const RAMP = ["25", "50", "75", "95", "100 %"];
-
-// The direction in which a line or curve begins, in radians.
-function turnOf([[x1, y1], [x2, y2]]) {
-  return Math.atan2(y2 - y1, x2 - x1);
-}
-
-function pointOf({ x, y }) {
-  return [x, y];
-}
-
-function outlineOf({ x, y, radius, width, height }) {
-  return radius ? { x, y, radius } : { x, y, halfWidth: width / 2, halfHeight: height / 2 };
-}
-
-function centreOf({ x, y, radius, left, top, width, height }) {
-  return radius ? { x, y } : { x: left + width / 2, y: top + height / 2 };
-}
 
 export class Picture {
   constructor(svg, recording, select, folds) {
@@ -115,6 +98,7 @@ export class Picture {
   drawFrames() {
     const { frames, notes } = this.recording.picture;
     const folded = this.groups.filter(Boolean);
+    this.names = []; // the outlines of names
     for (const frame of frames) {
       if (folded.some((group) => isWithin(group, centreOf(frame)))) continue;
       if (frame.radius) made("circle", { cx: frame.x, cy: frame.y, r: frame.radius }, this.layers.frames);
@@ -126,6 +110,7 @@ export class Picture {
     for (const { x, y, text, size = 0.45 } of notes) {
       if (folded.some((group) => group.name === text || isWithin(group, { x, y }))) continue;
       this.write(this.layers.frames, text, { x, y, dy: "0.36em", "font-size": size, class: "note" });
+      this.names.push({ x, y, halfWidth: 0.3 * size * text.length, halfHeight: size / 2 });
     }
   }
 
@@ -417,28 +402,16 @@ export class Picture {
     cable.label?.remove();
     cable.label = null;
     if (!text) return;
-    const size = Math.max(0.3, SHAPE_PX / this.unit);
-    const [x, y] = this.placeBeside(cable, [0.3 * size * text.length, 0.6 * size]);
-    cable.label = made("text", { x, y, dy: "0.36em", "font-size": size, class: "shape" }, this.layers.marks);
-    cable.label.textContent = text;
-  }
-
-  // The centre of a rectangle of that half size, as near to a cable's middle as it covers no node.
-  placeBeside({ x, y }, [halfWidth, halfHeight]) {
-    const shapes = this.obstacles.filter(Boolean);
-    for (let away = 1.4 * halfHeight; away < this.home[2]; away += halfHeight) {
-      for (let turn = 0; turn < 16; turn += 1) {
-        const centre = [x + away * Math.sin(turn * 0.3927), y - away * Math.cos(turn * 0.3927)];
-        if (!this.contains(centre, [halfWidth, halfHeight])) continue;
-        if (shapes.every((shape) => !covers(centre, [halfWidth, halfHeight], shape))) return centre;
-      }
+    for (const px of SHAPE_PX) {
+      const size = Math.max(0.3, px / this.unit);
+      const half = [0.3 * size * text.length, 0.6 * size];
+      const place = placeBeside([cable.x, cable.y], half, [...this.obstacles.filter(Boolean), ...this.names], this.home);
+      if (!place) continue;
+      const look = { x: place[0], y: place[1], dy: "0.36em", "font-size": size, class: "shape" };
+      cable.label = made("text", look, this.layers.marks);
+      cable.label.textContent = text;
+      return;
     }
-    return [x, y];
-  }
-
-  contains([x, y], [halfWidth, halfHeight]) {
-    const [left, top, width, height] = this.home;
-    return Math.abs(x - left - width / 2) + halfWidth < width / 2 && Math.abs(y - top - height / 2) + halfHeight < height / 2;
   }
 
   drawPaths(paths) {

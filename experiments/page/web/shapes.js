@@ -10,6 +10,30 @@ export function made(tag, attributes, parent) {
   return node;
 }
 
+// The direction in which a line or curve begins, in radians.
+export function turnOf([[x1, y1], [x2, y2]]) {
+  return Math.atan2(y2 - y1, x2 - x1);
+}
+
+export function pointOf({ x, y }) {
+  return [x, y];
+}
+
+export function outlineOf({ x, y, radius, width, height }) {
+  return radius ? { x, y, radius } : { x, y, halfWidth: width / 2, halfHeight: height / 2 };
+}
+
+export function centreOf({ x, y, radius, left, top, width, height }) {
+  return radius ? { x, y } : { x: left + width / 2, y: top + height / 2 };
+}
+
+// Whether a frame or group, round or rectangular, contains a point.
+export function isWithin(frame, { x, y }) {
+  if (frame.radius) return Math.hypot(x - frame.x, y - frame.y) < frame.radius;
+  const { left, top, width, height } = frame;
+  return x > left && x < left + width && y > top && y < top + height;
+}
+
 // The points of a line or curve, moved to the right of its direction.
 export function shifted(points, aside) {
   const [x1, y1] = points[0];
@@ -59,9 +83,23 @@ export function distanceTo({ x, y, radius, halfWidth, halfHeight }, [px, py]) {
 }
 
 // Whether a rectangle, by its centre and half its size, lies on a shape.
-export function covers([x, y], [halfWidth, halfHeight], shape) {
+function covers([x, y], [halfWidth, halfHeight], shape) {
   const { radius, halfWidth: wide = radius, halfHeight: high = radius } = shape;
   return Math.abs(x - shape.x) < halfWidth + wide && Math.abs(y - shape.y) < halfHeight + high;
+}
+
+// The centre of a rectangle of that half size, near a point, where it covers no shape and is inside the box; or null.
+export function placeBeside([x, y], [halfWidth, halfHeight], shapes, [left, top, width, height]) {
+  const isInside = ([cx, cy]) =>
+    cx - halfWidth > left && cx + halfWidth < left + width && cy - halfHeight > top && cy + halfHeight < top + height;
+  const farthest = Math.max(2, halfWidth + halfHeight);
+  for (let away = 1.4 * halfHeight; away < farthest; away += halfHeight / 2) {
+    for (let turn = 0; turn < 2 * Math.PI; turn += Math.PI / 8) {
+      const centre = [x + away * Math.sin(turn), y - away * Math.cos(turn)];
+      if (isInside(centre) && shapes.every((shape) => !covers(centre, [halfWidth, halfHeight], shape))) return centre;
+    }
+  }
+  return null;
 }
 
 // The shares of a line or curve that lie outside the shapes at its two ends.

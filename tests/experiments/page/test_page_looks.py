@@ -40,11 +40,13 @@ OVERLAPS = """
     if (body.tagName === "circle") return { ...middle, radius: width / 2, wide: 0, high: 0 };
     return { ...middle, radius: 0, wide: width / 2, high: height / 2 };
   };
-  const gap = (one, other) =>
-    Math.hypot(
-      Math.max(0, Math.abs(one.x - other.x) - one.wide - other.wide),
-      Math.max(0, Math.abs(one.y - other.y) - one.high - other.high),
-    ) - one.radius - other.radius;
+  const gap = (one, other) => {
+    const across = Math.abs(one.x - other.x) - one.wide - other.wide;
+    const up = Math.abs(one.y - other.y) - one.high - other.high;
+    const outside = Math.hypot(Math.max(0, across), Math.max(0, up));
+    const apart = outside || Math.max(across, up);
+    return apart - one.radius - other.radius;
+  };
   const nameOf = (node) => node.querySelector("text").textContent || node.id;
   const nodes = [...svg.querySelectorAll(".node")].map((node) => (
     { name: nameOf(node), ...outline(node.querySelector(".body")) }
