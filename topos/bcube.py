@@ -16,13 +16,22 @@ that BCubeRouting works as in a full one. Switches are numbered level by level.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import ROW_HEIGHT, Box, Layout, row_height
+from topos.base.layout import (
+    LETTER,
+    ROW_HEIGHT,
+    Box,
+    Layout,
+    Note,
+    cell_name,
+    name_size,
+    row_height,
+)
 from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
-from topos.base.topology import Bound, Plug, Topology
+from topos.base.topology import Bound, Plug, Topology, counted
 
 
 class BCube(Topology):
@@ -106,19 +115,61 @@ class BCube(Topology):
         """One for each digit that BuildPathSet starts with."""
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 3")
 
+    def description(self) -> str:
+        """A server has a port for each level."""
+        ports = f"{counted(self.ports, 'port')}, one per level" if self.k else "1 port"
+        return (
+            f"{cell_name('BCube', self.k)} of {self.servers_text()} with {self.n}-port switches: "
+            f"each server has {ports}."
+        )
+
     def layout(self) -> Layout:
         """Servers in one row with their BCube_0s' switches, the upper levels above: Fig. 1."""
-        gap = 0.8 if self.k else 0.0  # between BCube_0s
-        layout = Layout({s: (s + s // self.n * gap, 0.0) for s in range(self.servers)})
-        width = layout.positions[self.servers - 1][0]
-        height = row_height(1.5 * width)
+        gap = 0.8  # between BCube_0s, and again between larger cells
+
+        def place(server: int) -> float:
+            gaps: int = sum(server // self.n**level for level in range(1, self.k + 1))
+            return server + gap * gaps
+
+        layout = Layout({server: (place(server), 0.0) for server in range(self.servers)})
+        height = row_height(1.5 * place(self.servers - 1))
+        rows = []
         for level in range(self.ports):
-            count = self.block if level == self.k else self._lower
             y = ROW_HEIGHT + height * level
-            for i in range(count):
-                x = (i + 0.5) * (width + gap + 1) / count - (gap + 1) / 2
+            rows.append((y, f"level {level}"))
+            count = self.block if level == self.k else self.n**level  # switches above a cell
+            size = self.servers if level == self.k else self.n ** (level + 1)  # servers of a cell
+            for i in range(self.block if level == self.k else self._lower):
+                cell, j = divmod(i, count)
+                left, right = place(cell * size), place(cell * size + size - 1)
+                x = left + (j + 0.5) * (right - left + 1) / count - 0.5
                 layout.positions[self.servers + level * self._lower + i] = (x, y)
-        for cell in range(self._lower):
-            servers = range(cell * self.n, (cell + 1) * self.n)
-            layout.frames.append(Box([*servers, self.servers + cell]))
+        self._frame_cells(layout, place)
+        layout.name_rows(rows)
         return layout
+
+    def _frame_cells(self, layout: Layout, place: Callable[[int], float]) -> None:
+        """Add a frame for each BCube_l below the whole, larger ones first, with its name inside."""
+        foot = 0.0
+        for level in range(max(self.k, 1)):
+            size = self.n ** (level + 1)
+            width = place(size - 1) - place(0) + 1.0
+            cells, frames = self.servers // size, []
+            for cell in range(cells):
+                digits = self.digits(cell * size)[: self.k - level]
+                first = cell * size
+                below = range(cell * self.n**level, (cell + 1) * self.n**level)
+                nodes = [self.servers + level * self._lower + switch for switch in below]
+                name = cell_name("BCube", level, digits)
+                frames.append(Box([*range(first, first + size), *nodes], name, 0.62 + 0.2 * level))
+            letters = min(
+                name_size(place(self.servers - 1)),
+                *(width / (LETTER * len(frame.name)) for frame in frames),
+            )
+            foot += letters + 0.1
+            for frame in frames:
+                frame.foot = foot
+                left, low, right, _ = layout.sides(frame)
+                middle = (left + right) / 2, low + letters / 2 + 0.1
+                layout.notes.append(Note(middle, frame.name, letters))
+            layout.frames[:0] = frames

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import Layout
+from topos.base.layout import Layout, cell_name
 from topos.base.polymorphic import NOTHING, Number, select
 from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
 from topos.structures.circles import nested_circles
@@ -238,6 +238,20 @@ class DCell(Topology):
     def disjoint_paths(self) -> Bound:
         """One for each port of a server."""
         return Bound(self.k + 1, "k + 1", "Liao 2012, Table 2")
+
+    def description(self) -> str:
+        """A server has a port to its switch, and one for each level above."""
+        ports = {
+            0: "1 port",
+            1: f"2 ports, one to its switch and one to a server of another {cell_name('DCell', 0)}",
+        }.get(
+            self.k,
+            f"{self.ports} ports, one to its switch and one per level to a server of another cell",
+        )
+        return (
+            f"{cell_name('DCell', self.k)} of {self.servers_text()} with {self.n}-port switches: "
+            f"each server has {ports}."
+        )
 
     def layout(self) -> Layout:
         """DCell_0s around a circle, as in Fig. 1; a circle of circles from level 2 on."""

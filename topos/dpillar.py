@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import Layout
+from topos.base.layout import LETTER, SUBSCRIPTS, Layout, Note, name_size
 from topos.base.polymorphic import Number, insert_digit, remove_digit
 from topos.base.topology import Bound, Plug, Topology
 
@@ -152,6 +152,13 @@ class DPillar(Topology):
         """One for each value of the first symbol set, in one direction."""
         return Bound(self.half, "n / 2", "Liao 2012, Table 2")
 
+    def description(self) -> str:
+        """A server has a port to the switch columns on either side."""
+        return (
+            f"DPillar of {self.servers_text()} in {self.k} columns with {self.n}-port switches: "
+            "each server has 2 ports, one to a switch on each side of its column."
+        )
+
     def layout(self) -> Layout:
         """Columns side by side with column 0 on both sides, labels in them, as in Fig. 2."""
         step = max(3.0, self.column_servers / 3.5)
@@ -169,8 +176,10 @@ class DPillar(Topology):
             column, rest = divmod(switch, self.column_switches)
             y = -1.05 * ((rest + 0.5) * self.half - 0.5)
             layout.positions[self.servers + switch] = ((2 * column + 1) * step, y)
-        for c in range(self.k + 1):
-            layout.notes.append(((2 * c * step, 1.2), f"H{c % self.k}"))
-        for c in range(self.k):
-            layout.notes.append((((2 * c + 1) * step, 1.2), f"S{c}"))
+        # Two names side by side take the distance between two columns.
+        size = min(name_size(2 * self.k * step), step / (10 * LETTER))
+        for c in range(2 * self.k + 1):
+            column, of_switches = c // 2 % self.k, c % 2
+            name = f"{'switches S' if of_switches else 'column H'}{column}".translate(SUBSCRIPTS)
+            layout.notes.append(Note((c * step, 1.0 + size / 2), name, size))
         return layout

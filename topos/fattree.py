@@ -20,7 +20,7 @@ from typing import Any
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import ROW_HEIGHT, Layout, row_height
+from topos.base.layout import LETTER, ROW_HEIGHT, Box, Layout, Note, name_size, row_height
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
@@ -173,6 +173,13 @@ class FatTree(Topology):
         """A server has one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
+    def description(self) -> str:
+        """Servers have one port."""
+        return (
+            f"Fat-tree of {self.servers_text()} with {self.n}-port switches on {self.levels} "
+            "levels: each server has 1 port and relays nothing."
+        )
+
     def layout(self) -> Layout:
         """Servers, and the levels of switches above them, the core on top."""
         gap = 0.35 if self.half > 2 else 0.6  # between edge switches
@@ -190,4 +197,25 @@ class FatTree(Topology):
             layout.positions[self.servers + switch] = (x, heights[level])
         if self.levels == LEVELS:
             layout.level_names = ("servers to edge", "edge to aggregation", "aggregation to core")
+            names = ["edge", "aggregation", "core"]
+        else:
+            names = [*(f"level {level}" for level in range(self.levels - 1)), "core"]
+        self._frame_pods(layout, gap)
+        layout.name_rows([(0.0, "servers"), *zip(heights, names, strict=True)])
         return layout
+
+    def _frame_pods(self, layout: Layout, gap: float) -> None:
+        """Add a frame for each pod, with its name inside, below the servers."""
+        size, switches = self.servers // self.n, self.width // self.n  # of a pod; of one level
+        width = layout.positions[size - 1][0] + 1.0
+        letters = min(name_size(layout.positions[self.servers - 1][0]), width / (LETTER * 6))
+        for pod in range(self.n):
+            nodes = [*range(pod * size, (pod + 1) * size)]
+            for level in range(self.levels - 1):
+                first = self.servers + level * self.width + pod * switches
+                nodes += range(first, first + switches)
+            frame = Box(nodes, f"pod {pod}", min(0.62, (1.0 + gap) / 2 - 0.1), letters + 0.1)
+            left, low, right, _ = layout.sides(frame)
+            layout.frames.append(frame)
+            middle = (left + right) / 2, low + letters / 2 + 0.1
+            layout.notes.append(Note(middle, frame.name, letters))

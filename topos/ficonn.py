@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topos.base.errors import require
-from topos.base.layout import Layout
+from topos.base.layout import Layout, cell_name
 from topos.base.polymorphic import NOTHING, Number, select
 from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
 from topos.structures.circles import nested_circles
@@ -131,6 +131,19 @@ class FiConn(Topology):
     def disjoint_paths(self) -> Bound:
         """Servers without a backup cable have one port in use."""
         return Bound(1, "1", "Liao 2012, Table 2")
+
+    def description(self) -> str:
+        """A server has a port to its switch and a backup port, which may be free."""
+        ports = "1 port"
+        if self.k:
+            used = self.servers - self.servers // 2**self.k
+            ports = (
+                f"2 ports, one to its switch and a backup port; {used} of these lead to other cells"
+            )
+        return (
+            f"{cell_name('FiConn', self.k)} of {self.servers_text()} with {self.n}-port switches: "
+            f"each server has {ports}."
+        )
 
     def layout(self) -> Layout:
         """FiConn_0s around a circle, those of a FiConn_1 in a frame, cables dashed as in Fig. 3."""

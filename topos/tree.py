@@ -13,7 +13,7 @@ from typing import Any
 from topos.base.errors import require
 from topos.base.layout import Layout, row_height
 from topos.base.polymorphic import NOTHING, Number, select
-from topos.base.topology import Bound, Plug, Topology
+from topos.base.topology import Bound, Plug, Topology, counted
 
 HOSTS_LEVEL, ROOT_LEVEL = 0, 1
 
@@ -101,6 +101,13 @@ class Tree(Topology):
         """A server has one cable."""
         return Bound(1, "1", "Guo 2009, Table 1")
 
+    def description(self) -> str:
+        """Servers have one port."""
+        return (
+            f"Two-level tree of {self.servers_text()}: {counted(self.m, 'leaf switch')} below one "
+            "root switch; each server has 1 port and relays nothing."
+        )
+
     def layout(self) -> Layout:
         """Servers, leaves above them, the root on top."""
         pitch = max(self.n, 2) + 0.6  # from leaf to leaf
@@ -113,4 +120,11 @@ class Tree(Topology):
             layout.positions[self.servers + leaf] = (leaf * pitch, row_height(self.n))
         x = (self.m - 1) * pitch / 2
         layout.positions[self.servers + self.m] = (x, row_height(self.n) + height)
+        layout.name_rows(
+            [
+                (0.0, "servers"),
+                (row_height(self.n), "leaves"),
+                (row_height(self.n) + height, "root"),
+            ]
+        )
         return layout

@@ -50,8 +50,8 @@ def picture_of(topology: Topology) -> dict[str, Any]:
         ],
         "frames": [_frame(drawn, frame) for frame in drawn.layout.frames],
         "notes": [
-            {"x": round(x, 3), "y": round(-y, 3), "text": text}
-            for (x, y), text in drawn.layout.notes
+            {"x": round(x, 3), "y": round(-y, 3), "text": text, "size": round(size, 3)}
+            for (x, y), text, size in drawn.layout.notes
         ],
     }
 
@@ -65,9 +65,8 @@ def _named(drawn: Picture, node: int) -> dict[str, str]:
 def _frame(drawn: Picture, frame: Any) -> dict[str, Any]:
     if isinstance(frame, Disc):
         (x, y), radius = frame.centre, frame.radius
-        return {"x": round(x, 3), "y": round(-y, 3), "radius": round(radius, 3)}
-    points = [drawn.layout.positions[node] for node in frame.nodes]
-    left, right = min(x for x, _ in points) - 0.62, max(x for x, _ in points) + 0.62
-    low, high = min(y for _, y in points) - 0.62, max(y for _, y in points) + 0.62
+        place = {"x": round(x, 3), "y": round(-y, 3), "radius": round(radius, 3)}
+        return {"name": frame.name, **place}
+    left, low, right, high = drawn.layout.sides(frame)
     sides = {"width": round(right - left, 3), "height": round(high - low, 3)}
-    return {"left": round(left, 3), "top": round(-high, 3), **sides}
+    return {"name": frame.name, "left": round(left, 3), "top": round(-high, 3), **sides}

@@ -67,6 +67,7 @@ class Recorder:
             {
                 "network": self.topology.spec,
                 "title": f"{self.topology.title} {self.topology.spec}",
+                "description": self.topology.description(),
                 "about": [[name, str(self._about.get(name, ""))] for name in names],
                 "rate_mbit": self._about.get("rate_mbit"),
                 "queue_bytes": self._about.get("queue_bytes"),

@@ -62,6 +62,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
         {
             "network": topology.spec,
             "title": f"{topology.title} {topology.spec}",
+            "description": topology.description(),
             "about": [
                 ["run", folder.resolve().name],
                 ["experiment", plan.name],

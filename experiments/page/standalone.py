@@ -17,7 +17,7 @@ from pathlib import Path
 WEB = Path(__file__).with_name("web")
 # Each after those that it imports.
 MODULES = (
-    *("time.js", "wire.js", "folds.js", "picture.js", "events.js", "plot.js"),
+    *("time.js", "wire.js", "shapes.js", "folds.js", "picture.js", "events.js", "plot.js"),
     *("panel.js", "traffic.js", "screen.js", "terminal.js", "sheet.js", "app.js"),
 )
 CONTENT_TYPES = {

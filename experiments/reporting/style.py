@@ -28,8 +28,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2,
 IDEAL, DOUBTED = (0, (1, 1)), (0, (3, 2.5))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCH = "////"
-# From little to much: the lighter, the less; equal steps to the eye, and legible in grey.
-RAMP = ("#C6DBEF", "#92C1DE", "#E8B75E", "#D55E00", "#8B1A00")
+# Load of a cable, from low to high: one hue, from light to saturated. Red is for faults.
+RAMP = ("#5F91C0", "#4482BA", "#2B71B1", "#1460A5", "#004C94")
 SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9.0,

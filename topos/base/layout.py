@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 Point = tuple[float, float]
 
-ROW_HEIGHT = 2.6  # of a level of switches, at least
+ROW_HEIGHT = 2.6  # minimum distance between rows of nodes, in units of the layout
+NAME = 0.45  # height of a name's letters, in units of the layout
+LETTER = 0.6  # upper bound for the mean width of a letter, as a fraction of its height
+ACROSS = 42.0  # heights of a name's letters in the width of a large drawing
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass
 class Box:
-    """A rectangular frame around some nodes."""
+    """A rectangular frame around some nodes, and the name of what it contains."""
 
     nodes: list[int]
+    name: str = ""
+    margin: float = 0.62  # from the centres of the outermost nodes to the frame
+    foot: float = 0.0  # additional height below the nodes, for names
 
 
 @dataclass
@@ -23,6 +33,20 @@ class Disc:
 
     centre: Point
     radius: float
+    name: str = ""
+
+
+class Note(NamedTuple):
+    """A name that is written into the drawing: of a level, a cell or a column."""
+
+    centre: Point
+    text: str
+    size: float = NAME
+
+    @property
+    def width(self) -> float:
+        """Upper bound for the width of the text, in units of the layout."""
+        return LETTER * self.size * len(self.text)
 
 
 @dataclass
@@ -42,10 +66,45 @@ class Layout:
     frames: list[Box | Disc] = field(default_factory=list)
     repeated: dict[int, Point] = field(default_factory=dict)
     wrapped: set[tuple[int, int]] = field(default_factory=set)
-    notes: list[tuple[Point, str]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     level_names: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
+
+    def sides(self, box: Box) -> tuple[float, float, float, float]:
+        """Return the left, lower, right and upper side of a rectangular frame."""
+        xs, ys = zip(*(self.positions[node] for node in box.nodes), strict=True)
+        return (
+            min(xs) - box.margin,
+            min(ys) - box.margin - box.foot,
+            max(xs) + box.margin,
+            max(ys) + box.margin,
+        )
+
+    def name_rows(self, rows: Sequence[tuple[float, str]]) -> None:
+        """Write the name of each row of nodes, given by its height, to the left of all nodes."""
+        xs = [x for x, _ in [*self.positions.values(), *self.repeated.values()]]
+        heights = sorted(y for y, _ in rows)
+        apart = min((high - low for low, high in pairwise(heights)), default=ROW_HEIGHT)
+        size = min(name_size(max(xs) - min(xs)), 0.8 * apart)
+        for y, text in rows:
+            note = Note((0.0, 0.0), text, size)
+            self.notes.append(note._replace(centre=(min(xs) - 0.9 - note.width / 2, y)))
+
+
+def name_size(width: float) -> float:
+    """Return the height of the letters of names that a reader of the whole drawing needs."""
+    return max(NAME, width / ACROSS)
+
+
+def cell_name(name: str, level: int, digits: Sequence[int] = ()) -> str:
+    """Return a cell's name as the papers write it.
+
+    >>> cell_name("DCell", 0, [4, 2]), cell_name("BCube", 1)
+    ('DCell₀[4,2]', 'BCube₁')
+    """
+    place = f"[{','.join(map(str, digits))}]" if digits else ""
+    return f"{name}{level}".translate(SUBSCRIPTS) + place
 
 
 def circle(count: int, radius: float, centre: Point = (0.0, 0.0), turn: float = 0.0) -> list[Point]:
@@ -71,5 +130,7 @@ def grid_layout(servers: int, switches: int) -> Layout:
         step = width / max(count, 1)
         return [((i + 0.5) * step, y) for i in range(count)]
 
-    points = row(servers, 0.0) + row(switches, row_height(width))
-    return Layout(dict(enumerate(points)))
+    height = row_height(width)
+    layout = Layout(dict(enumerate(row(servers, 0.0) + row(switches, height))))
+    layout.name_rows([(0.0, "servers"), (height, "switches")][: 2 if switches else 1])
+    return layout

@@ -327,9 +327,32 @@ class Topology(UidAddresses, ABC):
 
     # -- for the eye ---------------------------------------------------------------------------
 
+    def description(self) -> str:
+        """Return one sentence that says what the network is made of.
+
+        >>> import topos
+        >>> topos.parse("bcube,4,1").description()
+        'BCube₁ of 16 servers with 4-port switches: each server has 2 ports, one per level.'
+        """
+        return (
+            f"{self.title} of {self.servers_text()} and {counted(self.switches, 'switch')}: "
+            f"each server has {counted(self.ports, 'port')}."
+        )
+
+    def servers_text(self) -> str:
+        """Return the number of servers in words, and for a partial network that of the whole."""
+        of_whole = f" of {self.whole.servers}" if self.whole.servers != self.servers else ""
+        return f"{self.servers}{of_whole} server{'s' if self.whole.servers != 1 else ''}"
+
     def layout(self) -> Layout:
         """Return where to draw each node; a network overrides it to look like its paper."""
         return grid_layout(self.servers, self.switches)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 port`` or ``2 switches``."""
+    plural = f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _is_number(word: str) -> bool:

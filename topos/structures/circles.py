@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from topos.base.layout import Disc, Layout, Point, polar
+from topos.base.layout import Disc, Layout, Note, Point, cell_name, name_size, polar
 from topos.base.topology import Topology
-
-SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def nested_circles(topology: Topology, name: str) -> Layout:
@@ -33,9 +32,11 @@ def nested_circles(topology: Topology, name: str) -> Layout:
     for level, count in enumerate(reversed(radices[:-1])):
         room = reach[-1] + (0.35 if level == 0 else 1.0)
         radii.append(max(room / math.sin(math.pi / count), 1.25 * room) if count > 1 else 0.0)
-        reach.append(radii[-1] + reach[-1] + 0.25)
+        names = Note((0.0, 0.0), _place([count] * (levels - level))).width
+        reach.append(radii[-1] + reach[-1] + 0.25 + (names if level + 1 < levels else 0.0))
 
     layout = Layout({})
+    large = name_size(2 * reach[-1])
     cells: dict[tuple[int, ...], tuple[Point, float]] = {(): ((0.0, 0.0), 0.0)}
     for digits in addresses:
         for depth in range(1, levels + 1):
@@ -46,12 +47,14 @@ def nested_circles(topology: Topology, name: str) -> Layout:
             turn += 2 * math.pi * int(cell[-1]) / radices[depth - 1]
             centre = polar(outer, radii[level + 1], turn)
             cells[cell] = centre, turn
-            layout.frames.append(Disc(centre, reach[level]))
-            if level > 0:
-                away = direction(outer, centre)
-                text = f"{name}{level}".translate(SUBSCRIPTS) + f"[{','.join(map(str, cell))}]"
-                distance = reach[level] + 0.55 + 0.13 * len(text) * abs(math.sin(away))
-                layout.notes.append((polar(centre, distance, away), text))
+            full = cell_name(name, level, cell)
+            layout.frames.append(Disc(centre, reach[level], full))
+            # Inner cells have short, small names: the names of the outermost cells explain them.
+            note = Note(centre, full, large) if depth == 1 else Note(centre, _place(cell))
+            away = direction(outer, centre)
+            half = abs(math.sin(away)) * note.width + abs(math.cos(away)) * note.size
+            aside = polar(centre, reach[level] + 0.15 + half / 2, away)
+            layout.notes.append(note._replace(centre=aside))
     members: dict[tuple[int, ...], list[int]] = {}
     for server, digits in enumerate(addresses):
         members.setdefault(digits[:-1], []).append(server)
@@ -77,6 +80,11 @@ def nested_circles(topology: Topology, name: str) -> Layout:
         for server, slot in zip(group, _assigned(slots, wishes, facing), strict=True):
             layout.positions[server] = polar(centre, radius, slot)
     return layout
+
+
+def _place(cell: Sequence[int]) -> str:
+    """Return a cell's digits in brackets."""
+    return f"[{','.join(map(str, cell))}]"
 
 
 def direction(start: Point, end: Point) -> float:

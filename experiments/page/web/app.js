@@ -63,11 +63,12 @@ class Page {
     this.role = role;
     this.selected = [];
     if (!this.wire) this.at = this.recording.first;
-    this.folds = new Folds(this.recording);
+    this.folds = new Folds(this.recording, $("picture").clientWidth / this.recording.picture.box[2]);
     $("fold").hidden = !this.folds.groups.length;
     this.picture = new Picture($("picture"), this.recording, (item, more) => this.select(item, more), this.folds);
     $("title").textContent = told.title;
     document.title = `${told.network} – Pillarbox`;
+    $("description").textContent = told.description ?? "";
     $("about").textContent = told.about.map(([name, value]) => `${name} ${value}`).join(" · ");
     this.drawLegend();
     this.choose(known);
@@ -153,21 +154,22 @@ class Page {
   }
 
   drawLegend() {
-    const samples = [
-      ...RAMP.map((text, level) => [`lane-${level}`, text]),
-      ["cut", "cut"],
-      ["silent", "silently cut"],
-      ["dead", "dead or stopped"],
-      ["changed", "other rate, delay or loss"],
-      ["waiting", "waits in a queue"],
-      ["dropping", "full, and drops"],
-      ["computed", "path computed"],
-      ["taken", "path taken"],
-    ];
+    const sample = (look) => element("span", { className: `sample ${look}`, ariaHidden: "true" });
+    const entry = (look, text) => element("li", {}, sample(look), text);
+    const steps = RAMP.map((text, level) => element("span", { className: "step" }, sample(`lane-${level}`), text));
     $("legend").replaceChildren(
-      ...samples.map(([look, text]) =>
-        element("li", {}, element("span", { className: `sample ${look}`, ariaHidden: "true" }), text),
-      ),
+      entry("server", "server"),
+      entry("switch", "switch"),
+      element("li", {}, "load ", ...steps),
+      entry("lanes", "one lane per direction"),
+      entry("waiting", "queue"),
+      entry("dropping", "drops packets"),
+      entry("cut", "cut"),
+      entry("silent", "silently cut"),
+      entry("dead", "dead or stopped"),
+      entry("changed", "other rate, delay or loss"),
+      entry("computed", "path computed"),
+      entry("taken", "path taken"),
     );
   }
 
@@ -192,7 +194,7 @@ class Page {
   choose(items) {
     const { cables } = this.recording.picture;
     const nodes = items.flatMap(({ kind, number }) => (kind === "cable" ? [cables[number].a, cables[number].b] : [number]));
-    if (this.folds.reveal(nodes)) this.picture.build();
+    this.reveal(nodes);
     this.selected = items.map(({ kind, number }) => this.picture.item(kind, number)).filter(Boolean);
     this.picture.mind(this.selected);
     this.panel.say("");
@@ -201,13 +203,21 @@ class Page {
 
   // Open the groups of these nodes.
   unfold(nodes) {
-    if (this.folds.reveal(nodes)) this.picture.build();
+    this.reveal(nodes);
     this.choose(this.selected);
+  }
+
+  reveal(nodes) {
+    const [group] = nodes.map((node) => this.folds.hiding(node)).filter((number) => number >= 0);
+    if (!this.folds.reveal(nodes)) return;
+    this.picture.build();
+    if (this.folds.small) this.picture.enlarge(this.folds.groups[group]);
   }
 
   fold() {
     this.folds.foldAll();
     this.picture.build();
+    this.picture.zoom(0);
     this.choose([]);
   }
 
@@ -284,7 +294,7 @@ class Page {
       this.draw();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    new ResizeObserver(() => this.draw()).observe($("plot"));
+    for (const id of ["plot", "picture"]) new ResizeObserver(() => this.draw()).observe($(id));
     document.addEventListener("keydown", (event) => this.key(event));
     this.listenToPointer($("picture"));
   }

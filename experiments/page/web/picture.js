@@ -1,51 +1,33 @@
 // The network as SVG: made once, then only what has changed is touched.
 
+import { arrowHead, centreOf, distanceTo, freeStretch, isWithin, lengthOf, made, outlineOf, placeBeside } from "./shapes.js";
+import { pointAt, pointOf, poseAt, shifted, turnOf, visibleShares, way } from "./shapes.js";
 import { queueText, rateText } from "./time.js";
 
-const SVG = "http://www.w3.org/2000/svg";
-const LANE = 0.085; // from a cable's middle to a direction's line, in units of the layout
-const QUEUE_ASIDE = 0.19; // as far as that beside it is what waits at a cable's end
-const QUEUE_LONG = 0.55; // a full queue
-const QUEUE_THICK = 9;
+// Of a direction's lane, right of the cable's middle as on a road.
+const LANE = 0.085; // distance from the middle, in units of the layout
+const [NEAREST_PX, FARTHEST_PX] = [1.6, 4]; // bounds of that distance
+const GAP = 0.5; // between the two lanes of a cable, by that distance
+const THIN_PX = 1;
+const ARROW_PX = 9; // length of an arrow's head
+const ARROW_UNIT_PX = 8; // pixels to a unit of the layout, from which on there are arrows
+const ARROW_PLACE = 0.6; // share of the visible cable at which it stands
+
+const QUEUE_LONG = 0.6; // length of a full queue's row of bars, in units of the layout
+const QUEUE_PX = 8; // height of the bars
+const DROP_PX = 9; // length of the triangle
+const CLEARANCE = 0.03; // between a row of bars and a node, in units of the layout
+
 const STEPS = [0.25, 0.5, 0.75, 0.95]; // shares of the rate at which the colour changes
-const THIN = 1;
-const THICK = 7;
-const MANY = 60; // cables between groups, from which on they are thinner
+const MANY = 30; // cables between groups, from which on they are thinner
+const FINE_PX = 2.4; // distance of a lane from the middle, below which arrows have no outline
 const NEAR = 6; // how much farther something may be for each unit aside, by arrow keys
+const NOTE_PX = 17; // largest height of the names of levels, cells and columns
+const LEGIBLE_PX = 5.5; // text below this height is left out until the picture is enlarged
+const SHAPE_PX = [10, 8, 6]; // heights of what a cable is like: the first for which there is room
+const MARK_PX = 7; // least radius of a fault's mark
 
-export const RAMP = ["up to 25 %", "50 %", "75 %", "95 %", "full"];
-
-function made(tag, attributes, parent) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  parent?.append(node);
-  return node;
-}
-
-function shifted(points, aside) {
-  const [x1, y1] = points[0];
-  const [x2, y2] = points.at(-1);
-  const length = Math.hypot(x2 - x1, y2 - y1) || 1;
-  return points.map(([x, y]) => [x - ((y2 - y1) / length) * aside, y + ((x2 - x1) / length) * aside]);
-}
-
-function way(points) {
-  const [first, ...rest] = points.map((point) => point.join(" "));
-  return `M${first}${rest.length === 3 ? "C" : "L"}${rest.join(" ")}`;
-}
-
-function middle(points) {
-  if (points.length === 2) return [0, 1].map((i) => (points[0][i] + points[1][i]) / 2);
-  return [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
-}
-
-function pointOf({ x, y }) {
-  return [x, y];
-}
-
-function centreOf({ left, top, width, height }) {
-  return [left + width / 2, top + height / 2];
-}
+export const RAMP = ["25", "50", "75", "95", "100 %"];
 
 export class Picture {
   constructor(svg, recording, select, folds) {
@@ -63,12 +45,16 @@ export class Picture {
     const { svg, recording, folds } = this;
     this.items = []; // what can be selected: { kind, number, x, y, shape }
     this.at = null;
+    this.unit = 0; // of nothing yet
+    this.texts = []; // each with its height in units of the layout
     svg.replaceChildren();
     const layers = ["frames", "cables", "paths", "queues", "nodes", "marks"];
     this.layers = Object.fromEntries(layers.map((name) => [name, made("g", { class: name }, svg)]));
+    this.groups = folds.groups.map((group, number) => (folds.open.has(number) ? null : { ...group, cables: [] }));
+    this.obstacles = this.nodeShapes();
     this.drawFrames();
     this.places = []; // of each cable: the points where it is drawn, if it is
-    this.groups = folds.groups.map((group, number) => (folds.open.has(number) ? null : { ...group, cables: [] }));
+    this.directions = recording.picture.nodes.map(() => []); // of the cables at each node, in radians
     this.cables = this.bundles().map((bundle) => this.drawCable(bundle));
     this.nodes = recording.picture.nodes.map((node, number) =>
       folds.hiding(number) < 0 ? this.drawNode(node, number, false) : null,
@@ -93,8 +79,8 @@ export class Picture {
         const [key, turned] = [ends.join(" "), [...ends].reverse().join(" ")];
         const back = found.has(turned);
         const points = [
-          a < 0 ? pointOf(nodes[cable.a]) : centreOf(this.groups[a]),
-          b < 0 ? pointOf(nodes[cable.b]) : centreOf(this.groups[b]),
+          pointOf(a < 0 ? nodes[cable.a] : this.groups[a]),
+          pointOf(b < 0 ? nodes[cable.b] : this.groups[b]),
         ];
         if (!back && !found.has(key)) found.set(key, { cable, members: [], points, wide: true });
         found.get(back ? turned : key).members.push({ number, back });
@@ -111,16 +97,40 @@ export class Picture {
 
   drawFrames() {
     const { frames, notes } = this.recording.picture;
+    const folded = this.groups.filter(Boolean);
+    this.names = []; // the outlines of names
     for (const frame of frames) {
+      if (folded.some((group) => isWithin(group, centreOf(frame)))) continue;
       if (frame.radius) made("circle", { cx: frame.x, cy: frame.y, r: frame.radius }, this.layers.frames);
       else {
         const sides = { x: frame.left, y: frame.top, width: frame.width, height: frame.height, rx: 0.3 };
         made("rect", sides, this.layers.frames);
       }
     }
-    for (const note of notes) {
-      made("text", { x: note.x, y: note.y, class: "note" }, this.layers.frames).textContent = note.text;
+    for (const { x, y, text, size = 0.45 } of notes) {
+      if (folded.some((group) => group.name === text || isWithin(group, { x, y }))) continue;
+      this.write(this.layers.frames, text, { x, y, dy: "0.36em", "font-size": size, class: "note" });
+      this.names.push({ x, y, halfWidth: 0.3 * size * text.length, halfHeight: size / 2 });
     }
+  }
+
+  // Write text whose height is known, to be left out where it is too small to be read.
+  write(parent, text, attributes) {
+    const drawn = made("text", attributes, parent);
+    drawn.textContent = text;
+    this.texts.push({ drawn, size: attributes["font-size"] });
+    return drawn;
+  }
+
+  // The outlines of all nodes that are drawn, a server's or switch's at its number; then those of groups.
+  nodeShapes() {
+    const { nodes, again, servers, radius, height } = this.recording.picture;
+    const outline = (place, server) => outlineOf({ ...place, height, radius: server && radius });
+    return [
+      ...nodes.map((node, number) => (this.folds.hiding(number) < 0 ? outline(node, number < servers) : null)),
+      ...again.filter(({ node }) => this.folds.hiding(node) < 0).map((place) => outline(place, true)),
+      ...this.groups.filter(Boolean).map(outlineOf),
+    ];
   }
 
   drawCable({ cable, members, points, wide }) {
@@ -130,17 +140,26 @@ export class Picture {
     group.id = `cable-${number}`;
     made("path", { class: "grip", d: way(points) }, group);
     made("path", { class: "base", d: way(points) }, group);
-    const aside = wide ? this.home[2] / 400 : LANE;
-    const lanes = [aside, -aside].map((far) => made("path", { class: "lane", d: way(shifted(points, far)) }, group));
+    const [lanes, arrows] = ["lane", "arrow"].map((kind) => [0, 1].map(() => made("path", { class: kind }, group)));
     const title = made("title", {}, group);
-    const [x, y] = middle(points);
+    const [x, y] = pointAt(points, 0.5);
     const item = { kind: "cable", number, x, y, shape: group };
     this.items.push(item);
     group.addEventListener("click", (event) => this.select(item, event.shiftKey));
-    const ends = [points, [...points].reverse()];
-    const starts = single ? [cable.a, cable.b].map((node, side) => this.port(node, ends[side])) : [];
+    const shapes = [cable.a, cable.b].map((node, side) => this.shapeAt(node, points[side && points.length - 1]));
+    const ways = [points, [...points].reverse()].map((way_, side) => ({
+      points: way_,
+      length: lengthOf(points),
+      shares: visibleShares(way_, side ? [...shapes].reverse() : shapes),
+    }));
+    if (!wide) {
+      [cable.a, cable.b].forEach((node, side) => this.directions[node].push(turnOf(ways[side].points)));
+    }
     const looks = ["", ""];
-    const drawn = { number, members, wide, group, lanes, looks, mark: null, x, y, kind: "", starts, queues: [null, null] };
+    const drawn = {
+      ...{ number, members, wide, single, group, lanes, arrows, looks, shapes, ways, x, y, kind: "", mark: null },
+      queues: [null, null],
+    };
     group.addEventListener("pointerenter", () => {
       title.textContent = this.titleOf(drawn);
     });
@@ -164,7 +183,7 @@ export class Picture {
     made("path", { class: "cross", d: `M${-wide} ${-half}L${wide} ${half}M${-wide} ${half}L${wide} ${-half}` }, group);
     const room = node.width * 0.84;
     const size = Math.min(0.36, room / (0.62 * node.label.length));
-    made("text", { "font-size": size, dy: "0.35em" }, group).textContent = node.label;
+    this.write(group, node.label, { "font-size": size, dy: "0.36em" });
     const title = made("title", {}, group);
     const item = { kind, number, x: node.x, y: node.y, shape: group };
     if (!again) this.items.push(item);
@@ -174,38 +193,72 @@ export class Picture {
 
   // A folded group: its name, and what is the matter inside.
   drawGroup(group, number) {
-    const { left, width, name, about } = group;
-    const height = Math.max(group.height, this.home[2] / 22); // of switches in a row
-    const top = group.top - (height - group.height) / 2;
+    const { left, top, width, height, radius, name, about } = group;
     const shape = made("g", { class: "node group", role: "img", id: `group-${number}` }, this.layers.nodes);
-    made("rect", { class: "body", x: left, y: top, width, height, rx: 0.4 }, shape);
-    const x = left + width / 2;
-    const texts = [name, about, "", ""].map((text, line) => {
-      const size = Math.min(height * (about ? 0.2 : 0.42), this.home[2] / 45);
-      const wide = line ? 11 : name.length; // letters
-      const fits = Math.min(size, (width * 0.92) / (0.62 * wide));
-      const y = about ? top + height * (0.27 + 0.2 * line) : top + height * (0.6 + 0.3 * line);
-      const drawn = made("text", { x, y, "font-size": fits, class: line ? "news" : "" }, shape);
-      drawn.textContent = text;
-      return drawn;
+    const { x, y } = group;
+    if (radius) made("circle", { class: "body", cx: x, cy: y, r: radius }, shape);
+    else made("rect", { class: "body", x: left, y: top, width, height, rx: Math.min(0.4, height / 4) }, shape);
+    const lines = about ? [name, about, "", ""] : [name];
+    const letters = Math.max(about ? 11 : 0, name.length);
+    const room = radius ? 0.8 : 0.92; // of the width, at the height of the first line
+    const size = Math.min((height * 0.8) / (1.35 * lines.length), (width * room) / (0.62 * letters), this.home[2] / 32);
+    const texts = lines.map((text, line) => {
+      const place = { x, y: y + (line - (lines.length - 1) / 2) * 1.3 * size, dy: "0.36em" };
+      return this.write(shape, text, { ...place, "font-size": size, class: line ? "news" : "" });
     });
-    group.news = about ? texts.slice(2) : [];
+    group.news = texts.slice(2);
     made("title", {}, shape).textContent = `${name} ${about}: open`;
-    const item = { kind: "group", number, x, y: top + height / 2, shape };
+    const item = { kind: "group", number, x, y, shape };
     this.items.push(item);
     shape.addEventListener("click", () => this.select(item, false));
   }
 
-  // Where a cable leaves a node, and the direction it takes.
-  port(node, [from, to]) {
-    const { servers, radius, height } = this.recording.picture;
-    const length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
-    const along = [(to[0] - from[0]) / length, (to[1] - from[1]) / length];
-    const away = (node < servers ? radius : height / 2) + 0.06;
-    return {
-      at: [0, 1].map((i) => from[i] + along[i] * away + (i ? along[0] : -along[1]) * QUEUE_ASIDE),
-      along,
-    };
+  // What a cable leaves at a point: a node, a node that is drawn again there, or a group.
+  shapeAt(node, [x, y]) {
+    const group = this.groups[this.folds.hiding(node)];
+    if (group) return outlineOf(group);
+    const [own] = [this.obstacles[node], ...this.obstacles].filter((one) => one && distanceTo(one, [x, y]) < 0);
+    return own ?? { x, y, radius: 0.01 };
+  }
+
+  // -- size of lines and letters on the screen ---------------------------------------------------------
+
+  // Lay out what has a size in pixels, for so many of them to a unit of the layout.
+  fit(unit) {
+    if (Math.abs(unit - this.unit) < 0.02 * unit) return;
+    this.unit = unit;
+    for (const { drawn, size } of this.texts) {
+      drawn.classList.toggle("small", size * unit < LEGIBLE_PX);
+      if (drawn.classList.contains("note")) drawn.setAttribute("font-size", Math.min(size, NOTE_PX / unit));
+    }
+    for (const cable of this.cables) this.layLanes(cable);
+  }
+
+  layLanes(cable) {
+    const crowded = cable.wide && this.cables.length > MANY;
+    const wish = cable.wide ? (crowded ? 2 : FARTHEST_PX) : LANE * this.unit;
+    const asidePx = Math.min(FARTHEST_PX, Math.max(NEAREST_PX, wish));
+    cable.thickPx = (2 - GAP) * asidePx;
+    cable.aside = asidePx / this.unit;
+    cable.group.style.setProperty("--casing", `${2 * (asidePx + cable.thickPx / 2) + 2}px`);
+    cable.group.classList.toggle("fine", asidePx < FINE_PX);
+    const scale = Math.min(1, asidePx / 3) / this.unit;
+    cable.ways.forEach(({ points, length, shares: [from, to] }, side) => {
+      cable.lanes[side].setAttribute("d", way(shifted(points, cable.aside)));
+      const place = from + (to - from) * ARROW_PLACE;
+      const large = cable.wide || this.unit >= ARROW_UNIT_PX;
+      const fits = large && (to - from) * length > 2.5 * ARROW_PX * scale;
+      const [right, left] = [(cable.thickPx / 2 + 2.6) * scale, (cable.thickPx / 2) * scale];
+      const head = arrowHead(poseAt(points, place, cable.aside), ARROW_PX * scale, right, left);
+      cable.arrows[side].setAttribute("d", fits ? head : "");
+    });
+    cable.looks.fill("");
+    cable.queues.forEach((queue, side) => {
+      queue?.remove();
+      cable.queues[side] = null;
+    });
+    this.mark(cable, cable.kind);
+    this.label(cable, cable.shape);
   }
 
   // -- how it is now -------------------------------------------------------------------------------
@@ -214,29 +267,27 @@ export class Picture {
     const { nodes } = this.recording.picture;
     this.now = { loads, failed, queues };
     const full = this.full(loads);
-    const unit = this.svg.clientWidth / this.box[2]; // in a large network cables stand closer
-    const thick = Math.min(THICK, Math.max(THIN + 0.5, 2 * LANE * unit));
-    const broad = this.cables.length > MANY ? THICK / 2 : THICK; // between groups
+    this.fit(Math.min(this.svg.clientWidth / this.box[2], this.svg.clientHeight / this.box[3]) || 1);
     const shareOf = (direction) => {
       const rate = failed.shapes.get(direction >> 1)?.rate;
       return Math.min(1, (loads.get(direction) ?? 0) / (rate ? rate * 1e3 : full));
     };
     for (const cable of this.cables) {
-      const { number, members } = cable;
-      const single = members.length === 1;
+      const { number, members, single } = cable;
       const shape = single ? failed.shapes.get(number) : undefined;
       cable.lanes.forEach((lane, side) => {
         let share = 0; // of a bundle's cables the busiest
         for (const one of members) share = Math.max(share, shareOf(2 * one.number + (one.back ? 1 - side : side)));
         const level = share < 0.005 ? "none" : STEPS.filter((step) => share >= step).length;
-        const width = (THIN + ((cable.wide ? broad : thick) - THIN) * share).toFixed(1);
+        const width = (THIN_PX + (cable.thickPx - THIN_PX) * share).toFixed(1);
         const looks = `${level} ${width}`;
         if (cable.looks[side] === looks) return; // what is read from the page is slow
         cable.looks[side] = looks;
-        lane.dataset.level = level;
+        lane.dataset.level = cable.arrows[side].dataset.level = level;
         lane.style.strokeWidth = `${width}px`;
       });
-      cable.starts.forEach((_, side) => this.drawQueue(cable, side, 2 * number + side, queues, unit));
+      cable.group.classList.toggle("loaded", cable.looks.some((looks) => !looks.startsWith("none")));
+      if (single) cable.ways.forEach((_, side) => this.drawQueue(cable, side, 2 * number + side, queues));
       const broken = members.filter((one) => failed.cables.has(one.number)).length;
       const kind = single ? (failed.cables.get(number) ?? "") : broken ? `${broken}` : "";
       if (cable.kind !== kind) this.mark(cable, kind);
@@ -286,27 +337,48 @@ export class Picture {
     return rate ? rate * 1e3 : Math.max(1e3, ...loads.values());
   }
 
-  // What waits to be sent at a cable's end: a row of bars that grows from the port; a triangle drops.
-  drawQueue(cable, side, direction, { waiting, dropped }, unit) {
+  // What waits to be sent at a cable's end: a row of bars on the lane, beginning at the port; a triangle drops.
+  // It covers no node: where there is no room beside the nodes, it is shorter, farther on or left out.
+  drawQueue(cable, side, direction, { waiting, dropped }) {
     const full = this.recording.queue_bytes || Math.max(1, ...waiting.values());
     const share = Math.min(1, (waiting.get(direction) ?? 0) / full);
     const drops = dropped.has(direction);
-    const shown = share < 0.02 && !drops ? "" : `${share.toFixed(2)} ${drops} ${Math.round(unit)}`;
-    const old = cable.queues[side];
-    if ((old?.dataset.shown ?? "") === shown) return;
-    old?.remove();
+    const shown = share < 0.02 && !drops ? "" : `${share.toFixed(2)} ${drops}`;
+    if ((cable.queues[side]?.dataset.shown ?? "") === shown) return;
+    cable.queues[side]?.remove();
     cable.queues[side] = null;
-    if (!shown) return;
-    const { at, along } = cable.starts[side];
-    const [end, tip] = [QUEUE_LONG * share, 0.2].map((far) => along.map((one) => one * far));
-    const group = made("g", { class: "queue", transform: `translate(${at})` }, this.layers.queues);
+    const stretch = shown && this.queueStretch(cable, side);
+    if (!stretch) return;
+    const { points, length } = cable.ways[side];
+    const group = made("g", { class: "queue" }, this.layers.queues);
     group.dataset.shown = shown;
-    const bars = made("path", { class: "bars", d: `M0 0L${end}` }, group);
-    bars.style.strokeWidth = `${Math.min(QUEUE_THICK, 0.24 * unit).toFixed(1)}px`;
-    const top = [end[0] + tip[0], end[1] + tip[1]];
-    const base = [1, -1].map((way) => [end[0] - tip[1] * 0.6 * way, end[1] + tip[0] * 0.6 * way]);
-    if (drops) made("path", { class: "drops", d: `M${base[0]}L${base[1]}L${top}Z` }, group);
+    const tip = drops ? Math.min(DROP_PX / this.unit / length, stretch[1] - stretch[0]) : 0;
+    const most = Math.min(stretch[1] - stretch[0] - tip, QUEUE_LONG / length);
+    const end = stretch[0] + Math.max(0, most * share);
+    const bars = Array.from({ length: 9 }, (_, i) => poseAt(points, stretch[0] + ((end - stretch[0]) * i) / 8, cable.aside).at);
+    made("path", { class: "bars", d: `M${bars.join("L")}` }, group).style.strokeWidth = `${this.queuePx()}px`;
+    const half = (0.6 * this.queuePx()) / this.unit;
+    const head = arrowHead(poseAt(points, end + tip / 2, cable.aside), tip * length, half, half);
+    if (drops) made("path", { class: "drops", d: head }, group);
     cable.queues[side] = group;
+  }
+
+  queuePx() {
+    return Math.min(QUEUE_PX, 0.2 * this.unit);
+  }
+
+  // The shares of a direction's way where its queue may be drawn: in its first half, near no node, and
+  // where cables to its left and right are apart.
+  queueStretch(cable, side) {
+    const { points, length, shares: [from, to] } = cable.ways[side];
+    const room = (0.6 * this.queuePx()) / this.unit + CLEARANCE;
+    const { a, b } = this.recording.picture.cables[cable.number];
+    const turns = this.directions[side ? b : a].map((turn) => Math.abs(Math.sin((turn - turnOf(points)) / 2)));
+    const [nearest = 1] = turns.filter((sine) => sine > 1e-6).sort((one, other) => one - other);
+    const apart = (2 * cable.aside + room) / (2 * nearest) / length;
+    const begin = Math.min(Math.max(from, apart), from + (to - from) * 0.3);
+    const shapes = this.obstacles.filter(Boolean);
+    return freeStretch(points, [begin, from + (to - from) * 0.55], cable.aside, room, shapes);
   }
 
   mark(cable, kind) {
@@ -315,9 +387,8 @@ export class Picture {
     cable.mark?.remove();
     cable.mark = null;
     if (!kind) return;
-    const mark = made("g", { class: "mark", transform: `translate(${cable.x} ${cable.y})` }, this.layers.marks);
-    const size = cable.wide ? this.home[2] / 22 : 1;
-    if (size !== 1) mark.setAttribute("transform", `translate(${cable.x} ${cable.y}) scale(${size})`);
+    const scale = Math.max(1, (cable.wide ? 1.6 * MARK_PX : MARK_PX) / (0.24 * this.unit));
+    const mark = made("g", { class: "mark", transform: `translate(${cable.x} ${cable.y}) scale(${scale})` }, this.layers.marks);
     made("circle", { r: 0.24 }, mark);
     if (kind === "cut") made("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
     else made("text", { dy: "0.36em", "font-size": kind === "silent cut" ? 0.36 : 0.2 }, mark).textContent = kind === "silent cut" ? "?" : `✕${kind}`;
@@ -331,8 +402,16 @@ export class Picture {
     cable.label?.remove();
     cable.label = null;
     if (!text) return;
-    cable.label = made("text", { x: cable.x, y: cable.y, dy: "-0.45em", class: "shape" }, this.layers.marks);
-    cable.label.textContent = text;
+    for (const px of SHAPE_PX) {
+      const size = Math.max(0.3, px / this.unit);
+      const half = [0.3 * size * text.length, 0.6 * size];
+      const place = placeBeside([cable.x, cable.y], half, [...this.obstacles.filter(Boolean), ...this.names], this.home);
+      if (!place) continue;
+      const look = { x: place[0], y: place[1], dy: "0.36em", "font-size": size, class: "shape" };
+      cable.label = made("text", look, this.layers.marks);
+      cable.label.textContent = text;
+      return;
+    }
   }
 
   drawPaths(paths) {
@@ -341,7 +420,7 @@ export class Picture {
       const drawn = cables.map((number) => this.places[number]).filter(Boolean); // none inside a folded group
       for (const points of drawn) made("path", { class: kind, d: way(points) }, this.layers.paths);
       if (!name || !drawn.length) continue;
-      const mark = made("g", { class: "mark", transform: `translate(${middle(drawn[drawn.length >> 1])})` }, this.layers.paths);
+      const mark = made("g", { class: "mark", transform: `translate(${pointAt(drawn[drawn.length >> 1], 0.5)})` }, this.layers.paths);
       made("circle", { r: 0.22 }, mark);
       made("text", { dy: "0.36em", "font-size": 0.3 }, mark).textContent = name;
     }
@@ -375,6 +454,12 @@ export class Picture {
   }
 
   // -- size ------------------------------------------------------------------------------------------
+
+  // Show this part of the picture.
+  enlarge({ left, top, width, height }) {
+    const edge = 0.05 * Math.max(width, height);
+    this.show([left - edge, top - edge, width + 2 * edge, height + 2 * edge]);
+  }
 
   zoom(factor, at = null) {
     if (!factor) return this.show(this.home);

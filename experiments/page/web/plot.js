@@ -6,6 +6,7 @@ import { AFTERWARDS, FAULTS, rateText, REPAIRS } from "./time.js";
 const APART_S = 3; // between the samples of two workloads
 const SPAN_S = 60; // of what is shown while it goes on
 const ROUND = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
+const CHOSEN = ["--c1", "--good", "--careful", "--ink"]; // colours of flows that are stressed
 const [LEFT, RIGHT, TOP, BOTTOM] = [8, 8, 22, 18];
 
 // Goodput where flows are counted one by one, else all that programs received.
@@ -154,7 +155,7 @@ export class Plot {
     pen.lineWidth = 2;
     for (const [number, points] of flows) {
       if (!chosen.has(number)) continue;
-      pen.strokeStyle = colour(`--r${number % 5}`);
+      pen.strokeStyle = colour(CHOSEN[number % CHOSEN.length]);
       draw(points);
     }
   }

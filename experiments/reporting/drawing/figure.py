@@ -46,7 +46,7 @@ MARGIN = 0.9  # around everything
 INCHES = 0.42  # of a unit, in a drawing that is not too wide
 MOST_INCHES = 42.0
 POINTS = 72.0  # to the inch
-LABEL, NOTE, CAPTION = 8.5, 9.5, 11.0  # largest sizes of text, in points
+LABEL, CAPTION = 8.5, 11.0  # largest sizes of text, in points
 SMALLEST = 2.2  # size below which a label is left out
 DIGIT = re.compile("[1-9]")
 
@@ -144,14 +144,17 @@ class Picture:
     def _corners(self, centres: list[Point]) -> np.ndarray:
         """Return points between which everything lies."""
         points = [*centres]
-        for (x, y), text in self.layout.notes:
-            half = 0.13 * len(text)
-            points += [(x - half, y), (x + half, y)]
+        for note in self.layout.notes:
+            (x, y), half, high = note.centre, note.width / 2, note.size / 2
+            points += [(x - half, y - high), (x + half, y + high)]
         for frame in self.layout.frames:
             if isinstance(frame, Disc):
                 x, y = frame.centre
                 points += [(x - frame.radius, y - frame.radius)]
                 points += [(x + frame.radius, y + frame.radius)]
+            else:
+                left, low, right, top = self.layout.sides(frame)
+                points += [(left, low), (right, top)]
         return np.array(points)
 
     def units(self, points: float) -> float:
@@ -193,9 +196,9 @@ class Picture:
             server = self.is_server(node)
             halves.append((0, 0) if server else (self.switch_widths[node] / 2, SWITCH_HEIGHT / 2))
             radii.append(SERVER_RADIUS if server else 0.0)
-        for point, text in self.layout.notes:
-            centres = [*centres, point]
-            halves.append((self.units(text_width(text, NOTE)) / 2, self.units(NOTE) / 2))
+        for note in self.layout.notes:
+            centres = [*centres, note.centre]
+            halves.append((note.width / 2, note.size / 2))
             radii.append(0.0)
         edge = 0.3  # of the margin, which stays free
         return Obstacles(
@@ -214,15 +217,16 @@ class Picture:
             if isinstance(frame, Disc):
                 shape: Patch = Circle(frame.centre, frame.radius)
             else:
-                points = np.array([self.layout.positions[node] for node in frame.nodes])
-                (x, y), (right, top) = points.min(axis=0) - 0.62, points.max(axis=0) + 0.62
+                x, y, right, top = self.layout.sides(frame)
                 shape = FancyBboxPatch(
                     (x, y), right - x, top - y, boxstyle="round,pad=0,rounding_size=0.3"
                 )
             shape.set(facecolor=FRAME, edgecolor=FRAME_EDGE, linewidth=0.7, zorder=0)
             self.axes.add_artist(shape)
-        for point, text in self.layout.notes:
-            self.axes.text(*point, text, size=NOTE, color=INK, ha="center", va="center", zorder=5)
+        for note in self.layout.notes:
+            size = note.size * self.inches * POINTS
+            look: dict[str, Any] = {"size": size, "ha": "center", "va": "center"}
+            self.axes.text(*note.centre, note.text, color=INK, zorder=5, **look)
 
     def draw_cable(self, cable: Cable, points: Sequence[Point], width: float, colour: str) -> None:
         """Draw one cable as one path, whose identifier in an SVG names both interfaces."""
