@@ -1,4 +1,4 @@
-"""Everything that `pillarbox compare` says about one network."""
+"""Comparison of networks: all values and notes that `pillarbox compare` shows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Contrast:
     """The smallest wrapped butterfly with at least as many nodes (Liao 2012, section 2.6)."""
 
     butterfly: WrappedButterfly
-    diameter_ratio: float | None  # the butterfly's diameter over the network's bound
-    bisection_ratio: float | None  # the network's bisection width over the butterfly's
+    diameter_ratio: float | None  # the butterfly's diameter divided by the bound of the network's
+    bisection_ratio: float | None  # the network's bisection width divided by the butterfly's
 
 
 def contrast(topology: Topology) -> Contrast:
-    """Return the wrapped butterfly that would join as many servers, with four ports each.
+    """Return the smallest wrapped butterfly that connects as many servers, with four ports each.
 
     >>> import topos
     >>> found = contrast(topos.parse("dpillar,48,3"))
@@ -45,7 +45,7 @@ def contrast(topology: Topology) -> Contrast:
 
 @dataclass(frozen=True)
 class Measured:
-    """One network's column of the comparison."""
+    """All values of one network: its column of the comparison."""
 
     topology: Topology
     diameter: paths.Searched
@@ -58,7 +58,7 @@ class Measured:
 def measure(
     topology: Topology, price_list: prices.PriceList, exact: bool, seconds: float
 ) -> Measured:
-    """Return the network's column; `exact` asks for searches, of at most about `seconds` each."""
+    """Return the network's column; `exact` enables searches, limited to about `seconds` each."""
     skipped = paths.Searched(None, NOT_ASKED), paths.Disjoint(None, None, NOT_ASKED)
     return Measured(
         topology,
@@ -71,7 +71,7 @@ def measure(
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
-    """Return a column as one JSON object, units in the names."""
+    """Return a network's column as a JSON object, with units in the keys."""
     topology, cost, versus = measured.topology, measured.bill, measured.contrast
     return {
         "spec": topology.spec,
@@ -97,7 +97,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
         "nics_usd": cost.nics_usd,
         "servers_usd": cost.servers_usd,
         "network_usd": cost.network_usd,
-        "network_usd_per_server": _per(cost.network_usd, topology.servers),
+        "network_usd_per_server": _per_server(cost.network_usd, topology.servers),
         "total_usd": cost.total_usd,
         "switches_w": cost.switches_w,
         "nics_w": cost.nics_w,
@@ -117,7 +117,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
 
 
 def rows(measured: list[Measured]) -> list[tuple[str, list[str]]]:
-    """Return the comparison as rows of text: a name, and a cell for each network."""
+    """Return the comparison as rows of text: a name, and one cell per network."""
     columns = [_cells(column) for column in measured]
     names = [name for name, _ in columns[0]]
     return [(name, [column[i][1] for column in columns]) for i, name in enumerate(names)]
@@ -141,7 +141,7 @@ def _cells(measured: Measured) -> list[tuple[str, str]]:
         ("disjoint paths", _with_formula(topology.disjoint_paths())),
         ("  by max-flow", disjoint),
         ("network cost", _dollars(cost.network_usd)),
-        ("  per server", _dollars(_per(cost.network_usd, topology.servers), 2)),
+        ("  per server", _dollars(_per_server(cost.network_usd, topology.servers), 2)),
         ("cost: switches", _dollars(cost.switches_usd)),
         ("  cables", _dollars(cost.cables_usd)),
         ("  NICs", _dollars(cost.nics_usd)),
@@ -157,7 +157,7 @@ def _cells(measured: Measured) -> list[tuple[str, str]]:
 
 
 def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
-    """Return the sentences below the table."""
+    """Return the notes below the comparison's table."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
     butterfly = (
         "Wrapped butterfly: the smallest with as many nodes as the network has servers "
@@ -167,13 +167,17 @@ def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
     found = [hops, flow, f"Prices: {price_list.source}; power: Guo 2009, Table 2.", butterfly]
     about: dict[str, list[str]] = {}
     for column in measured:
-        for remark in [*_reasons(column), *_contradictions(column), *column.bill.remarks]:
+        for remark in [
+            *_missing_value_notes(column),
+            *_disproof_notes(column),
+            *column.bill.remarks,
+        ]:
             about.setdefault(remark, []).append(column.topology.spec)
     return found + [f"{'; '.join(specs)}: {remark}." for remark, specs in about.items()]
 
 
-def _reasons(measured: Measured) -> list[str]:
-    """Say why a value is missing, or is a range."""
+def _missing_value_notes(measured: Measured) -> list[str]:
+    """Return sentences that explain a missing exact value, a sample or a range."""
     cut = measured.bisection
     found = [
         f"{what} {note}"
@@ -191,8 +195,8 @@ def _reasons(measured: Measured) -> list[str]:
     return found
 
 
-def _contradictions(measured: Measured) -> list[str]:
-    """Say where a search disproves a paper's formula."""
+def _disproof_notes(measured: Measured) -> list[str]:
+    """Return a sentence if a search disproves a paper's formula."""
     bound = measured.topology.bisection()
     upper = measured.bisection.upper
     if upper is None or bound.value is None or upper > bound.value - 1:
@@ -204,7 +208,7 @@ def _bound(bound: Bound) -> dict[str, Any]:
     return {"value": bound.value, "formula": bound.formula, "source": bound.source}
 
 
-def _per(value: float | None, count: int) -> float | None:
+def _per_server(value: float | None, count: int) -> float | None:
     return None if value is None else value / count
 
 

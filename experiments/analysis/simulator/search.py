@@ -1,9 +1,9 @@
-"""Shortest paths, in server-to-server hops: breadth-first search from 64 sources at once.
+"""Shortest paths in server-to-server hops: breadth-first search from 64 sources simultaneously.
 
-A server has one word of 64 bits: bit i says that source i has reached it. One step passes all
-words on to the neighbours, over every cable and through switches, so the work of a step is the same
-for one source as for 64. Neighbours are computed, a port at a time; nothing is stored but the far
-ends of the servers' ports, for the time of the search.
+A server has one word of 64 bits: bit i says that source i has reached it. One step passes all words
+to the neighbors, over every cable and through switches, so a step costs the same for one source as
+for 64. Neighbors are computed, one port at a time; only the far ends of the servers' ports are
+stored during the search.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from experiments.analysis.simulator.hops import Ints
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
-SOURCES = 64  # the bits of a word
-MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)  # of a byte; the lowest bit of each
+SOURCES = 64  # number of bits of a word
+# largest count of a byte; the lowest bit of each byte
+MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)
 Words: TypeAlias = "NDArray[numpy.uint64]"
 Works: TypeAlias = "NDArray[numpy.bool_]"
 
@@ -29,7 +30,7 @@ Works: TypeAlias = "NDArray[numpy.bool_]"
 def distances(
     topology: Topology, sources: Ints, works: Works | None = None
 ) -> NDArray[numpy.int64]:
-    """Return how many servers are how many hops away: ``[i, h]`` those h hops from source i.
+    """Return the number of servers by distance: ``[i, h]`` servers are h hops away from source i.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def distances(
     sources : array
         The servers to search from.
     works : array, optional
-        By the number of each link, whether it works (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `analysis.simulator.failures`).
 
     Examples
     --------
@@ -59,7 +60,7 @@ def distances(
 
 
 def mean_and_deviation(counts: NDArray[numpy.int64]) -> tuple[float, float]:
-    """Return the mean path length and its standard deviation, over different servers.
+    """Return the mean path length and its standard deviation, over pairs of different servers.
 
     >>> mean_and_deviation(numpy.array([[1, 6, 9]]))[0]
     1.6
@@ -94,7 +95,7 @@ def _search(
 
 
 def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
-    """Return the node that each server reaches by that port, NOTHING where it reaches none."""
+    """Return the node at the far end of each server's port, NOTHING if no cable works there."""
     far = _cabled_ends(topology, port)
     if works is None:
         return far
@@ -102,7 +103,7 @@ def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
     return numpy.where(works[links], far, NOTHING).astype(far.dtype)
 
 
-@lru_cache(maxsize=8)  # one network is searched again and again, while other things fail
+@lru_cache(maxsize=8)  # the same network is searched many times with different failures
 def _cabled_ends(topology: Topology, port: int) -> Ints:
     servers = numpy.arange(topology.servers)
     far = numpy.broadcast_to(topology.server_plug(servers, port).node, servers.shape)
@@ -110,7 +111,7 @@ def _cabled_ends(topology: Topology, port: int) -> Ints:
 
 
 def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Words:
-    """Return what has reached each switch, when switches have told one another everything."""
+    """Return the word of each switch after words have spread over the cables between switches."""
     switches = numpy.arange(topology.switches)
     while True:
         heard = words.copy()
@@ -130,7 +131,8 @@ def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
     """Pass each server's word to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
-        if not words[server]:  # as most are, but in the middle of the search: leave far ends alone
+        # most words are 0 except in the middle of the search: skip reading far ends
+        if not words[server]:
             continue
         end = far[server]
         if end >= servers:
@@ -150,7 +152,7 @@ def _spread(far: Any, switches: Any, onward: Any) -> None:
 
 @numba.njit(cache=True)
 def _add(lanes: Any, counts: Any) -> None:
-    """Add what the lanes have counted, and empty them."""
+    """Add the lanes' counts to the totals and clear the lanes."""
     for bit in range(64):
         counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
     lanes[:] = 0
@@ -158,9 +160,9 @@ def _add(lanes: Any, counts: Any) -> None:
 
 @numba.njit(cache=True)
 def _bits(words: Any) -> Any:
-    """Return how many words have each bit.
+    """Return for each bit the number of words that have it set.
 
-    Eight bits are counted at once: byte b of lane i counts bit 8 b + i, for up to 255 words.
+    Eight bits are counted in parallel: byte b of lane i counts bit 8 b + i, for up to 255 words.
     """
     counts, held = numpy.zeros(64, numpy.int64), 0
     lanes = numpy.zeros(8, numpy.uint64)

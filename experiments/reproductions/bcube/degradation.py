@@ -44,8 +44,8 @@ PLAINLY = {PLAIN: ("bcube,8,3,servers=2048", "bsr-plain")}
 SHARES = (0.0, 0.02, 0.06, 0.12, 0.2)
 QUICK_SHARES = (0.0, 0.2)
 LAST = SHARES[-1]
-# Where the paper has a number. The busiest link of all decides, and with it a few switches: single
-# draws differ by so much that fewer of these would leave the verdict to chance.
+# Number of runs where the paper has a number. The busiest link decides, and it depends on a few
+# switches: single draws differ so much that fewer runs would leave the verdict to chance.
 RUNS, QUICK_RUNS = 5, 1
 MORE_RUNS = {
     (BCUBE, SWITCHES, 0.2): 12,
@@ -64,10 +64,10 @@ PAPER: Papers = {
     (f"{FATTREE}, {SWITCHES}", 6.0): 704,
     (f"{FATTREE}, {SWITCHES}", 20.0): 267,
 }
-PAPERS_ROUTED = 298.0  # DCell without failures, as DCellRouting has it
-PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # of levels 0, 1 and 2
-# Without failures; and relative to the paper's value where failures are drawn, since the busiest of
-# thousands of links decides and so varies from one draw to the next.
+PAPERS_ROUTED = 298.0  # DCell without failures, by DCellRouting
+PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # flows on the busiest links of levels 0, 1 and 2
+# Tolerances relative to the paper's value: without failures, and with drawn failures, where the
+# busiest of thousands of links varies from one draw to the next.
 NEAR, NEAR_FAILED = 0.03, 0.2
 WHY = (
     "The paper does not say in which order BSR's breadth-first search tries neighbours. A plain "
@@ -113,7 +113,7 @@ def _judged(series: str, kind: str, share: float) -> bool:
 
 
 def judged(claims: list[Claim]) -> Judged:
-    """Return what follows; where BCube's plain search alone agrees, the paper leaves it open."""
+    """Return the verdict: ambiguous if only BCube's plain search agrees, which the paper allows."""
     word, reasons = verdict(claims)
     differing = {claim.row.series for claim in claims if claim.holds is False}
     decided = all(claim.holds is not None for claim in claims)
@@ -123,7 +123,7 @@ def judged(claims: list[Claim]) -> Judged:
 
 
 def _routed_dcell() -> list[Claim]:
-    """Return the partial DCell's throughput and busiest links by DCellRouting alone."""
+    """Return claims on the partial DCell's throughput and busiest links by DCellRouting."""
     dcell = parse(DCELLS[DCELL][0])
     found = routes(dcell, "dcell", *all_to_all(numpy.arange(dcell.servers)))
     loads = link_loads(found, None, link_count(dcell))

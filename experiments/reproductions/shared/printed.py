@@ -1,6 +1,6 @@
-"""The tables that `pillarbox compare --papers` checks, as figures made again.
+"""Reproductions of the papers' tables that `pillarbox compare --papers` checks.
 
-Most print formulas; each is evaluated for a small network or structure, which is measured.
+Most tables print formulas; each is evaluated for a small network or structure, which is measured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from experiments.analysis.comparison.checks import Check, Table
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point
 from experiments.reproductions.shared.figure import Made, figure
 
-EQUALS = " = "  # between a formula in print and its value
-BISECTION_S = 20.0  # for each exact bisection width; most take a moment
+EQUALS = " = "  # separator of a printed formula and its value
+BISECTION_S = 20.0  # time limit for each exact bisection width, in seconds; most take much less
 TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
     "bcube-table1": (
         "speed-ups, throughput and wires of tree, fat-tree, DCell and BCube (Guo 2009)",
@@ -39,7 +39,7 @@ TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
 
 
 def printed(table: Table) -> Made:
-    """Return the table, each printed value beside ours."""
+    """Return the table with each printed value next to ours."""
     differing = [check for check in table.checks if check.agrees is False]
     unchecked = [check.what for check in table.checks if check.agrees is None]
     notes = [f"Printed: {table.citation}."]
@@ -50,7 +50,7 @@ def printed(table: Table) -> Made:
 
 
 def _point(check: Check) -> Point:
-    """Return a row.
+    """Return a check as a row of the figure.
 
     >>> _point(Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
     Point(series='bcube,4,1', x='servers, n^(l+1)', ours=16, paper=16.0, ...)
@@ -60,7 +60,7 @@ def _point(check: Check) -> Point:
     x = f"{what}, {formula}" if formula else what
     try:
         paper = float(value.replace(",", ""))
-    except ValueError:  # an order of magnitude, which has no value
+    except ValueError:  # an order of magnitude without a value
         return Point(series, f"{what}, {check.printed}", check.ours)
     return Point(series, x, check.ours, paper)
 

@@ -1,8 +1,8 @@
 """Traffic-aware DPillarMP over time (hosts/dpillar/aware.py and choices.py).
 
-A source probes its paths, of both directions, to each of its destinations. Every flow chooses at
-times of its own by the last answers, and books what it takes: so the flows of one source spread,
-though they all see the same. A flow begins on a shortest path.
+A source probes its paths, in both directions, to each of its destinations. Every flow chooses at
+its own times by the last answers, and books the bandwidth that it takes: so the flows of one source
+spread over the paths, though all use the same answers. A flow starts on a shortest path.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ class Aware(Probed):
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        self._again_s = self.starts_s.copy()  # when each flow is looked at again
-        # Of each path of a pair, as booked since the answers came; missing before the first.
+        self._again_s = self.starts_s.copy()  # next time at which each flow chooses
+        # Free bandwidth of each path of a pair, reduced by bookings since the last answers; NaN
+        # before the first.
         self._free = numpy.full(self.hops.shape, numpy.nan)
 
     def joined(self) -> Ints:
-        """Return the pair of servers of each flow."""
+        """Return a number for each flow's pair of servers."""
         numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
         return numbers + self.destinations
 
     def choose(self) -> None:
-        """Choose for the flows that are to be looked at, one after the other."""
+        """Choose paths for the flows whose time has come, one after the other."""
         pairs, free = self.answers
         self._free[pairs] = free
         self.answers = pairs[:0], free[:0]
@@ -66,12 +67,12 @@ class Aware(Probed):
 def _schedule(
     free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
 ) -> None:
-    """Choose each flow's path and book it; note which flows have answers to go by."""
+    """Choose and book each flow's path; record in `known` which flows had answers."""
     for flow in range(len(pairs)):
         pair = pairs[flow]
         known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])
         if known[flow]:
-            # A path that does not work has no hops.
+            # A path that has failed has 0 hops.
             ways = free[pair], hops[pair], hops[pair]
             paths[flow] = booked(*ways, paths[flow], own[flow])
         else:
@@ -85,7 +86,7 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
         ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
         choice = numpy.tile(numpy.arange(count), len(sources))
         found = routes(dpillar, PATHS, *ends, choice)
-        # The paths of a direction are disjoint: with the same first hop they are the same.
+        # The paths of a direction are disjoint: paths with the same first hop are the same.
         first_hops: Ints = found.links[found.starts[:-1] + 1].astype(numpy.int64)
         different = only(found, ~repeated(first_hops.reshape(-1, count)).ravel())
         return different if works is None else surviving(different, works)

@@ -1,8 +1,8 @@
-"""Compiled routing: the rules that hosts/NETWORK declares, over arrays of flows.
+"""Compiled routing: the rules that hosts/NETWORK declares, for arrays of flows.
 
-Flows are arrays of sources and destinations, which differ, and where a routing has several paths
-for a pair, of the number of the path that each takes. What is no rule yet stands in a file for its
-network, ``fattree.py`` for hosts/fattree.py. What is compiled nowhere goes flow by flow
+Flows are arrays of sources and destinations, which differ; where a routing has several paths for a
+pair, a third array holds the number of each flow's path. Routings without a rule have a file per
+network, ``fattree.py`` for hosts/fattree.py. Routings that are not compiled run flow by flow
 (`uncompiled`).
 """
 
@@ -37,38 +37,38 @@ from hosts.base.rules import NONE, Fabric, Rule
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_HOPS = 255  # of a path that is not compiled
+MOST_HOPS = 255  # maximum hops of a path of a routing that is not compiled
 
 
 class Walk(NamedTuple):
-    """How flows of one network hop from server to server."""
+    """How flows of a network hop from server to server."""
 
     fill: Callable[[Ints], Fill]  # given the number of each flow's path
-    most: int  # hops of a path
+    most: int  # maximum hops of a path
     arrivals: Sequence[int | None]  # see `routes_of_hops`
 
 
 class Compiled(NamedTuple):
-    """A routing: it walks over servers, or says which links a flow takes; one that is not compiled
-    does either.
+    """A simulated routing: it walks over servers, or returns the links of flows; a routing that is
+    not compiled does both.
     """
 
     walk: Callable[[Any], Walk] | None = None
-    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # one hop through switches
-    # How many paths there are for a pair. Where some are the same, they have several numbers.
+    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # a single hop through switches
+    # Number of paths per pair; equal paths have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
-    # The links of flows on a random one of their paths that work.
+    # The links of flows on a random one of their working paths.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
-    in_python: bool = False  # flow by flow, by what may not run in two threads
+    in_python: bool = False  # whether it runs in Python, flow by flow, which may not be thread-safe
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
-    """Return the network's compiled algorithms by name; none where there is no file for it."""
-    return dict(_of_kind(topology.kind))
+    """Return the network's compiled algorithms by name; empty if the network has none."""
+    return dict(_compiled_of_kind(topology.kind))
 
 
-@cache  # asked again for every block of flows
-def _of_kind(kind: str) -> dict[str, Compiled]:
+@cache  # called for every block of flows
+def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
     network = declared(kind)
     rules = network.rules if network else {}
     ruled = {name: _compiled(rule) for name, rule in rules.items()}
@@ -90,7 +90,7 @@ def _walk(rule: Rule, topology: Topology) -> Walk:
 
 
 def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
-    """Stand for the rule with which `_write` is compiled."""
+    """Placeholder for the rule with which `_write` is compiled."""
     raise NotImplementedError
 
 
@@ -131,7 +131,7 @@ def _write_links(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow, through switches that interconnect."""
+    """Write the links of each flow through switches that interconnect."""
     end = 0
     for flow in range(len(sources)):
         for node, port in rule(*numbers, sources[flow], destinations[flow], choice[flow]):
@@ -147,9 +147,9 @@ def _working(
     shape: tuple[Any, ...] = ports_of(topology)
     fill: Callable[..., object]
     if isinstance(rule, Fabric):
-        most, fill = rule.most(topology), native_in_place(_try_links, rule=rule.links)
+        most, fill = rule.most(topology), native_in_place(_write_working_links, rule=rule.links)
     else:
-        most, fill = 2 * rule.most(topology), native_in_place(_try_hops, rule=rule.hops)
+        most, fill = 2 * rule.most(topology), native_in_place(_write_working_hops, rule=rule.hops)
         shape = (*shape[:2], links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * most, link_type(topology))
@@ -157,7 +157,7 @@ def _working(
     return Routes(starts, links[: starts[-1]])
 
 
-def _try_hops(
+def _write_working_hops(
     numbers: Any,
     shape: Any,
     order: Any,
@@ -168,7 +168,7 @@ def _try_hops(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow's path (see `_write` and `hops.routes_of_hops`)."""
+    """Write the links of a random working path of each flow (see `hops.routes_of_hops`)."""
     servers, ports, onto = shape
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
@@ -198,7 +198,7 @@ def _try_hops(
                 break
 
 
-def _try_links(
+def _write_working_links(
     numbers: Any,
     ports: tuple[int, int, int],
     order: Any,
@@ -209,7 +209,7 @@ def _try_links(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow's path, through switches that interconnect."""
+    """Write the links of a random working path of each flow through switches that interconnect."""
     for flow in range(len(sources)):
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
@@ -227,7 +227,7 @@ def _try_links(
 
 
 def _draw(order: Any, tried: int, random: Any) -> None:
-    """Put a random one of the numbers that were not tried yet into the next place."""
+    """Swap a random one of the numbers not yet tried to position `tried`."""
     drawn = tried + int(random.random() * (len(order) - tried))
     order[tried], order[drawn] = order[drawn], order[tried]
 
@@ -294,7 +294,7 @@ def lengths(
     destinations: Ints,
     choice: Ints | int = 0,
 ) -> Ints:
-    """Return how many server-to-server hops each flow takes; 0 where it has no path."""
+    """Return the number of server-to-server hops of each flow; 0 without a path."""
     algorithm, choice = _checked(topology, name, sources, destinations, choice)
     if not algorithm.walk:
         return numpy.ones(len(sources), numpy.int32)
