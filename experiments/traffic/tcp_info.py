@@ -1,7 +1,6 @@
-"""The state of a TCP connection in Linux: ``struct tcp_info`` of <linux/tcp.h>.
+"""State of a TCP connection in Linux: ``struct tcp_info`` of <linux/tcp.h>.
 
-The kernel has only ever added fields at its end, and hands out as many as it knows; those beyond
-are not there.
+New kernels only append fields, and return as many as they know; later fields are missing.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import socket
 import struct
 from functools import cache
 
-# In the kernel's order and under its names, without the tcpi_. Nothing is padded: each field stands
-# at a multiple of its size.
+# In the kernel's order and with its names, without the prefix tcpi_. There is no padding: each
+# field's offset is a multiple of its size.
 _GROUPS = (
     ("B", "state ca_state retransmits probes backoff options wscale app_limited"),
     ("I", "rto ato snd_mss rcv_mss unacked sacked lost retrans fackets"),
@@ -33,24 +32,24 @@ SIZE = struct.calcsize("=" + "".join(code for _, code in FIELDS))
 def tcp_info(connection: socket.socket) -> dict[str, int]:
     """Return a connection's state in the kernel: times in microseconds, windows in segments.
 
-    Raises OSError where the connection is closed.
+    Raises OSError if the connection is closed.
     """
     return parsed(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE))
 
 
 def parsed(data: bytes) -> dict[str, int]:
-    """Return the fields that are whole in these bytes.
+    """Return the fields that are complete in these bytes.
 
     >>> parsed(bytes([1, 0, 0, 0, 0, 0, 0, 0, 64, 13, 3, 0]))["rto"]
     200000
     """
-    names, layout = _known(min(len(data), SIZE))
+    names, layout = _known_fields(min(len(data), SIZE))
     return dict(zip(names, layout.unpack_from(data), strict=True))
 
 
 @cache
-def _known(size: int) -> tuple[list[str], struct.Struct]:
-    """Return the names and the layout of the fields within so many bytes."""
+def _known_fields(size: int) -> tuple[list[str], struct.Struct]:
+    """Return the names and the layout of the fields within `size` bytes."""
     names: list[str] = []
     codes = "="
     for name, code in FIELDS:

@@ -123,7 +123,7 @@ def test_without_one_connection_all_is_broken_off(moment: str, tmp_path: Path) -
     loop = loop_of(plan, tmp_path, "bcube,2,1")
     if moment == "before":
         loop.connections[1].fail("no answer")
-        loop._break_off(loop.connections[1])
+        loop._abort_others(loop.connections[1])
     reasons, _ = done(loop, close if moment == "meanwhile" else lambda loop: None)
     assert all(reasons)
     assert all("broken off" in reason for at, reason in enumerate(reasons) if at != 1)
