@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def figures() -> dict[str, Figure]:
-    """Return all figures by name, in alphabetical order."""
+    """Return all reproducible figures and tables by name, in alphabetical order."""
     from experiments.reproductions.shared.figure import FIGURES
 
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
@@ -28,12 +28,12 @@ def figures() -> dict[str, Figure]:
 
 
 def names() -> list[str]:
-    """Return the names of all figures."""
+    """Return the names of all reproducible figures and tables."""
     return list(figures())
 
 
 def figure(name: str) -> Figure:
-    """Return a figure by name; raise PillarboxError if it does not exist."""
+    """Return a reproducible figure by name; raise PillarboxError if the name is unknown."""
     known = names()
     hint = meant(name, known, "`pillarbox reproduce --list` shows all")
     require(name in known, f"no figure or table is named {name!r}: {hint}")

@@ -31,7 +31,7 @@ SENDERS, RECEIVERS, DEADLINE = "senders", "receivers", "deadline_s"
 
 
 class Shared(NamedTuple):
-    """A pattern that exists for arrivals only, and its shares."""
+    """A traffic pattern that exists for arrivals only, and its shares."""
 
     pattern: Pattern
     shares: Callable[[Options], Floats]
@@ -146,7 +146,7 @@ def _uniform(servers: int) -> Floats:
 
 
 def _rack(options: Options) -> Floats:
-    """Return shares of which a part stays in the source's rack, and the rest leaves the rack."""
+    """Return traffic shares of which a part stays in the source's rack, and the rest leaves it."""
     topology, share = options.topology, options.share("share", 0.5)
     racks = racks_of(topology)
     inside = (racks[:, None] == racks[None, :]).astype(numpy.float64)
@@ -162,7 +162,7 @@ def _rack(options: Options) -> Floats:
 
 
 def _hotspot(options: Options) -> Floats:
-    """Return shares of which a part goes to a few servers, and the rest to all equally."""
+    """Return traffic shares of which a part goes to a few servers, the rest to all equally."""
     topology, share = options.topology, options.share("share", 0.5)
     hot = options.servers("servers", max(1, topology.servers // 16), set())
     towards = numpy.zeros((topology.servers, topology.servers))
@@ -173,13 +173,13 @@ def _hotspot(options: Options) -> Floats:
 
 
 def _normalized(part: Floats) -> Floats:
-    """Return the shares scaled to a total of 1."""
+    """Return traffic shares scaled to a total of 1."""
     found: Floats = part / part.sum()
     return found
 
 
 def _rows_normalized(part: Floats) -> Floats:
-    """Return the shares scaled to a total of 1 in every row."""
+    """Return traffic shares scaled to a total of 1 for every source."""
     found: Floats = part / part.sum(axis=1, keepdims=True)
     return found
 

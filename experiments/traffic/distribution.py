@@ -69,7 +69,7 @@ class Distribution(Generator):
 
     @property
     def received(self) -> dict[int, Receipt]:
-        """Receipt of each receiver, after the end."""
+        """Completion of the file at each receiver, after the end."""
         results = self.results()
         found = {}
         for receiver in self.plan.receivers:
@@ -98,7 +98,7 @@ def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> Distribut
 
 
 def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
-    """Return the plan of a workload's file.
+    """Return the plan that distributes a workload's file.
 
     The pattern's options define source and receivers; if one-to-several has no named receivers,
     they are the source's neighbors at different ports, not random servers.

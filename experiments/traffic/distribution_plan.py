@@ -31,7 +31,7 @@ class Plan:
     kind: str  # "trees" or "pipeline"
 
     def parts(self, size_bytes: int) -> list[int]:
-        """Return the number of bytes that each tree carries.
+        """Return the number of the file's bytes that each tree carries.
 
         >>> Plan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
         [3, 2]

@@ -31,7 +31,7 @@ AT_ONCE = 16  # number of pieces per system call
 
 
 class DistributionTask(Task):
-    """Task of the process; its flows are hops."""
+    """Task of the process that distributes a file; its flows are hops."""
 
     source: int
     trees: list[int]  # tree of each flow's hop
@@ -61,7 +61,7 @@ class Comparison:
         self._pieces, self._next = pieces, memoryview(b"")
 
     def take(self, arrived: bytes) -> None:
-        """Compare the next bytes."""
+        """Compare the next bytes with the expected pieces."""
         at = 0
         while self.right and at < len(arrived):
             self._next = self._next or memoryview(next(self._pieces, b""))

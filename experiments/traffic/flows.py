@@ -62,7 +62,7 @@ class FlowResult:
 
 
 class Progress(NamedTuple):
-    """Current state of a flow."""
+    """Progress of a flow: delivered bytes, and whether the flow has ended."""
 
     number: int
     delivered_bytes: int
@@ -105,10 +105,10 @@ class Tool(Protocol):
         """Return each flow's result after the end, in the order of the flows' numbers."""
 
     def versions(self) -> dict[str, Any]:
-        """Return the program's entries of the manifest."""
+        """Return the traffic program's entries of the manifest."""
 
     def close(self) -> None:
-        """End everything that still runs."""
+        """End all processes and flows that still run."""
 
 
 @runtime_checkable

@@ -164,7 +164,7 @@ class Generator:
         return {**found, "processes": len(self._processes), **self._cost}
 
     def close(self) -> None:
-        """End the processes at any time."""
+        """Kill the generator's processes at any time."""
         for process in self._processes:
             process.close()
         if self._board_file >= 0:

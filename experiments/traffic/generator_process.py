@@ -68,7 +68,7 @@ class Process:
             return b""
 
     def close(self) -> None:
-        """Kill the process at any time."""
+        """Kill the generator's process at any time."""
         self._running.kill()
         self._input.close()
         self.output.close()

@@ -62,12 +62,12 @@ class Connection:
     row_retransmits: int = 0
 
     def fail(self, reason: str) -> None:
-        """Fail the flow."""
+        """Mark the flow as failed for a reason, and close its connection."""
         self.ended, self.reason = True, reason
         self.close()
 
     def close(self) -> None:
-        """Close both ends without leaving state in the kernel."""
+        """Close both ends of the connection without leaving state in the kernel."""
         for end in (self.sender, self.receiver):
             if end is not None:
                 with suppress(OSError):
@@ -77,7 +77,7 @@ class Connection:
 
 
 class Connector:
-    """Connects flows."""
+    """Opens the connections of flows in the servers' namespaces."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Connector:
         self._most_bytes_s = int(most_bps / 8) if most_bps else None
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._ready = select.epoll()
-        self._listeners: dict[int, socket.socket] = {}  # by server
+        self._listeners: dict[int, socket.socket] = {}  # listening sockets by server
         self._listening: dict[int, int] = {}  # servers by descriptor
         self._ports: dict[int, int] = {}  # ports of listeners by server, also on other machines
         self._trying: dict[Client, Connection] = {}
@@ -258,7 +258,7 @@ class Connector:
             one.fail(f"could not connect: {why}")
 
     def close(self) -> None:
-        """Close the listeners."""
+        """Close the servers' listening sockets."""
         for end in (*self._listeners.values(), *self._strangers.values()):
             end.close()
         self._ready.close()

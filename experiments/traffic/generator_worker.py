@@ -53,7 +53,7 @@ UNKNOWN = dict.fromkeys(("total_retrans", "rtt", "snd_cwnd", "snd_mss"), 0)
 
 
 class Task(TypedDict):
-    """Task of the process."""
+    """Task of a generator process, as its parent sends it."""
 
     flows: list[list[Any]]  # fields of each Flow
     namespaces: dict[str, int]  # open files by server
@@ -117,7 +117,7 @@ class Loop:
         self.rows = bytearray()
 
     def run(self, barrier_s: float) -> dict[str, Any]:
-        """Run everything after the barrier; return the cost."""
+        """Run the flows from the barrier on; return the cost in processor time and memory."""
         self._barrier_s = barrier_s
         for one in self.connections:
             if one.ended:  # failed to connect
@@ -369,7 +369,7 @@ def allow_open_files(count: int) -> None:
 
 
 def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> NoReturn:
-    """Run one task with a loop of the given kind, and exit."""
+    """Run the task of a generator process with a loop of the given kind, and exit."""
     _do_task(loop_of)
     sys.stdout.buffer.flush()
     os._exit(0)  # the kernel closes thousands of sockets together

@@ -369,7 +369,7 @@ class Iperf3:
         return [session.result for session in self._sessions]
 
     def _evaluate(self, session: Session, deadline: float) -> None:
-        """Evaluate both ends' reports."""
+        """Evaluate both ends' iperf3 reports of a flow."""
         session.judged = True
         received = report_in(text_of(session.client_says))
         sent = self._server_report(session, deadline)
@@ -429,14 +429,14 @@ class Iperf3:
         }
 
     def close(self) -> None:
-        """Kill every process, and wait for its end."""
+        """Kill every iperf3 process, and wait for its end."""
         self._closing = True
         self._wake.send(b"\0")
         if self._thread:
             self._thread.join()
             self._thread = None
         for process in self._processes():
-            process.kill()  # also kills stopped processes
+            process.kill()  # SIGKILL ends stopped processes as well
         for process in self._processes():
             process.wait()
         for key in list(self._exits.get_map().values()):

@@ -69,7 +69,7 @@ def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interva
 
 
 def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the complete intervals of the single stream.
+    """Return the complete intervals of an iperf3 report's single stream.
 
     A report that ends with an error may contain its last interval twice.
     """
@@ -95,12 +95,12 @@ def _list(value: object) -> list[Any]:
 
 
 def shifted(rows: list[Interval], by_s: float) -> list[Interval]:
-    """Return the rows shifted by a time."""
+    """Return the intervals of a flow shifted by a time."""
     return [row._replace(begin_s=row.begin_s + by_s, end_s=row.end_s + by_s) for row in rows]
 
 
 def cut(flow: Flow, rows: list[Interval]) -> list[Interval]:
-    """Return the rows up to the end of the flow's volume or duration.
+    """Return the intervals up to the end of the flow's volume or duration.
 
     A signal ends iperf3 a little later.
 

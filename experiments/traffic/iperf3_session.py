@@ -26,7 +26,7 @@ FIONREAD = 0x541B
 
 @dataclass(eq=False)
 class Session:
-    """A flow: its two processes, and their output."""
+    """An iperf3 flow: its two processes, and their output."""
 
     flow: Flow
     result: FlowResult
@@ -39,14 +39,14 @@ class Session:
     exited_s: float = 0.0  # exit time of the client, by the monotonic clock
     ended: bool = False
     judged: bool = False  # whether `result` is final
-    pidfd: int = -1  # of the client, until its exit was noticed
+    pidfd: int = -1  # pidfd of the client until its exit is noticed, else -1
     stream: socket.socket | None = None  # the client's data socket, for queries
     began_s: float = 0.0  # when its first bytes were noticed
     last_read: int = 0  # received bytes at the last query
 
     @property
     def port(self) -> int:
-        """Port on which the server listens."""
+        """Port on which the flow's iperf3 server listens."""
         return FIRST_PORT + self.flow.number
 
     @property
@@ -56,22 +56,22 @@ class Session:
         return min(max(wanted, SMALLEST_BLOCK), LARGEST_BLOCK)
 
     def fail(self, reason: str) -> None:
-        """End the flow as failed."""
+        """End the iperf3 flow as failed."""
         self.result.reason = reason
         self.ended = self.judged = True
 
     def signal(self, number: int) -> None:
-        """Send a signal to the client, unless it has ended."""
+        """Send a signal to the iperf3 client, unless it has ended."""
         if self.client and self.client.poll() is None:
             self.client.send_signal(number)
 
     def signal_server(self, number: int) -> None:
-        """Send a signal to the server, unless it has ended."""
+        """Send a signal to the iperf3 server, unless it has ended."""
         if self.server and self.server.poll() is None:
             self.server.send_signal(number)
 
     def has_begun(self) -> bool:
-        """Return True if the client has received its first bytes."""
+        """Return True if the iperf3 client has received its first bytes."""
         if not self.stream:
             self._find_stream()
         if not self.bytes_read():
@@ -100,7 +100,7 @@ class Session:
         return self.last_read
 
     def let_go(self) -> None:
-        """Close the open files of a client that has exited."""
+        """Close the open files of an iperf3 client that has exited."""
         if self.stream:
             self.bytes_read()
             self.stream.close()

@@ -31,11 +31,11 @@ SO_RCVBUFFORCE, BUFFER_BYTES = 33, 1 << 24
 
 
 class Carried(NamedTuple):
-    """Results of the first packets of an offer."""
+    """Results of offered new flows: packets sent, their delays and the time."""
 
     sent: int
     delays_ms: list[float]  # delays of packets that arrived, sorted
-    seconds: float  # from the first packet's planned time to the last arrival
+    seconds: float  # time from the first packet's planned time to the last arrival
 
     @property
     def lost_share(self) -> float:
@@ -48,7 +48,7 @@ class Carried(NamedTuple):
         return len(self.delays_ms) / self.seconds if self.seconds else 0.0
 
     def delay_ms(self, share: float) -> float | None:
-        """Return a quantile of the delay; None if nothing arrived."""
+        """Return a quantile of the packets' delays in ms; None if no packet arrived."""
         last = len(self.delays_ms) - 1
         return self.delays_ms[round(share * last)] if self.delays_ms else None
 

@@ -39,13 +39,13 @@ class Arriving(Loop):
 
 
 def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arriving:
-    """Return the event loop for a task."""
+    """Return the event loop of a process that sends arriving flows."""
     be_on_time()
     return Arriving(connections, task, deaths)
 
 
 def be_on_time() -> None:
-    """Set the niceness of kernel threads, and short time slices.
+    """Set this process' niceness to that of kernel threads, and short time slices.
 
     Other programs of a trial yield to kernel threads. This process sends on a schedule, and needs
     little processor time. With time slices as long as the others' it would wait until each busy

@@ -35,16 +35,16 @@ class Options:
         self._given = given
 
     def has(self, name: str) -> bool:
-        """Return True if the workload has this option."""
+        """Return True if the workload sets this option of its pattern."""
         return name in self._given
 
     def server(self, name: str, default: int) -> int:
-        """Return the server that an option names."""
+        """Return the server that a pattern's option names."""
         value = self._given.get(name)
         return default if value is None else self._server(name, value)
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return the value of an option that is a whole number."""
+        """Return the value of a pattern's option that is a whole number."""
         value = self._given.get(name, default)
         require(
             isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most,
@@ -60,7 +60,7 @@ class Options:
         return float(value)
 
     def share(self, name: str, default: float) -> float:
-        """Return the value of an option that is a share from 0 to 1."""
+        """Return the value of a pattern's option that is a share from 0 to 1."""
         value = self._given.get(name, default)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number and 0 <= value <= 1, f"{name} is a share from 0 to 1, not {value!r}")
@@ -257,7 +257,7 @@ def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
 
 
 def pattern_of(workload: Workload, others: Mapping[str, Pattern]) -> Pattern:
-    """Return the workload's pattern after checking its options.
+    """Return the workload's traffic pattern after checking its options.
 
     `others` are patterns that are allowed in addition to PATTERNS.
     """

@@ -114,13 +114,13 @@ class Sizes:
 
     @property
     def mean_bytes(self) -> float:
-        """Mean size."""
+        """Mean flow size of the distribution in bytes."""
         at, shares = self._curve()
         return float(numpy.sum(numpy.diff(shares) * (at[1:] + at[:-1]) / 2))
 
     @property
     def most_bytes(self) -> int:
-        """Largest size."""
+        """Largest flow size of the distribution in bytes."""
         return int(self.points[-1][0])
 
     def draw(self, count: int, draw: numpy.random.Generator) -> Ints:
@@ -143,7 +143,7 @@ class Sizes:
         return numpy.where(place == 0, 0.0, found)
 
     def scaled(self, factor: float) -> Sizes:
-        """Return the distribution of sizes multiplied by a factor.
+        """Return the distribution with all flow sizes multiplied by a factor.
 
         >>> sizes_of("storage").scaled(0.5).most_bytes
         1000000
@@ -158,7 +158,7 @@ class Sizes:
         return Sizes(f"{self.name} x {factor:g}", points)
 
     def _curve(self) -> tuple[Floats, Floats]:
-        """Return sizes and shares, starting with a share of 0."""
+        """Return the distribution's sizes and cumulative shares, starting with a share of 0."""
         at, shares = (
             numpy.array(column, numpy.float64) for column in zip(*self.points, strict=True)
         )

@@ -18,7 +18,7 @@ _GROUPS = (
     ("I", "pmtu rcv_ssthresh rtt rttvar snd_ssthresh snd_cwnd advmss reordering"),
     ("I", "rcv_rtt rcv_space total_retrans"),
     ("Q", "pacing_rate max_pacing_rate"),
-    ("Q", "bytes_acked bytes_received"),  # since Linux 4.1
+    ("Q", "bytes_acked bytes_received"),  # fields since Linux 4.1
     ("I", "segs_out segs_in notsent_bytes min_rtt data_segs_in data_segs_out"),  # 4.6
     ("Q", "delivery_rate busy_time rwnd_limited sndbuf_limited"),  # 4.10
     ("I", "delivered delivered_ce"),  # 4.18
@@ -38,7 +38,7 @@ def tcp_info(connection: socket.socket) -> dict[str, int]:
 
 
 def parsed(data: bytes) -> dict[str, int]:
-    """Return the fields that are complete in these bytes.
+    """Return the fields of ``struct tcp_info`` that are complete in these bytes.
 
     >>> parsed(bytes([1, 0, 0, 0, 0, 0, 0, 0, 64, 13, 3, 0]))["rto"]
     200000

@@ -32,8 +32,8 @@ MOST_ROWS = 10 * MOST_FLOWS
 MOST_S = 1e9  # maximum start time of a flow: some thirty years
 MOST_IN_ALL_BYTES = 2**63  # maximum total volume of all flows: sums have 64 bits
 MOST_UNPACKED_BYTES = 1 << 30
-LONGEST_LINE = 1 << 16  # in characters
-LONGEST_CELL = 100  # in characters: every address and number is shorter
+LONGEST_LINE = 1 << 16  # maximum length of a line in characters
+LONGEST_CELL = 100  # maximum characters of a cell: every address and number is shorter
 
 Floats: TypeAlias = "NDArray[numpy.float64]"
 Ints: TypeAlias = "NDArray[numpy.int64]"
@@ -136,7 +136,7 @@ class _Servers:
 
 
 def _column_indices(file: Path, header: Sequence[str]) -> list[int]:
-    """Return the indices of the columns in a row."""
+    """Return the indices of a trace's columns in a row."""
     missing = [name for name in COLUMNS if name not in header]
     require(
         not missing,
@@ -233,7 +233,7 @@ def _floats(file: Path, name: str, column: Any) -> Floats:
 
 
 def _check_ends(file: Path, name: str, found: Any) -> bool:
-    """Raise PillarboxError if a column has no servers; return True if it has texts."""
+    """Raise PillarboxError if a trace's column has no servers; return True if it has texts."""
     from pyarrow import types
 
     kind = found.schema_arrow.field(name).type

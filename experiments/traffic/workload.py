@@ -39,8 +39,8 @@ class Workload:
     load_of: str = SERVERS
     sizes: str = "web-search"  # name in experiments.traffic.sizes, number of bytes, or FILE
     size_scale: float = 1.0
-    warm_up_s: float = 2.0  # before the measured part, with the same load
-    cool_down_s: float = 1.0  # after the measured part
+    warm_up_s: float = 2.0  # time before the measured part, with the same load
+    cool_down_s: float = 1.0  # time after the measured part
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "timeout_s"):
@@ -61,7 +61,7 @@ class Workload:
 
     @property
     def trace(self) -> str | None:
-        """File of the trace, or None."""
+        """File of the trace from which the flows come, or None."""
         return self.arrivals if (self.arrivals or "").endswith(TRACES) else None
 
     def _check_arrivals(self, arrivals: str) -> None:

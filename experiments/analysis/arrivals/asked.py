@@ -22,7 +22,7 @@ WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1
 
 @dataclass(frozen=True)
 class Asked:
-    """Parameters of the flows to draw."""
+    """Parameters of the arriving flows to draw at random."""
 
     topology: Topology
     routing: str

@@ -154,7 +154,7 @@ def _dependencies(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
 
 
 def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
-    """Process all events."""
+    """Process the starts and ends of all flows in the order of time."""
     flows = len(given.start_s)
     # For each slot: its flow, its remaining volume at a time, its rate, and its end.
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)

@@ -118,7 +118,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
 
 
 def join(shared: Any, slot: int, path: Any) -> None:
-    """Add a flow in a slot, on a path."""
+    """Add a flow on a path to the shared links."""
     links, count = shared.links, shared.flows
     shared.length[slot] = len(path)
     for position in range(len(path)):
@@ -135,7 +135,7 @@ def join(shared: Any, slot: int, path: Any) -> None:
 
 
 def leave(shared: Any, slot: int) -> None:
-    """Remove a flow; `settle` has to be called before."""
+    """Remove a flow from the shared links; `settle` has to be called before."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
@@ -256,7 +256,7 @@ def _levels_equal(one: float, other: float) -> bool:
 
 
 def _widen(shared: Any, link: int) -> None:
-    """Double the room of a link's entries."""
+    """Double the room for flows in a link's list."""
     begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
     for i in range(count):  # a slice assignment would take numba 3 s more to compile
         shared.entries[free + i] = shared.entries[begin + i]

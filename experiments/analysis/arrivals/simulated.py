@@ -101,7 +101,7 @@ def simulate(
     choice: str = RANDOM,
     seed: int = 1,
 ) -> Simulated:
-    """Simulate flows, each on a path of its routing.
+    """Simulate arriving flows as fluids, each on a path of its routing.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def over_routes(
     *,
     choices: int = 1,
 ) -> Simulated:
-    """Simulate flows on given paths (see `course`)."""
+    """Simulate arriving flows as fluids on given paths (see `course`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
     capacity = numpy.full(link_count(topology), cable_bps)
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
@@ -190,7 +190,7 @@ def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
 
 
 def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
-    """Return the loads within the window, for cables of this goodput."""
+    """Return the offered and delivered load within the window, for cables of this goodput."""
     lengths = numpy.diff(found.routes.starts)
     asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
     on_links = numpy.bincount(

@@ -23,13 +23,13 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """Verdict as text."""
+        """Verdict of the check as text: "agree", "differs" or "not checked"."""
         return "not checked" if self.agrees is None else "agree" if self.agrees else "differs"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Checks of a paper's table."""
+    """Checks of all values of a paper's table."""
 
     title: str
     citation: str
@@ -78,19 +78,19 @@ Formula = tuple[Any, ...]  # arguments of `formula` without the network
 
 
 def formulas(spec: str, *rows: Formula) -> list[Check]:
-    """Return the checks of one network's formulas."""
+    """Return the checks of several printed formulas for one network."""
     return [formula(f"{spec} {what}", *row) for what, *row in rows]
 
 
 def as_text(table: Table) -> str:
-    """Return a table as aligned text."""
+    """Return a paper's checked table as aligned text."""
     body = [("value", "in print", "ours", "", "")]
     body += [(c.what, c.printed, _number_text(c.ours), c.mark, c.reason) for c in table.checks]
     return f"{table.title} ({table.citation})\n\n{listing(body)}"
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """Return a table as a JSON object."""
+    """Return a paper's checked table as a JSON object."""
     names = "value", "printed", "ours", "verdict", "reason"
     checks = [
         dict(zip(names, (c.what, c.printed, c.ours, c.mark, c.reason), strict=True))

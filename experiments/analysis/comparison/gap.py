@@ -39,7 +39,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reached:
-    """Rates of flows over one routing's paths."""
+    """Rates that flows reach over one routing's paths."""
 
     routing: str
     flows: int  # number of flows that have a path

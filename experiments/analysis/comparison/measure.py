@@ -45,7 +45,7 @@ def contrast(topology: Topology) -> Contrast:
 
 @dataclass(frozen=True)
 class Measured:
-    """All values of one network: its column of the comparison."""
+    """All compared values of one network: its column of the comparison."""
 
     topology: Topology
     diameter: paths.Searched
@@ -157,7 +157,7 @@ def _cells(measured: Measured) -> list[tuple[str, str]]:
 
 
 def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
-    """Return the notes below the comparison's table."""
+    """Return the explanatory notes below the table that compares networks."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
     butterfly = (
         "Wrapped butterfly: the smallest with as many nodes as the network has servers "

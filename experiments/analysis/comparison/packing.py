@@ -49,7 +49,7 @@ class Room:
 
 @dataclass(frozen=True)
 class LevelWires:
-    """Wires of one level."""
+    """Wires of one level of a packed network."""
 
     level: int
     inside_racks: int

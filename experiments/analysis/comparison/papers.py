@@ -36,7 +36,7 @@ from topos.structures.butterflies import wrapped_columns
 
 
 def tables(seconds: float) -> list[Table]:
-    """Return all tables."""
+    """Return the checks of all papers' tables."""
     every = dpillar_1, dpillar_2, butterfly, bcube_1, bcube_2, dcell_3
     return [table(seconds) for table in every]
 
@@ -53,7 +53,7 @@ BUDGETS = {
 
 
 def dpillar_1(_: float = 0.0) -> Table:
-    """Cost of DPillars with four columns."""
+    """Check Liao 2012, Table 1: cost of DPillars with four columns."""
     checks = []
     for ports, (servers, total, each) in BUDGETS.items():
         topology = parse(f"dpillar,{ports},4")
@@ -69,7 +69,7 @@ def dpillar_1(_: float = 0.0) -> Table:
 
 
 def dpillar_2(seconds: float) -> Table:
-    """Formulas of five networks, each evaluated for a small one."""
+    """Check Liao 2012, Table 2: formulas of five networks, each evaluated for a small one."""
 
     def width(topology: Topology) -> int | None:
         return bisection(topology, seconds).exact
@@ -280,7 +280,7 @@ REASONS = {
 
 
 def bcube_2(_: float = 0.0) -> Table:
-    """Cost, power and wires of a container."""
+    """Check Guo 2009, Table 2: cost, power and wires of a container."""
     # Guo 2009 gives a 48-port switch 48 servers and an uplink.
     prices = replace(
         GUO,

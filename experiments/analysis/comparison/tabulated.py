@@ -43,13 +43,13 @@ SECONDS = 60.0  # time limit of a search, as a safeguard: searches take less tha
 
 
 def cells(spec: str) -> Iterator[Check]:
-    """Yield the cells of a structure's row."""
+    """Yield the checks of a structure's row of Guo 2008, Table 3."""
     for what in ("degree", "diameter", "bisection", "bottleneck"):
         yield cell(SMALLER.get((spec, what), spec), what)
 
 
 def cell(spec: str, what: str) -> Check:
-    """Return one cell of the table."""
+    """Return the check of one cell of Guo 2008, Table 3."""
     found = structures.parse(spec)
     claim = getattr(found, f"{what}_claim")()
     name, reason = f"{spec} {what}", REASONS.get((spec, what), "")

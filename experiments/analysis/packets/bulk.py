@@ -45,7 +45,7 @@ class Bulk:
         return course(self.routes, self.start_s, volumes, capacity, moments_s=moments_s)
 
     def packets(self, moments_s: Floats | None = None) -> Packets:
-        """Return the course of the flows by TCP."""
+        """Simulate the flows by TCP, packet by packet."""
         volumes = numpy.full(len(self.start_s), self.volume_bytes)
         paths = self.routes, self.back
         return packets(self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed)

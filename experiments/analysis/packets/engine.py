@@ -260,7 +260,7 @@ def _send_window(given: Any, frames: Any, packets: Any, unused: Any, one: int, n
 def _transmit(
     given: Any, frames: Any, packets: Any, unused: Any, one: int, first: int, count: int, now: float
 ) -> None:
-    """Send `count` segments, from `first` on, in one packet."""
+    """Send a packet of `count` segments, from segment `first` on."""
     flow = given.flows[one]
     for segment in range(first, first + count):
         if segment == flow.next:

@@ -38,7 +38,7 @@ LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8
 
 
 def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
-    """Update the sender's state from an ACK."""
+    """Update the TCP sender's state from an ACK."""
     progress = packet.number - flow.acked
     delivered = packet.taken - flow.taken
     has_lost = packet.newest - flow.newest > delivered
@@ -100,7 +100,7 @@ def timer_s(flow: Any, now: float) -> float:
 
 
 def is_probe(flow: Any) -> bool:
-    """Return True if the timer is a tail loss probe's, not a timeout."""
+    """Return True if the sender's timer is for a tail loss probe, not for a timeout."""
     return bool(flow.doing == OPEN and not flow.probed)
 
 
@@ -119,7 +119,7 @@ def timed_out(flow: Any, now: float, cubic: bool) -> None:
 def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
     """Return the next segment to retransmit, or, if none is lost, the first that was never sent.
 
-    `arrived` says for each segment whether it has arrived, `sent_as` holds the number of its last
+    `arrived` is true for segments that have arrived, `sent_as` holds each segment's last
     transmission. An arrival counts here as soon as the ACK that will report it is in flight.
     """
     segment: int = flow.repairs

@@ -43,7 +43,7 @@ AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle 
 
 @dataclass(frozen=True)
 class Tcp:
-    """Parameters of cables, servers and TCP."""
+    """Parameters of simulated cables, servers and TCP."""
 
     rate_bps: float
     queue_bytes: float  # queue of each port
@@ -69,7 +69,7 @@ class Tcp:
 
     @property
     def segment_bytes(self) -> int:
-        """Payload bytes of a full segment."""
+        """Payload bytes of a full TCP segment."""
         return self.mtu - TCP_IP_BYTES
 
     @property

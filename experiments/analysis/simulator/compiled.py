@@ -86,7 +86,7 @@ def _compiled(
     kept: bool,
     in_place: bool = False,
 ) -> Any:
-    """Return numba's dispatcher for a copy of the function."""
+    """Return numba's compiled dispatcher for a copy of the function."""
     known = _globals_used(function, rules)
     callees = {
         name: _compiled(inspect.unwrap(value), kept=False, in_place=in_place)

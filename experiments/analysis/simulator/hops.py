@@ -46,7 +46,7 @@ class Hops(NamedTuple):
 
 
 def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
-    """Yield slices of at most `most` of `count` flows (default: BLOCK)."""
+    """Yield slices that divide `count` flows into blocks of at most `most` (default: BLOCK)."""
     most = most or BLOCK
     return (slice(first, first + most) for first in range(0, count, most))
 
@@ -94,7 +94,7 @@ def alike(numbers: Ints) -> Ints:
 def routes_of_hops(
     topology: Topology, sources: Ints, hops: Hops, arrivals: Sequence[int | None]
 ) -> Routes:
-    """Return the links of the flows.
+    """Return the directed links of flows, given their hops.
 
     A flow that would pass a missing server of a partial network has no links.
 
@@ -127,7 +127,7 @@ class Onto(NamedTuple):
 
 
 def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
-    """Return the links by which hops arrive (see `routes_of_hops`)."""
+    """Return the links from switches by which hops arrive (see `routes_of_hops`)."""
     return _onto(topology, tuple(arrivals))
 
 

@@ -39,7 +39,7 @@ def _fill(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write the hops of each flow."""
+    """Write the hops of each flow by the recursive rule."""
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         counts[flow] = write_hops(net, source, destination, stack, ports[flow], peers[flow])

@@ -128,7 +128,7 @@ def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Wo
 
 @numba.njit(cache=True)
 def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
-    """Pass each server's word to the server or switch at its far end."""
+    """Spread each server's word of reached sources to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
         # most words are 0 except in the middle of the search: skip reading far ends
@@ -143,7 +143,7 @@ def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
 
 @numba.njit(cache=True)
 def _spread(far: Any, switches: Any, onward: Any) -> None:
-    """Pass each switch's word to its servers."""
+    """Spread each switch's word of reached sources to its servers."""
     servers = len(onward)
     for server in range(servers):
         if far[server] >= servers:
@@ -152,7 +152,7 @@ def _spread(far: Any, switches: Any, onward: Any) -> None:
 
 @numba.njit(cache=True)
 def _add(lanes: Any, counts: Any) -> None:
-    """Add the lanes' counts to the totals and clear the lanes."""
+    """Add the bit lanes' partial counts to the totals and clear the lanes."""
     for bit in range(64):
         counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
     lanes[:] = 0

@@ -124,7 +124,7 @@ def sweep(
 
 
 def measured(measure: Measure, task: Any) -> Done:
-    """Run a task in this process: called by workers."""
+    """Run a task of a sweep in this process: called by workers."""
     _forget_peak()
     # Processor time: other load on the machine, or a pause, does not lengthen a task.
     began = time.process_time()
@@ -293,7 +293,7 @@ def _key(measure: Measure, task: Any, code: str) -> str:
 
 
 def _json_text(value: Any) -> str:
-    """Return JSON in which numpy's numbers and arrays are plain ones."""
+    """Return JSON text in which numpy's numbers and arrays are plain ones."""
     return json.dumps(value, default=lambda other: other.tolist())
 
 

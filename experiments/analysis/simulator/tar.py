@@ -72,7 +72,7 @@ SERVER = numpy.dtype(
 
 
 class State(NamedTuple):
-    """The network's numbers and servers, and work arrays."""
+    """State of TAR's simulation: the network's numbers, servers, and work arrays."""
 
     net: Nested
     servers: Any  # records of type SERVER
@@ -250,7 +250,7 @@ def probe_all(
 
 
 def _count_flow(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
-    """Add `flows` to the counter of every port on the path."""
+    """Add `flows` to the flow counter of every port on the path."""
     here = source
     for hop in range(count):
         if ports[hop] == SWITCH:
@@ -339,7 +339,7 @@ def _remove_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
 
 
 def _add_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
-    """Make this flow a virtual flow of the server."""
+    """Make this flow a virtual flow of the FiConn server."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == NOWHERE:
             virtual[slot, 0], virtual[slot, 1] = server, servers[server].joined

@@ -40,12 +40,12 @@ PAPERS_LOCAL_END_S = 39.0
     live=True,
 )
 def fig11(settings: Settings) -> Made:
-    """Run all-to-all traffic over both networks in turns."""
+    """Reproduce Guo 2009, Fig. 11: run all-to-all traffic over BCube and the tree in turns."""
     return made(*all_to_all.run(settings, "bcube-fig11", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return the figure from a run's records."""
+    """Return the figure's points and verdict from a run's records."""
     rows, valid = [], live.believed(done)
     for system in SYSTEMS:
         rows.append(all_to_all.completion(valid, system.name, scale, PAPERS_END_S[system.name]))
@@ -59,7 +59,7 @@ def made(done: Run, scale: live.Scale) -> Made:
 
 
 def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
-    """Return the mean throughput of a server over the whole time."""
+    """Return a server's mean throughput over the whole all-to-all transfer."""
     trials = done.of(system.name).trials
     return live.spread(
         system.name,
@@ -72,7 +72,7 @@ def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
 
 
 def _is_local(source: str, destination: str) -> bool:
-    """Return True if a connection of the tree stays below one mini-switch."""
+    """Return True if both ends of a tree's connection are below the same mini-switch."""
     tree = parse(SYSTEMS[1].network)
     leaves = {tree.server_plug(tree.server(end), 0).node for end in (source, destination)}
     return len(leaves) == 1

@@ -84,7 +84,7 @@ WHY = (
     "aggregate bottleneck throughput, Gbit/s",
 )
 def fig8(settings: Settings) -> Made:
-    """Fail servers, then switches, of all three networks."""
+    """Reproduce Guo 2009, Fig. 8: fail servers, then switches, of BCube, DCell and fat-tree."""
     shares = QUICK_SHARES if settings.quick else SHARES
     count = repeats(settings, RUNS, QUICK_RUNS)
     more = {case: repeats(settings, runs, QUICK_RUNS) for case, runs in MORE_RUNS.items()}

@@ -57,7 +57,7 @@ class Case:
 
     @property
     def is_file(self) -> bool:
-        """Whether the pattern distributes a file; otherwise flows run concurrently."""
+        """Whether the traffic pattern distributes a file; otherwise flows run concurrently."""
         return bool(self.options.get("distribute"))
 
 
@@ -90,7 +90,7 @@ CASES = (
     kind="bars",
 )
 def fig10(settings: Settings) -> Made:
-    """Run each pattern over both networks in turns."""
+    """Reproduce Guo 2009, Fig. 10: run each traffic pattern over BCube and the tree in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     runs = [live.run(settings, _experiment(settings, case, systems)) for case in CASES]
     return made(runs)
@@ -122,7 +122,7 @@ def _experiment(settings: Settings, case: Case, systems: tuple[System, ...]) -> 
 
 
 def made(runs: list[Run]) -> Made:
-    """Return the figure from the runs' records, one run per case."""
+    """Return the figure's points and verdict from the records of one run per pattern."""
     points, speed_ups, notes = [], [], []
     for case, done in zip(CASES, runs, strict=True):
         plan = done.manifest["plan"]
@@ -149,7 +149,7 @@ def _values(case: Case, done: Run, system: str) -> pandas.Series:
 
 
 def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
-    """Return the throughput of a server."""
+    """Return a server's throughput in a traffic pattern, as a point of the figure."""
     plan = done.manifest["plan"]
     ideal = live.ideal_of(done.of(system).trials.ideal_bps)
     factor = scale.rate / 1e9
@@ -167,7 +167,7 @@ def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
 
 
 def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> pandas.Series:
-    """Return each trial's goodput after both connections could find their own path."""
+    """Return each trial's goodput after both connections had time to find separate paths."""
     late = intervals[(intervals.begin_s >= SETTLE_S) & (intervals.end_s <= duration_s)]
     bits: pandas.Series = late.groupby("trial").delivered_bytes.sum() * 8
     trials = late.groupby("trial")
@@ -175,7 +175,7 @@ def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> p
 
 
 def _ratio(case: Case, done: Run, bcube: Point, tree: Point) -> Point:
-    """Return the ratio of BCube's throughput to the tree's, turn by turn."""
+    """Return the ratio of BCube's throughput to the tree's, trial by trial."""
 
     def times(value: str) -> float | None:
         a, b = getattr(bcube, value), getattr(tree, value)

@@ -41,7 +41,7 @@ FAIR = 1500  # MTU to which costs are relative
 
 
 class Measured(NamedTuple):
-    """Result of one turn: the goodput, and the relay's share of a processor."""
+    """One measurement of a relay: its goodput, and its share of a processor."""
 
     mtu: int
     goodput_bps: float
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
     live=True,
 )
 def fig9(settings: Settings) -> Made:
-    """Measure each MTU in its own lab, in turns."""
+    """Reproduce Guo 2009, Fig. 9: measure a relay at each MTU, in a separate lab each."""
     rate_mbit = settings.rate_mbit or RATE_MBIT
     mtus, seconds = (QUICK_MTUS, QUICK_SECONDS) if settings.quick else (MTUS, SECONDS)
     found = []
@@ -69,7 +69,7 @@ def fig9(settings: Settings) -> Made:
 
 
 def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
-    """Return the four connections, and the servers that the paper's testbed lacks."""
+    """Return the four relayed connections, and the servers that the paper's testbed lacks."""
     bcube = parse(NETWORK)
     ends = [(bcube.server(a), bcube.server(b)) for a, b in PAIRS]
     pairs = [*ends, *((b, a) for a, b in ends)]
@@ -116,14 +116,14 @@ def measure_kernel(mtus: Sequence[int]) -> list[float]:
 
 
 def _kill_missing(lab: Lab, missing: Iterable[int]) -> None:
-    """Kill the servers that the paper's testbed lacks."""
+    """Kill the servers of BCube_3 that the paper's testbed lacks."""
     for server in missing:
         lab.kill(server)
     lab.wait_converged()
 
 
 def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
-    """Return the figure from the measurements."""
+    """Return the figure's points and verdict from the relay's measurements."""
     from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, ideal
 
     bcube = parse(NETWORK)
@@ -171,7 +171,7 @@ def _kernel_points(mtus: Sequence[int], kernel: list[list[float]]) -> Iterator[P
 
 
 def _reasons(python: float, kernel: list[list[float]], mtus: Sequence[int]) -> list[str]:
-    """Return a sentence on the cost of forwarding: processors per Gbit/s."""
+    """Return a sentence on the processor time of forwarding, in processors per Gbit/s."""
     papers = PAPERS_SHARE[FAIR] / PAPERS_GBPS
     costs = {"a process in Python": python}
     if kernel:

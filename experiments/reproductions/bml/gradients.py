@@ -51,8 +51,8 @@ SECONDS, QUICK_SECONDS = 6.0, 2.5  # duration of a ring all-reduce
 # The time of parameter servers varies by a tenth, and the paper's half is near the limit of
 # agreement.
 REPEATS = 10
-LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # by number of ports k
-FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # by number of switch ports
+LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # BCubes by number of ports k
+FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # fat-trees by number of switch ports
 
 
 @figure(
@@ -65,7 +65,7 @@ FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # by number of switch ports
     kind="bars",
 )
 def bml(settings: Settings) -> Made:
-    """Run all five systems in turns."""
+    """Measure the all-reduce of BML, parameter servers and rings on five systems in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
@@ -117,7 +117,7 @@ def made(done: Run) -> Made:
 
 
 def _unit_s(done: Run, system: str) -> float:
-    """Return the time in which a server's whole volume passes one cable."""
+    """Return the time in which the data of one server passes one cable, in seconds."""
     planned = next(one for one in done.manifest["plan"]["systems"] if one["label"] == system)
     network = parse(planned["network"])
     efficiency = header_efficiency(header_bytes(network, planned["routing"]), planned["mtu"])

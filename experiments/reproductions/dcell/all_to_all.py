@@ -38,12 +38,12 @@ PAPERS_NEIGHBOURS_END_S = 350.0
     live=True,
 )
 def fig12(settings: Settings) -> Made:
-    """Run all-to-all traffic over both networks in turns."""
+    """Reproduce Guo 2008, Fig. 12: run all-to-all traffic over DCell and the tree in turns."""
     return made(*all_to_all.run(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return the figure from a run's records."""
+    """Return the figure's points and verdict from a run's records."""
     rows, valid = [], live.believed(done)
     for system in (DCELL, TREE):
         rows.append(all_to_all.completion(valid, system, scale, PAPERS_END_S[system]))

@@ -47,7 +47,7 @@ AS_BEFORE = 0.9
 
 
 class Moments(NamedTuple):
-    """Times of the events, in seconds."""
+    """Times of the cable's and the server's failures and repairs, in seconds."""
 
     cut_s: float
     plug_s: float
@@ -97,7 +97,7 @@ def fig11(settings: Settings) -> Made:
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return the figure from a run's records."""
+    """Return the figure's points and verdict from a run's records."""
     rows = [row for system in done.systems for row in _rows(done.of(system), system)]
     word, reasons = verdict(_claims(rows))
     return Made(
@@ -109,7 +109,7 @@ def made(done: Run, scale: live.Scale) -> Made:
 
 
 def _rows(done: Run, system: str) -> list[Point]:
-    """Return the outage by each event, and the throughput after it."""
+    """Return the connection's outage by each fault and repair, and its throughput afterwards."""
     rows = []
     for name, event in EVENTS.items():
         events = _events_named(done, name)
@@ -125,7 +125,7 @@ def _rows(done: Run, system: str) -> list[Point]:
 
 
 def _events_named(done: Run, name: str) -> pandas.DataFrame:
-    """Return the events of that name."""
+    """Return a run's faults or repairs of the given name."""
     return done.events[(done.events.event == name) & (done.events.reason == "")]
 
 

@@ -105,13 +105,13 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
 def _random_destinations(
     dcell: DCell, sources: numpy.ndarray, random: numpy.random.Generator
 ) -> numpy.ndarray:
-    """Return random destinations for each source, never the source itself."""
+    """Return random destination servers for each source, never the source itself."""
     destinations = random.integers(0, dcell.servers - 1, (len(sources), DESTINATIONS))
     return (destinations + (destinations >= sources[:, None])).ravel()
 
 
 def runs_of(settings: Settings, cases: Iterable[tuple[str, str, float]]) -> list[Runs]:
-    """Return the runs of each (network, kind of failure, share)."""
+    """Return the simulation runs of each (network, kind of failure, failed share)."""
     return draws(settings, measure, cases, repeats(settings, RUNS, QUICK_RUNS))
 
 
@@ -121,7 +121,7 @@ def lost(runs: Runs, x: float, label: str) -> list[Point]:
 
 
 def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
-    """Return notes on how the figures were simulated."""
+    """Return the figures' notes on runs, sources, destinations and DFR's retry count."""
     return (
         f"{drawn_note(settings, len(next(iter(runs)).found))} In each, "
         f"{SOURCES} random servers that work send: shortest paths to all servers, DFR's packets to "
@@ -135,11 +135,11 @@ def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
 # -- Fig. 7 and 8: by failed share -----------------------------------------------------------------
 
 
-ByShare = dict[tuple[str, int], Runs]  # by network and failed percentage
+ByShare = dict[tuple[str, int], Runs]  # runs by network and failed percentage
 
 
 def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShare, list[Point]]:
-    """Return the runs, and path failure ratios in percent by failed percentage."""
+    """Return the runs, and DFR's and SPF's path failure ratios, by failed percentage."""
     networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
     labels = {spec: label for label, spec in networks.items()}
     percents = QUICK_PERCENT if settings.quick else PERCENT
@@ -176,7 +176,7 @@ ALMOST_THE_SAME = 0.5  # tolerance in percent, below 10 % of failures
     "path failure ratio, %",
 )
 def fig7(settings: Settings) -> Made:
-    """Fail servers of both networks; with a larger n DFR loses less."""
+    """Reproduce Guo 2008, Fig. 7: fail servers of both DCells; with a larger n DFR loses less."""
     runs, points = lost_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
     claims.append(_above_spf(runs, 8, ALMOST_THE_SAME))
@@ -199,7 +199,7 @@ ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # tolerances in percent; the latter below 5 
     "path failure ratio, %",
 )
 def fig8(settings: Settings) -> Made:
-    """Fail cables of both networks, those to switches included."""
+    """Reproduce Guo 2008, Fig. 8: fail cables of both DCells, those to switches included."""
     runs, points = lost_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
     claims.append(_above_spf(runs, 4, VERY_CLOSE))
@@ -233,7 +233,7 @@ NEAREST = (
     "path failure ratio, %",
 )
 def fig9(settings: Settings) -> Made:
-    """Fail servers, racks and cables of increasing parts of a DCell."""
+    """Reproduce Guo 2008, Fig. 9: fail servers, racks and cables of partly built DCells."""
     whole = parse(FIG9_QUICK_NETWORK if settings.quick else FIG9_NETWORK)
     assert isinstance(whole, DCell)
     shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
@@ -269,7 +269,7 @@ def partial(whole: DCell, percent: int) -> str:
 
 
 def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
-    """Return the paper's claims on one kind of failure, for all deployed shares."""
+    """Return the paper's claims on one kind of failure in a partly built DCell."""
     most, least = FIG9[name]
     dfr, spf = (
         [point for point in points if point.series == f"{routing}, {name}"]
@@ -318,7 +318,7 @@ MOST_DEVIATION = 5.0
     kind="table",
 )
 def table2(settings: Settings) -> Made:
-    """Fail servers, racks and cables."""
+    """Reproduce Guo 2008, Table 2: path lengths with failed servers, racks and cables."""
     cases = [(kind, percent) for kind in TABLE2_NAMES for percent in TABLE2_PERCENT]
     counts = [
         repeats(settings, TABLE2_RUNS if case == TABLE2_WIDEST else RUNS, QUICK_RUNS)

@@ -42,7 +42,7 @@ NEAR_HOPS = 0.02
 
 
 class Task(NamedTuple):
-    """Some of the sources of one network."""
+    """A task of the path length simulation: some sources of one network."""
 
     network: str
     paths: str  # SHORTEST or ROUTED
@@ -61,7 +61,7 @@ class Task(NamedTuple):
     kind="table",
 )
 def table1(settings: Settings) -> Made:
-    """Count the hops in all six networks."""
+    """Reproduce Guo 2008, Table 1: count the hops of shortest paths and DCellRouting."""
     tasks = [task for spec in PAPERS for paths in SOURCES for task in _tasks(spec, paths, settings)]
     counts: dict[tuple[str, str], list[list[int]]] = {}
     for task, rows in zip(tasks, swept(settings, measure, tasks), strict=True):
@@ -105,7 +105,7 @@ def _count(paths: str, settings: Settings) -> int:
 
 
 def _tasks(spec: str, paths: str, settings: Settings) -> list[Task]:
-    """Return the network's tasks, each with some of its sources."""
+    """Return a network's tasks of the path length simulation, each with some of the sources."""
     servers = parse(spec).servers
     if servers**2 <= MOST_PAIRS:
         return [Task(spec, paths, 0, settings.seed, 0, servers)]
@@ -123,7 +123,7 @@ def _routed_counts(network: Topology, source: int) -> list[int]:
 def _points(
     spec: str, counts: Mapping[tuple[str, str], list[list[int]]], sampled: bool
 ) -> Iterator[Point]:
-    """Yield the network's cells, in the order of COLUMNS."""
+    """Yield a network's mean and deviation of path lengths, in the order of COLUMNS."""
     names = iter(COLUMNS)
     for paths in SOURCES:
         table = numpy.array(list(zip_longest(*counts[spec, paths], fillvalue=0))).T

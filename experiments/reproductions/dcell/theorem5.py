@@ -31,7 +31,7 @@ LESS = 1e-9  # relative margin: the theorem says less than the bound
 
 
 class Task(NamedTuple):
-    """A network, and its number of senders."""
+    """A DCell, and the number of servers that send to all others."""
 
     network: str
     senders: int
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Flows on the links of each level: minimum, mean and maximum.
+    """Flows on a DCell's links by level: minimum, mean and maximum.
 
     For random senders, `least` and `most` are the mean's confidence interval, and `draws` their
     number.
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     log_y=True,
 )
 def theorem5(settings: Settings) -> Made:
-    """Count the flows of all networks."""
+    """Check Guo 2008, Theorem 5: count the flows on the links of each level in all networks."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     tasks = [Task(network, count, settings.seed) for network, count in networks.items()]
     points: list[Point] = []
@@ -74,7 +74,7 @@ def theorem5(settings: Settings) -> Made:
 
 
 def measure(task: Task) -> Found:
-    """Count the flows from every server, or from some servers, to all others."""
+    """Count the flows per link level from every server, or from some servers, to all others."""
     dcell = _dcell(task.network)
     return (
         _loads_of_sample(dcell, task.senders, task.seed) if task.senders else _loads_of_all(dcell)
@@ -82,7 +82,7 @@ def measure(task: Task) -> Found:
 
 
 def _loads_of_all(dcell: DCell) -> Found:
-    """Count the flows on every link."""
+    """Count the all-to-all flows on every link of a DCell."""
     loads = numpy.zeros(link_count(dcell))
     for sources, destinations in _blocks(dcell, numpy.arange(dcell.servers)):
         loads += link_loads(routes(dcell, "dcell", sources, destinations), None, len(loads))
@@ -139,7 +139,7 @@ def _bound(dcell: DCell, level: int) -> int:
 
 
 def _relative_points(dcell: DCell, found: Found) -> list[Point]:
-    """Return the curve of one network, as flows per server."""
+    """Return a DCell's curve of the figure: flows per link level, divided by its servers."""
     return [
         Point(
             dcell.spec,

@@ -44,7 +44,7 @@ READINGS = (
 
 @drawn
 def measure(spec: str, random: numpy.random.Generator) -> Found:
-    """Return the mean hops of the paths of random pairs."""
+    """Return the mean hops of DPillarSP's and DPillarMP's paths between random pairs."""
     dpillar = paths.network(spec)
     ends = random_flows(dpillar.servers, paths.PAIRS, random)
     cut = path_sets(dpillar, "mp", *ends).hops
@@ -63,7 +63,7 @@ def measure(spec: str, random: numpy.random.Generator) -> Found:
     "server-to-server hops",
 )
 def fig8(settings: Settings) -> Made:
-    """Draw pairs in networks with increasing numbers of columns."""
+    """Reproduce Liao 2012, Fig. 8: path lengths in DPillars with increasing numbers of columns."""
     columns = QUICK_COLUMNS if settings.quick else COLUMNS
     count = repeats(settings, paths.RUNS, paths.QUICK_RUNS)
     runs = draws(settings, measure, [(f"dpillar,{N},{k}",) for k in columns], count)
@@ -71,7 +71,7 @@ def fig8(settings: Settings) -> Made:
 
 
 def made(settings: Settings, found: dict[int, Runs]) -> Made:
-    """Return the figure from the runs of each k."""
+    """Return the figure's points and verdict from the runs of each number of columns."""
     points: list[Point] = []
     claims: dict[str, list[Claim]] = {}
     for name, percent in PAPERS_SHORTER.items():
@@ -127,7 +127,7 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
 
 
 def _symbols_from(dpillar: DPillar, server: Any, position: Any) -> Any:
-    """Return all symbols, starting with the server's symbol at that position."""
+    """Return all values of a DPillar symbol, starting with the server's value at that position."""
     special = symbol(dpillar.half, dpillar.column_servers, server, position)
     number = numpy.arange(dpillar.half)
     return numpy.where(number == 0, special, number - (number <= special))

@@ -34,7 +34,7 @@ def measure(spec: str, routing: str, share: float, random: numpy.random.Generato
     dpillar = paths.network(spec)
     order = random.permutation(dpillar.servers)
     ends = all_to_all(order[: round(share * len(order))])
-    if share == HALVES:  # from each server of one half to a random server of the other half
+    if share == HALVES:  # each server of one half sends to a random one of the other half
         half = len(order) // 2
         ends = order[:half], order[half:][random.integers(0, len(order) - half, half)]
     choice = random.integers(0, choose(dpillar, routing).choices(dpillar), len(ends[0]))
@@ -78,7 +78,7 @@ Case = tuple[str, str, str]  # network, pattern, name of the routing
     "servers with at most so many, %",
 )
 def fig13(settings: Settings) -> Made:
-    """Count the flows that each server forwards."""
+    """Reproduce Liao 2012, Fig. 13: count the flows that each server forwards."""
     cases = list(itertools.product(NETWORKS, PATTERNS, ROUTINGS))
     drawn_cases = [(spec, ROUTINGS[r], PATTERNS[pattern]) for spec, pattern, r in cases]
     runs = draws(settings, measure, drawn_cases, _count(settings))
@@ -86,7 +86,7 @@ def fig13(settings: Settings) -> Made:
 
 
 def made_13(settings: Settings, runs: dict[Case, Runs]) -> Made:
-    """Return the figure from the runs."""
+    """Return Fig. 13's points and verdict from the simulation runs."""
     curves = itertools.chain(*(_curve(case, of.found) for case, of in runs.items()))
     note = f"{drawn_note(settings, _count(settings))} {NOTE}"
     return Made(curves, _claims(runs), notes=(note,))
@@ -149,7 +149,7 @@ FIG14 = {3: (5.0, 0.5), 9: (45.0, 3.0)}
     "flows forwarded by a server",
 )
 def fig14(settings: Settings) -> Made:
-    """Measure the mean for increasing shares of participating servers."""
+    """Reproduce Liao 2012, Fig. 14: forwarded flows for increasing shares of sending servers."""
     percents = QUICK_PERCENT if settings.quick else PERCENT
     cases = [(name, percent) for name in reversed(ROUTINGS) for percent in percents]
     drawn_cases = [(paths.SPEC, ROUTINGS[name], percent / 100) for name, percent in cases]

@@ -60,7 +60,7 @@ MOST_CUT_OFF = 100_000
 
 @drawn
 def measure(spec: str, servers: int, switches: int, random: numpy.random.Generator) -> Found:
-    """Draw failures and pairs, and check all paths of each pair.
+    """Draw random failures and pairs of servers, and check all paths of each pair.
 
     Hops are the mean over working paths, None if no path works; `mp_available` is the mean number
     of a pair's working clockwise paths. Lost values are percentages of pairs; `cut_off`, pairs that
@@ -95,14 +95,14 @@ def _mean(values: Ints | NDArray[numpy.float64]) -> float | None:
 
 
 def network(spec: str) -> DPillar:
-    """Return the DPillar of a specification."""
+    """Return the DPillar of a network specification such as "dpillar,16,3"."""
     dpillar = parse(spec)
     assert isinstance(dpillar, DPillar)
     return dpillar
 
 
 def label(spec: str) -> str:
-    """Return the paper's name of a network.
+    """Return the paper's label (n, k) of a DPillar.
 
     >>> label("dpillar,16,3")
     '(16, 3)'
@@ -128,7 +128,7 @@ def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
 
 
 def notes(settings: Settings, runs: int = RUNS) -> str:
-    """Return the note on repeats and pairs."""
+    """Return the figures' note on runs and pairs of servers."""
     return (
         f"{drawn_note(settings, repeats(settings, runs, QUICK_RUNS))} In each, other servers or "
         f"switches fail, and {PAIRS} random pairs of servers that work are looked at."
@@ -245,7 +245,7 @@ NEAR_SP, NEAR_MP = 3.0, 0.5  # tolerances in percent
     "pairs without a working path, %",
 )
 def fig11(settings: Settings) -> Made:
-    """Fail increasing numbers of servers."""
+    """Reproduce Liao 2012, Fig. 11: fail increasing numbers of servers."""
     counts = FIG11_QUICK_COUNTS if settings.quick else FIG11_COUNTS
     runs = runs_of(settings, [(SPEC, many, 0) for many in counts])
     points = with_paper(failing(runs, counts), FIG11)
@@ -273,7 +273,7 @@ FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # section 5.4, in perce
     "pairs without a working path, %",
 )
 def fig12(settings: Settings) -> Made:
-    """Fail increasing numbers of switches."""
+    """Reproduce Liao 2012, Fig. 12: fail increasing numbers of switches."""
     counts = FIG12_QUICK_COUNTS if settings.quick else FIG12_COUNTS
     runs = runs_of(settings, [(SPEC, 0, many) for many in counts])
     points = with_paper(failing(runs, counts), FIG12)
@@ -308,7 +308,7 @@ LARGE: Papers = {(SOME, BOTH): 0.0}  # percentage of pairs
     log_x=True,
 )
 def large(settings: Settings) -> Made:
-    """Sample pairs in increasingly large networks, with and without failures.
+    """Sample pairs of servers in increasingly large DPillars, with and without failures.
 
     The paper simulates up to 82,944 servers, and aims at millions. Sampled pairs represent (48, 5),
     as only the failed servers and switches of a network are stored. The results are compared with

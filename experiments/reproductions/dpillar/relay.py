@@ -41,7 +41,7 @@ STRAIGHT = 0.15  # tolerance of the deviation from proportionality, relative to 
 
 
 class Measured(NamedTuple):
-    """Result of one turn: load, packet size, processor share and packet counts."""
+    """One measurement of a relay: load, packet size, processor share and packet counts."""
 
     load: float
     packet_bytes: int
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
     live=True,
 )
 def fig7(settings: Settings) -> Made:
-    """Measure each load, one after the other in the same lab."""
+    """Reproduce Liao 2012, Fig. 7: measure a relay at each UDP load, in one lab per turn."""
     rate_mbit = settings.rate_mbit or RATE_MBIT
     loads, seconds = (QUICK_LOADS, QUICK_SECONDS) if settings.quick else (LOADS, SECONDS)
     cases = [(load, PACKET_BYTES) for load in loads] + [(loads[-1], SHORT_BYTES)]
@@ -75,7 +75,7 @@ def measure(
     cases: list[tuple[float, int]], rate_mbit: float, seconds: float
 ) -> list[tuple[float, int, float, float, float]]:
     """Return the relay's processor share at each load, minus that of idling."""
-    # at full load, in one direction; short packets have the same rate
+    # full load in one direction; short packets have the same rate
     packets_s = rate_mbit * 125_000 / PACKET_BYTES
     with relaying.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
         a, relay, b = (lab.server(name) for name in (A, RELAY, B))
@@ -122,14 +122,14 @@ class _Stream:
         self._threads: list[threading.Thread] = []
 
     def start(self, packets_s: float) -> None:
-        """Start sending and receiving."""
+        """Start sending and receiving the stream's datagrams."""
         runs = (lambda: self._send(packets_s), self._receive)
         self._threads = [threading.Thread(target=run, daemon=True) for run in runs]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop sending, and receive the datagrams still in flight."""
+        """Stop sending the stream, and receive the datagrams still in flight."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -155,7 +155,7 @@ class _Stream:
 
 
 def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
-    """Return the figure from the measurements.
+    """Return the figure's points and verdict from the relay's measurements.
 
     The paper's relay is in the kernel; so the verdict is about the eBPF relay, if it was measured.
     """
@@ -219,14 +219,14 @@ def _kernel_claims(kernel: list[list[float]], papers_us: float) -> Iterator[Clai
 
 
 def _costs_us(found: list[Measured], packet_bytes: int) -> list[float]:
-    """Return the processor time of a packet at full load, turn by turn."""
+    """Return the relay's processor time per packet at full load, in µs, turn by turn."""
     full = max(one.load for one in found)
     own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]
     return [one.share / one.packets_s * 1e6 for one in own]
 
 
 def _proportionality_claims(found: list[Measured], full: float) -> Iterator[Claim]:
-    """Yield claims that processor time is proportional to load, turn by turn."""
+    """Yield claims that the relay's processor time is proportional to its load."""
     own = [one for one in found if one.packet_bytes == PACKET_BYTES]
     most = [one.share for one in own if one.load == full]
     for load in sorted({one.load for one in own} - {full}):
@@ -237,7 +237,7 @@ def _proportionality_claims(found: list[Measured], full: float) -> Iterator[Clai
 
 
 def _excess_reasons(cost: Point) -> list[str]:
-    """Return the reason why a packet costs more than the paper's bound, if it does."""
+    """Return the reason why a relayed packet costs more than the paper's bound, if it does."""
     ours, papers = cost.ours, cost.paper
     assert ours is not None
     assert papers is not None

@@ -49,7 +49,7 @@ TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FL
 
 
 class Sample(NamedTuple):
-    """State of all flows after a round: total rates in links, and mean hops."""
+    """Result of all flows after a round of probes: total rates in links, and mean hops."""
 
     max_min: float
     equal: float
@@ -57,14 +57,14 @@ class Sample(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One draw of flows, and the results: `tar` has a sample of each round."""
+    """Result of one draw of flows: TOR's sample, and TAR's after each round of probes."""
 
     flows: int
     tor: Sample
     tar: list[Sample]
 
     def samples(self, routing: str) -> list[Sample]:
-        """Return a routing's samples, round by round; TOR never changes."""
+        """Return a routing's results, one per round of probes; TOR's never change."""
         return [self.tor] * len(self.tar) if routing == TOR else self.tar
 
 
@@ -92,7 +92,7 @@ TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
 def measure(
     spec: str, traffic: str, reading: str, rounds: int, random: numpy.random.Generator
 ) -> Run:
-    """Draw flows, and let TAR choose their paths, round by round."""
+    """Draw flows, and let TAR choose their paths, one round of probes after the other."""
     ficonn = parse(spec)
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
@@ -138,7 +138,7 @@ def curves(
     routings: Sequence[str] = (TOR, TAR),
     model: str = "",
 ) -> list[Point]:
-    """Return each routing's value at the end of every round; `model` is appended to its name."""
+    """Return each routing's value after every round of probes; `model` is appended to its name."""
     return by_series(
         point(routing + model, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
         for routing in routings
@@ -164,7 +164,7 @@ def after(
 
 
 def notes(runs: list[Run], settings: Settings) -> tuple[str, ...]:
-    """Return notes on how the figures were simulated."""
+    """Return the figures' notes on network, flows, throughput model and virtual flows."""
     return (
         f"{NETWORK}, {runs[0].flows:,} flows, links of "
         f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
@@ -183,7 +183,7 @@ PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
 
 
 def ahead(runs: list[Run]) -> list[Claim]:
-    """Return the claims of section V on Fig. 6."""
+    """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
 
     def percent(tor: Sample, tar: Sample) -> float:
         return (tor.max_min / tar.max_min - 1) * 100
@@ -202,7 +202,7 @@ def ahead(runs: list[Run]) -> list[Claim]:
     *THROUGHPUT,
 )
 def fig6(settings: Settings) -> Made:
-    """Simulate flows between random pairs of servers."""
+    """Reproduce Li 2009, Fig. 6: throughput of TOR and TAR between random pairs of servers."""
     runs = simulated(settings, "random")
     points = curves(runs, lambda sample: sample.max_min)
     return Made(points, ahead(runs), notes=notes(runs, settings))
@@ -219,7 +219,7 @@ EQUAL_SHARES = (
 
 
 def carried(runs: list[Run]) -> list[Claim]:
-    """Return the claims of section V on Fig. 8, for which equal shares are nearest."""
+    """Return the claims of Li 2009, section V, on Fig. 8, for which equal shares are nearest."""
     tor = after(runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR)
     tar = after(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
     return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]
@@ -233,7 +233,7 @@ def carried(runs: list[Run]) -> list[Claim]:
     log_y=True,
 )
 def fig8(settings: Settings) -> Made:
-    """Simulate flows between the servers of two FiConn_1s."""
+    """Reproduce Li 2009, Fig. 8: throughput of TOR and TAR between two FiConn_1s."""
     runs = simulated(settings, "burst")
     points = [
         *curves(runs, lambda sample: sample.max_min),

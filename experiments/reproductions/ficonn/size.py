@@ -28,7 +28,7 @@ LEAST_CORRELATION = 0.999  # minimum correlation for "clearly linear"
     "log10(log10 N)",
 )
 def fig4(_: Settings) -> Made:
-    """Count the servers of all networks that 32-bit addresses allow."""
+    """Reproduce Li 2009, Fig. 4: count the servers of all FiConns that 32-bit addresses allow."""
     counts = {}
     for n in PORTS:
         with suppress(PillarboxError):

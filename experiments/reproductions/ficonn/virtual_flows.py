@@ -32,7 +32,7 @@ from hosts.ficonn.tar import READINGS
     kind="table",
 )
 def readings(settings: Settings) -> Made:
-    """Simulate the traffic of all four figures by each reading."""
+    """Compare all readings of FiConn's virtual flows with the claims on Fig. 6 to 9."""
     held = {reading: list(_claims(settings, reading)) for reading in READINGS}
     misses = {reading: max(missed(claim) for claim in held[reading]) for reading in held}
     nearest = min(misses, key=misses.__getitem__)

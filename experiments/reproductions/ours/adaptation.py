@@ -118,7 +118,7 @@ def _link_rows(routes: Routes, least: int = 0) -> Ints:
     log_y=True,
 )
 def adaptation(settings: Settings) -> Made:
-    """Simulate adapting flows in all three networks."""
+    """Simulate a burst in three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     count = repeats(settings, RUNS, 2)
@@ -168,7 +168,7 @@ def _claims(runs: dict[str, Runs], rounds: int) -> list[Claim]:
 
 
 def _final_points(runs: dict[str, Runs], rounds: int) -> list[Point]:
-    """Return the final throughput, moving flows and cut-off flows of all cases."""
+    """Return the final throughput, moving flows and cut-off flows of all simulated cases."""
     points, x = [], f"round {rounds}"
     for name, of in runs.items():
         points.append(of.point(f"{name}: throughput", x, _last_value("throughput")))

@@ -62,7 +62,7 @@ Case = tuple[str, str, float]  # network, kind of failure, failed share
 def measure(
     spec: str, routing: str, plain: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
-    """Draw failures, and measure all-to-all traffic with and without adapting.
+    """Draw failures, and measure all-to-all traffic by adaptive and by plain routing.
 
     Returns the aggregate bottleneck throughput in links, and the share of pairs that is cut off.
     """
@@ -91,7 +91,7 @@ def _throughput_and_loss(network: Topology, routes: Routes) -> Found:
     "what a server sends, of a cable's rate",
 )
 def adaptive(settings: Settings) -> Made:
-    """Fail servers, then switches, of all three networks."""
+    """Fail servers, then switches, of three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     cases = [
         (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
@@ -125,12 +125,12 @@ def adaptive(settings: Settings) -> Made:
 
 
 def _runs(case: Case) -> int:
-    """Return the number of runs of a case: few if no claim is about it."""
+    """Return the number of simulation runs of a case: few if no claim is about the case."""
     return MORE_RUNS.get(case, RUNS if case[0] == FICONN and case[2] == LAST else CURVE_RUNS)
 
 
 def _throughput_claim(name: str, runs: Runs) -> Claim:
-    """Claim that probing for bandwidth increases the throughput."""
+    """Claim that probing for available bandwidth increases the throughput."""
     times = paired(truediv, (runs, "abt"), (runs, "plain_abt"))
     row = point(f"{name}: throughput, of that of random paths", f"{LAST:.0%} of switches", times)
     return Claim(row, 0.0, at_least=True, wanted=1.0)
@@ -148,7 +148,7 @@ def _throughput_points(servers: int, case: Case, runs: Runs) -> list[Point]:
 
 
 def _points_of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
-    """Return the points of a number with and without adapting."""
+    """Return a quantity's points for adaptive and for plain routing."""
     name, kind, share = case
     return [
         runs.point(

@@ -45,12 +45,12 @@ SERIES = "throughput of a server"
     kind="bars",
 )
 def six(settings: Settings) -> Made:
-    """Run all six networks in turns."""
+    """Run all-to-all traffic over all six networks in turns."""
     return made(*all_to_all.run(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return the figure from a run's records."""
+    """Return the figure's points and verdict from a run's records."""
     valid = live.believed(done)
     points = [_point(valid, system, scale) for system in done.systems]
     claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]

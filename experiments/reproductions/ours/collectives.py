@@ -108,7 +108,7 @@ def _series_times(network: Topology, seed: int, count: int) -> Iterable[tuple[st
 
 
 def _mean_point(series: str, x: str, values: list[float]) -> Point:
-    """Return the mean of all draws; a single value is not random."""
+    """Return the mean time of all draws of ranks as a point; a single time is not random."""
     if series.startswith(RANDOM):
         return point(series, x, values, least=0.0)
     (value,) = values
@@ -129,7 +129,7 @@ def _random_ranks(ranks: int, seed: int, run: int) -> Sequence[int]:
     kind="bars",
 )
 def collectives_live(settings: Settings) -> Made:
-    """Run the live networks in turns."""
+    """Run an all-reduce over the six live networks in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
@@ -145,7 +145,7 @@ def collectives_live(settings: Settings) -> Made:
 
 
 def live_made(done: Run) -> Made:
-    """Return the figure from the records."""
+    """Return the live figure's points and verdict from the records."""
     found = live.believed(done)
     points = [_time_over_bound(found, system) for system in done.systems]
     claims = [Claim(one, NEAR, at_most=True, wanted=1.0) for one in points if one.x in MEETS]
@@ -164,7 +164,7 @@ def live_made(done: Run) -> Made:
 
 
 def _time_over_bound(done: Run, system: str) -> Point:
-    """Return the time relative to the lower bound."""
+    """Return the time of a system's all-reduce, relative to the lower bound."""
     trials = done.of(system).trials
     over = trials.bound_bps / trials.goodput_bps
     ideal = live.ideal_of(trials.bound_bps / trials.ideal_bps)

@@ -76,7 +76,7 @@ def failover(settings: Settings) -> Made:
 
 
 def made(done: Run) -> Made:
-    """Return the figure from a run's records."""
+    """Return the figure's points and verdict from a run's records."""
     import pandas
 
     events = pandas.DataFrame(faults_of(done, SYSTEMS))

@@ -71,7 +71,7 @@ def receivers(system: System, what: str) -> list[int]:
     kind="bars",
 )
 def one_to_many(settings: Settings) -> Made:
-    """Send from one server, in each network to two choices of receivers."""
+    """Send from one server to two choices of receivers, in each of four networks."""
     systems = live.with_rate(settings, SYSTEMS)
     runs = {
         (system.name, what): live.run(settings, _experiment(settings, system, what))
@@ -128,7 +128,7 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
 
 
 def _point(name: str, what: str, done: Run) -> Point:
-    """Return the source's goodput, in links."""
+    """Return the sending server's goodput as a point, in units of a link's rate."""
     system = next(one for one in SYSTEMS if one.name == name)
     network = parse(system.network)
     rate_bps = done.manifest["plan"]["systems"][0]["rate_mbit"] * 1e6

@@ -78,7 +78,7 @@ def per_server(networks: Networks, one: Failing) -> Point:
 
 
 def per_price(networks: Networks, one: Failing) -> Point:
-    """Return the throughput per thousand dollars, in links."""
+    """Return a network's throughput per thousand dollars, in units of a link's rate."""
     return one.throughput(1000 / cost_usd(networks, one.series))
 
 
@@ -108,7 +108,7 @@ def ahead(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
     "what a server sends, of a cable's rate",
 )
 def degradation(settings: Settings) -> Made:
-    """Fail servers, then switches, of all six networks."""
+    """Fail servers, then switches, of six networks of about 2000 servers."""
     networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
     count = repeats(settings, RUNS, 2)
     runs = runs_of(settings, networks, SHARES, count, judged=_is_compared)
@@ -132,7 +132,7 @@ def degradation(settings: Settings) -> Made:
     "throughput per 1000 dollars, in links",
 )
 def equal_cost(settings: Settings) -> Made:
-    """Fail servers, then switches, of all six networks."""
+    """Fail servers, then switches, of six networks of the same price."""
     shares = (SHARES[0], LAST) if settings.quick else SHARES
     count = repeats(settings, RUNS, 2)
     runs = runs_of(settings, SAME_PRICE, shares, count, judged=_is_compared)
@@ -154,18 +154,18 @@ def equal_cost(settings: Settings) -> Made:
 
 
 def _is_compared(series: str, kind: str, share: float) -> bool:
-    """Return True for the cases that the claim compares (see `ahead`)."""
+    """Return True for the simulated cases that the claim compares (see `ahead`)."""
     return series in (BCUBE, FATTREE, DCELL) and (kind, share) == (SWITCHES, LAST)
 
 
 def _end_runs(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
-    """Return the runs without failures, and those with the most failures."""
+    """Return the simulation runs without failures, and those with the most failures."""
     whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
     return whole, [one for one in runs if one.share == LAST]
 
 
 def _with_quantity(point: Point, what: str) -> Point:
-    """Return a point whose series says what is measured."""
+    """Return a point with the measured quantity appended to its series' name."""
     return replace(point, series=f"{point.series}: {what}")
 
 

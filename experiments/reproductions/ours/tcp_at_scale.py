@@ -50,7 +50,7 @@ MOMENTS, LASTING = 400, 4.0
 
 
 def spec_of(name: str, servers: int) -> str:
-    """Return the spec of the network with that many servers."""
+    """Return the spec of the BCube or tree with that many servers."""
     return f"bcube,4,{LEVELS[servers]}" if name == BCUBE else f"tree,4,{servers // 4}"
 
 
@@ -114,7 +114,7 @@ def _throughput_until_most(moments_s: Any, delivered_bits: Any, cables_s: float)
     log_x=True,
 )
 def tcp_at_scale(settings: Settings) -> Made:
-    """Simulate both networks at each size."""
+    """Simulate all-to-all TCP traffic over BCube and a tree, with 16 to 4096 servers."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     count = repeats(settings, RUNS, 2)
     series = [(name, servers) for name in (BCUBE, TREE) for servers in sizes]
@@ -151,7 +151,7 @@ def _throughput_point(of: Runs, name: str, servers: int) -> Point:
 
 
 def _ratio_claim(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
-    """Claim that BCube is as far ahead of the tree as in the testbed."""
+    """Claim that BCube's throughput exceeds the tree's by the same factor as in the testbed."""
     both = ((runs[name, servers], "throughput") for name in (BCUBE, TREE))
     times = paired(lambda bcube, tree: bcube / tree, *both)
     paper = PAPERS_RATIO if servers == min(SIZES) else None

@@ -49,7 +49,7 @@ def run(
 
 
 def completion(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
-    """Return the completion time of the last flow."""
+    """Return a system's completion time, that of its last flow, as a point."""
     trials = done.of(system).trials
     ideal = live.ideal_of(trials.ideal_s)
     return live.spread(
@@ -58,7 +58,7 @@ def completion(done: Run, system: str, scale: live.Scale, paper: float | None = 
 
 
 def maximum(done: Run, system: str, scale: live.Scale, paper: float) -> Point:
-    """Return the maximum total throughput, averaged over a twentieth of the time."""
+    """Return a system's maximum total throughput, averaged over a twentieth of the time."""
     found = live.over_time(done.of(system).intervals, points=20)
     most = found.groupby("trial").goodput_bps.max()
     return live.spread(system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper)
@@ -81,6 +81,6 @@ def ended(
 
 
 def speed_up(done: Run, papers_end_s: dict[str, float]) -> Point:
-    """Return the ratio of the tree's completion time to the network's."""
+    """Return the ratio of the tree's completion time to the network's, as a point."""
     network, tree = papers_end_s
     return live.speed_up(done, network, tree, papers_end_s[tree] / papers_end_s[network])

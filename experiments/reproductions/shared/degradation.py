@@ -33,7 +33,7 @@ Networks = Mapping[str, tuple[str, str]]  # spec and routing by network's label
 def measure(
     spec: str, routing: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
-    """Draw failures and measure all-to-all traffic between the working servers.
+    """Draw random failures, and measure all-to-all traffic between the working servers.
 
     Returns the ABT in links, and the share of flows between working servers that is lost.
     """
@@ -49,7 +49,7 @@ def measure(
 
 
 class Failing(NamedTuple):
-    """The runs of one network with one kind of failure at one share."""
+    """The simulation runs of one network in which a share of servers or switches fails."""
 
     series: str
     kind: str
@@ -57,11 +57,11 @@ class Failing(NamedTuple):
     runs: Runs
 
     def throughput(self, scale: float = 1.0) -> Point:
-        """Return the mean ABT, multiplied by a scale, and its confidence interval."""
+        """Return the mean aggregate bottleneck throughput (ABT) times a scale, as a point."""
         return self._point("", lambda found: found["abt"] * scale)
 
     def lost(self) -> Point:
-        """Return the percentage of flows that are cut off."""
+        """Return the percentage of flows that failures cut off, as a point."""
         return self._point(": flows cut off, %", lambda found: found["lost"] * 100)
 
     def _point(self, what: str, value: Callable[[Found], float]) -> Point:

@@ -46,13 +46,13 @@ def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
 
 
 class Runs(NamedTuple):
-    """The runs of one case."""
+    """The simulation runs of one case of a figure."""
 
     case: Any
     found: list[Any]
 
     def values(self, what: str | Callable[[Any], float | None]) -> list[float]:
-        """Return a number from each run that has it."""
+        """Return a named number from each simulation run that has it."""
         of_run = what if callable(what) else lambda found: found[what]
         return [value for found in self.found if (value := of_run(found)) is not None]
 
@@ -64,12 +64,12 @@ class Runs(NamedTuple):
         paper: float | None = None,
         **bounds: float,
     ) -> Point:
-        """Return the mean over the runs, and its confidence interval."""
+        """Return the mean of a number over the simulation runs as a point."""
         return point(series, x, self.values(what), paper, **bounds)
 
 
 def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
-    """Return a function's values for several cases, run by run.
+    """Return a function's value for several cases of a figure, run by run.
 
     Runs with the same number have the same random source, so random effects common to all cases
     cancel. A case may be given with the name of the number that the function takes from it.
@@ -82,7 +82,7 @@ def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[fl
 
 
 def repeats(settings: Settings, runs: int, quick: int) -> int:
-    """Return the number of runs of each case."""
+    """Return the number of simulation runs of each case of a figure."""
     return settings.repeats or (quick if settings.quick else runs)
 
 

@@ -32,10 +32,10 @@ Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series 
 
 
 class Claim(NamedTuple):
-    """The value that a row should have, usually the paper's, and its tolerance."""
+    """A claim: the value that a figure's row should have, and its tolerance."""
 
     row: Point
-    tolerance: float  # in the row's unit
+    tolerance: float  # tolerance in the row's unit
     at_most: bool = False  # the value is an upper bound
     at_least: bool = False  # the value is a lower bound
     # value that is in no paper; by default the row's value of the paper
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The value that ours should be near."""
+        """The value that our value should be near."""
         return self.row.paper if self.wanted is None else self.wanted
 
     @property
@@ -83,7 +83,7 @@ class Claim(NamedTuple):
 
 
 def interval(row: Point) -> tuple[float, float]:
-    """Return the confidence interval of ours; infinite for a single draw."""
+    """Return the confidence interval of a point's value; infinite for a single draw."""
     if row.ours is None or row.draws == 1:
         return -math.inf, math.inf
     if row.draws == 0 or row.low is None or row.high is None:
@@ -110,20 +110,20 @@ def verdict(claims: Iterable[Claim]) -> Judged:
 
 
 class Made(NamedTuple):
-    """Result of a figure's function: points, claims and texts."""
+    """Result of a figure's function: points, claims, verdict and notes."""
 
     points: Iterable[Point]
     claims: Sequence[Claim] = ()
-    rows: Iterable[Point] | None = None  # by default the claims' rows
-    judged: Judged | None = None  # by default the verdict on the claims
+    rows: Iterable[Point] | None = None  # rows of the figure's table (default: the claims' rows)
+    judged: Judged | None = None  # verdict and reasons (default: by the claims)
     why: str = ""  # reason to add if the figure differs from the paper
     notes: Iterable[str] = ()
-    title: str = ""  # by default the figure's title
+    title: str = ""  # title (default: the figure's)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A paper's figure or table."""
+    """A figure or table of a paper that can be reproduced."""
 
     name: str
     about: str
@@ -135,11 +135,11 @@ class Figure:
     look: Mapping[str, Any] | None = None  # kind, log_x, log_y (see `Reproduction`)
 
     def reproduce(self, settings: Settings) -> Reproduction:
-        """Make the figure: run its function and judge the result."""
+        """Reproduce the figure: run its function and judge the result."""
         return self.of(self.make(settings))
 
     def of(self, made: Made) -> Reproduction:
-        """Return the reproduction of a result, with its verdict."""
+        """Return the reproduction of a figure's result, with its verdict."""
         word, reasons = made.judged or verdict(made.claims)
         if made.why and word == DIFFERS:
             reasons = (*reasons, made.why)
@@ -164,7 +164,7 @@ FIGURES: dict[str, Figure] = {}  # all registered figures by name
 def figure(
     name: str, about: str, title: str, x: str = "", y: str = "", *, live: bool = False, **look: Any
 ) -> Callable[[Callable[[Settings], Made]], Figure]:
-    """Register the decorated function as a figure."""
+    """Register the decorated function as the figure's."""
 
     def register(make: Callable[[Settings], Made]) -> Figure:
         require(name not in FIGURES, f"there are two figures {name}: rename one")
@@ -209,7 +209,7 @@ def smallest(points: Iterable[Point]) -> Point:
 
 
 def find(points: Iterable[Point], series: str, x: float | str) -> Point:
-    """Return the point of a series at x."""
+    """Return the point of a series at a value of x."""
     return next(one for one in points if (one.series, one.x) == (series, x))
 
 
@@ -221,5 +221,5 @@ def by_series(points: Iterable[Point]) -> list[Point]:
 
 
 def with_paper(points: Iterable[Point], paper: Papers) -> list[Point]:
-    """Return the points with the paper's values where it gives them."""
+    """Return the points with the paper's values added where the paper gives them."""
     return [replace(one, paper=paper.get((one.series, one.x), one.paper)) for one in points]

@@ -34,7 +34,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def to_paper(cls, rate_mbit: float, volume_bytes: float, papers_bytes: float) -> Scale:
-        """Return the scale for cables of this rate and flows of this volume.
+        """Return the scale from cables of this rate and flows of this volume to the paper's.
 
         >>> Scale.to_paper(rate_mbit=10.0, volume_bytes=1e6, papers_bytes=1e9)
         Scale(rate=100.0, time=10.0)
@@ -58,12 +58,12 @@ def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
 
 
 def repeats(settings: Settings, count: int = 3) -> int:
-    """Return the number of trials of each system."""
+    """Return the number of trials of each system in a live figure."""
     return settings.repeats or (1 if settings.quick else count)
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
-    """Run an experiment, or the rest of an interrupted one; return its records."""
+    """Run a live figure's experiment, or the rest of an interrupted one; return its records."""
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import run as run_all
@@ -117,7 +117,7 @@ def spread(
     paper: float | None = None,
     ideal: float | None = None,
 ) -> Point:
-    """Return the mean of several trials as a point, and its confidence interval."""
+    """Return the mean of a value over several trials as a point, with its confidence interval."""
     known = values.dropna().astype(float) * factor
     found = point(series, x, known.tolist(), paper, least=0.0)
     return replace(found, ideal=None if ideal is None else ideal * factor)
@@ -201,7 +201,7 @@ def _share_of_ideal(value: float, ideal: float) -> float:
 
 
 def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
-    """Return the points, and a verdict on the rows' differences from the paper."""
+    """Return a figure's points, and the verdict on its rows' differences from the paper."""
     return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale))
 
 

@@ -46,7 +46,7 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
 
 
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
-    """Return a figure from the folder, or make it and store it there."""
+    """Return a reproduced figure from the folder, or reproduce the figure and store it there."""
     found = kept(folder, figure.name)
     inputs = inputs_of(figure, settings)
     if found and not again and found.made.get("inputs") == inputs:

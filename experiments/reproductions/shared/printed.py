@@ -39,7 +39,7 @@ TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
 
 
 def printed(table: Table) -> Made:
-    """Return the table with each printed value next to ours."""
+    """Return the reproduction of a paper's table, with each printed value next to ours."""
     differing = [check for check in table.checks if check.agrees is False]
     unchecked = [check.what for check in table.checks if check.agrees is None]
     notes = [f"Printed: {table.citation}."]
@@ -50,7 +50,7 @@ def printed(table: Table) -> Made:
 
 
 def _point(check: Check) -> Point:
-    """Return a check as a row of the figure.
+    """Return the check of a printed value as a row of the table.
 
     >>> _point(Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
     Point(series='bcube,4,1', x='servers, n^(l+1)', ours=16, paper=16.0, ...)

@@ -58,14 +58,14 @@ def lab_of(
 
 
 class Used(NamedTuple):
-    """Activity of a forwarder during a measurement."""
+    """Activity of a server's forwarder during a measurement."""
 
     share: float  # share of one processor
     frames_s: float  # frames sent per second
 
 
 class Busy:
-    """Measurement of a server's forwarder, from construction to `end`."""
+    """A running measurement of a server's forwarder, from construction to `end`."""
 
     def __init__(self, lab: Lab, server: int) -> None:
         assert lab.forwarders is not None
@@ -80,7 +80,7 @@ class Busy:
         return Used((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
 
     def _now(self) -> tuple[float, float, int]:
-        """Return the current time, the processor time and the frames sent so far."""
+        """Return the current time, the forwarder's processor time, and the frames sent so far."""
         # The kernel's counter: the router's lacks frames that the plane repeats without asking it.
         sent = _frames_sent(self._lab, self._server)
         return time.monotonic(), int(self._schedstat.read_text().split()[0]) * 1e-9, sent
@@ -199,7 +199,7 @@ def _relay_cost_us(
 
 
 def _send(sender: socket.socket, data: bytes, count: int) -> float:
-    """Return the processor time that `count` datagrams take."""
+    """Return the processor time of sending `count` datagrams."""
     began_s = time.thread_time()
     for _ in range(count):
         sender.send(data)

@@ -52,7 +52,7 @@ def _until_repaired(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterato
 
 
 def _failures_after(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
-    """Yield the failures in effect after each event."""
+    """Yield the failures in effect after each fault or repair."""
     broken: dict[str, Failures] = {}
     for event in events:
         fault = broken_by(network, event)
@@ -68,7 +68,7 @@ def _failures_after(network: Topology, events: Sequence[Row]) -> Iterator[Failur
 
 
 class _FlowPaths:
-    """Flows of a system, and whether their ends have a path."""
+    """Lookup of whether the two ends of a system's flow still have a path."""
 
     def __init__(self, system: System) -> None:
         self.network, self._routing = parse(system.network), system.routing

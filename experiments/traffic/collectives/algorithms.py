@@ -33,20 +33,20 @@ class Exchange(Protocol):
         """Return the chunk whose sum a rank has between the halves."""
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
-        """Sum each rank's share at that rank; return the next step."""
+        """Sum each rank's share at that rank (reduce-scatter); return the next step."""
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
-        """Send each rank's share to all ranks; return the next step."""
+        """Send each rank's share to all ranks (all-gather); return the next step."""
 
 
 class Ring:
-    """Ring: each rank sends only to the next one."""
+    """Ring algorithm: each rank sends only to the next one."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
 
     def share(self, rank: int) -> int:
-        """Return a rank's own chunk."""
+        """Return the chunk whose sum a rank keeps in the ring."""
         return rank
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
@@ -87,7 +87,7 @@ class Digits:
         self._weights = [prod(radices[:digit]) for digit in range(len(radices))]
 
     def share(self, rank: int) -> int:
-        """Return the chunk that a rank keeps after the last digit."""
+        """Return the chunk whose sum a rank keeps after the last digit."""
         return self._chunk_range(rank, len(self.order))[0]
 
     def _digit(self, rank: int, digit: int) -> int:
@@ -102,7 +102,7 @@ class Digits:
         return first, count
 
     def _exchange_partners(self, rank: int, digit: int) -> Iterator[int]:
-        """Yield the ranks that differ in this digit only, starting with the rank's next one."""
+        """Yield the ranks whose numbers differ in this digit only, the rank's next one first."""
         own, radix = self._digit(rank, digit), self.radices[digit]
         for ahead in range(1, radix):
             yield rank + ((own + ahead) % radix - own) * self._weights[digit]

@@ -43,13 +43,13 @@ class Transfer(NamedTuple):
 
     @property
     def chunks(self) -> range:
-        """Chunks of the transfer."""
+        """Numbers of the chunks that the transfer carries."""
         return range(self.first, self.first + self.size)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A collective operation."""
+    """A collective operation as a graph of transfers."""
 
     ranks: int
     chunks: int
@@ -59,7 +59,7 @@ class Graph:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
+        """Number of steps of the collective operation."""
         return 1 + max((one.step for one in self.transfers), default=-1)
 
 

@@ -30,7 +30,7 @@ PIECES = 32  # number of pieces of each tree's part of a broadcast
 
 
 class Asked(NamedTuple):
-    """Input of an algorithm."""
+    """Input of a collective algorithm: network, servers and options."""
 
     topology: Topology
     servers: tuple[int, ...]  # server of each rank
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the collective operation."""
         return len(self.servers)
 
     def number(self, name: str, usual: int, least: int, most: int | None = None) -> int:

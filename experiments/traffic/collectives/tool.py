@@ -64,7 +64,7 @@ class Collective(Generator):
         return results
 
     def steps(self) -> list[Step]:
-        """Return the result of each transfer, after the end."""
+        """Return the times of each transfer of the collective operation, after the end."""
         self.results()
         plan = self.plan
         never: list[list[float | None]] = [[None] * 3] * len(plan.volumes)

@@ -29,7 +29,7 @@ BUFFER = bytearray(1 << 18)
 
 
 class CollectiveTask(Task):
-    """Task of the process; each flow is a connection between two ranks."""
+    """Task of the process that runs a collective operation; each flow connects two ranks."""
 
     transfers: list[list[Any]]  # fields of each Transfer
     flow_of: list[int]  # flow of each transfer
@@ -41,13 +41,13 @@ class CollectiveTask(Task):
 
 
 def drawn(seed: int, rank: int, chunk: int, size_bytes: int) -> Numbers:
-    """Return a rank's initial data of a chunk."""
+    """Return a rank's initial data of a chunk in a collective operation."""
     draw = numpy.random.Generator(numpy.random.SFC64([seed, rank, chunk]))
     return numpy.frombuffer(draw.bytes(size_bytes), numpy.int32)
 
 
 class Store:
-    """Data of each rank: the chunks that it ever holds, in order."""
+    """Data of each rank of a collective operation: the chunks that it ever holds, in order."""
 
     def __init__(self, graph: Graph, offsets: list[int], seed: int) -> None:
         self._graph, self._offsets, self._seed = graph, offsets, seed
@@ -76,7 +76,7 @@ class Store:
         return self._data[rank][begin : begin + self._bytes(chunk, count) // ELEMENT_BYTES]
 
     def wrong(self) -> Iterator[int]:
-        """Yield the ranks whose final data is wrong."""
+        """Yield the ranks whose final data differs from the expected sums."""
         holders: dict[int, list[int]] = {}
         for rank, held in enumerate(self._graph.begins):
             for chunk in held:
@@ -96,7 +96,7 @@ class Store:
 
 
 class Moving:
-    """A transfer in progress."""
+    """A transfer of a collective operation in progress."""
 
     def __init__(self, number: int, transfer: Transfer, flow: int, store: Store) -> None:
         self.number, self.flow, self.reduce = number, flow, transfer.reduce
@@ -114,7 +114,7 @@ class Moving:
 
     @property
     def left(self) -> int:
-        """Number of bytes that have not arrived."""
+        """Number of the transfer's bytes that have not arrived."""
         return len(self.unwritten)
 
     def take(self, receiver: Any) -> int:
@@ -182,7 +182,7 @@ class Exchanging(Loop):
         """Fail the flows to a server whose sum is wrong."""
         for one in self.connections:
             if one.flow.destination == server:
-                one.reason = f"server {self._names[server]} has not got the right numbers"
+                one.reason = f"server {self._names[server]} ended with wrong sums"
 
     def _enqueue(self, moving: Moving) -> None:
         moving.ready_s = self._now
@@ -238,7 +238,7 @@ class Exchanging(Loop):
                 continue
             if other.flow.number in self._running:
                 super()._end(other, reason)
-            else:  # before the barrier
+            else:  # the loop has not started: before the barrier
                 other.fail(reason)
 
 

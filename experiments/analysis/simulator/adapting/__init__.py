@@ -35,7 +35,7 @@ class Adapting(Protocol):
     """Flows that repeatedly probe for their paths."""
 
     def probe(self) -> None:
-        """Run one round, in which every flow is probed once."""
+        """Run one round of probes: every flow probes its paths once."""
 
     def routes(self) -> Routes:
         """Return the links of the current paths; a flow without a path has none."""
@@ -58,7 +58,7 @@ def adapting(
     works: Bools | None = None,
     times: Times = Times(),  # noqa: B008
 ) -> Adapting:
-    """Return flows that adapt their paths to traffic.
+    """Return flows whose routing adapts to traffic.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from topos.bcube import BCube
 
 
 class Bsr(Probed):
-    """Flows of BSR (see `Probed`)."""
+    """BSR flows that probe their paths and move to the best (see `Probed`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -64,7 +64,7 @@ class Bsr(Probed):
 
 
 class Pairs(NamedTuple):
-    """Large flows by pair of servers, as in `hosts.bcube.pairs`."""
+    """Pairs of servers with their large flows, as in `hosts.bcube.pairs`."""
 
     pair: Any  # pair of each flow
     path: Any  # current path of each flow

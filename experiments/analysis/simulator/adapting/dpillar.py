@@ -28,7 +28,7 @@ PATHS = "mp-both"
 
 
 class Aware(Probed):
-    """Flows of traffic-aware DPillarMP; see `Probed`."""
+    """Flows of traffic-aware DPillarMP, which probe their paths (see `Probed`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -38,7 +38,7 @@ class Aware(Probed):
         self._free = numpy.full(self.hops.shape, numpy.nan)
 
     def joined(self) -> Ints:
-        """Return a number for each flow's pair of servers."""
+        """Return for each flow a number that identifies its pair of servers."""
         numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
         return numbers + self.destinations
 
@@ -57,7 +57,7 @@ class Aware(Probed):
         self._again_s[flows[~known]] = self.now_s + self.timers.probe_timeout_s
 
     def ask(self) -> None:
-        """Probe all paths of the pairs whose time has come."""
+        """Probe all paths of the pairs of servers whose probe time has come."""
         pairs = self.due()
         self.answers = pairs, self.measured(pairs)
         self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))

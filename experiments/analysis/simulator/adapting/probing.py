@@ -138,7 +138,7 @@ class Probed:
         raise NotImplementedError
 
     def ask(self) -> None:
-        """Probe the pairs that are due, and schedule their next probes."""
+        """Probe the pairs of servers that are due, and schedule their next probes."""
         raise NotImplementedError
 
     def joined(self) -> Ints | None:
@@ -148,7 +148,7 @@ class Probed:
     # -- for a routing to use --------------------------------------------------------------------
 
     def due(self) -> Ints:
-        """Return the pairs whose probe time has come."""
+        """Return the pairs of servers whose probe time has come."""
         found: Ints = numpy.flatnonzero(self.probe_s <= self.now_s)
         return found
 
@@ -178,7 +178,7 @@ class Probed:
         return found
 
     def move(self, flows: Ints, paths: Ints) -> None:
-        """Move flows to these of their paths."""
+        """Move flows to other paths of their path sets."""
         other = self.path[flows] != paths
         flows, paths = flows[other], paths[other]
         self.moves += int(numpy.count_nonzero(self.path[flows] != NONE))

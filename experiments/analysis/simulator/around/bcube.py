@@ -33,7 +33,7 @@ from topos.bcube import BCube
 
 
 class State(NamedTuple):
-    """The network, and the tables of its searches.
+    """State of path searches in a BCube: the network, and the tables of the searches.
 
     Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
     """
@@ -96,7 +96,7 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
 
 
 def _initial_state(bcube: BCube, works: Bools, plain: bool) -> State:
-    """Return the state of searches in this network, with empty tables."""
+    """Return the state of path searches in a BCube, with empty tables."""
     levels, servers = bcube.ports, bcube.servers
     near, far = (
         Wave(

@@ -133,7 +133,7 @@ def _random_routes(
 
 
 def _random_working_row(up: Any, down: Any, begin: int, end: int, random: Any) -> int:
-    """Return the row of a random working path, or NONE."""
+    """Return the table row of a random working path in a fat-tree, or NONE."""
     for _ in range(TRIES):
         row = begin + int(random.random() * (end - begin))
         if up[row] and down[row]:

@@ -265,7 +265,7 @@ def routes(
     destinations: Ints,
     choice: Ints | int = 0,
 ) -> Routes:
-    """Return the links of each flow.
+    """Return the links of each flow on its path by a routing.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -326,7 +326,7 @@ def _checked(
 
 
 def joined(parts: list[Routes]) -> Routes:
-    """Return the flows of all parts, one part after the other."""
+    """Return the routes of all parts, one part after the other."""
     if not parts:
         return Routes(numpy.zeros(1, numpy.int64), numpy.empty(0, numpy.int32))
     before = numpy.cumsum([0, *(part.starts[-1] for part in parts)])

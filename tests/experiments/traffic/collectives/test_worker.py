@@ -99,7 +99,7 @@ def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
         loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2"), flip
     )
     servers = ("0.0", "0.1", "1.0", "1.1")
-    assert set(reasons) == {f"server {one} has not got the right numbers" for one in servers}
+    assert set(reasons) == {f"server {one} ended with wrong sums" for one in servers}
 
 
 def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:
