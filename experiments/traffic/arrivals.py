@@ -47,7 +47,7 @@ class Arrivals(NamedTuple):
     """Flows by start time; the columns of a trace."""
 
     start_s: Floats
-    source: Ints  # numbers of servers
+    source: Ints  # numbers of the source servers
     destination: Ints
     volume_bytes: Ints
 

@@ -28,7 +28,7 @@ class Plan:
     source: int
     receivers: tuple[int, ...]
     trees: tuple[tuple[Hop, ...], ...]
-    kind: str  # "trees" or "pipeline"
+    kind: str  # kind of plan: "trees" or "pipeline"
 
     def parts(self, size_bytes: int) -> list[int]:
         """Return the number of the file's bytes that each tree carries.

@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
     begin_s: float
     end_s: float
-    delivered_bytes: int  # counted by the receiver
+    delivered_bytes: int  # bytes delivered in the interval, counted by the receiver
     retransmits: int | None = None
     rtt_us: int | None = None
     cwnd_bytes: int | None = None

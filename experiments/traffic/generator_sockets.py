@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from experiments.traffic.flows import Flow
 from hosts.linux.calls import enter
 
-# Connections made in parallel: enough to keep servers busy that search for paths. Time that a
-# handshake waits for other connections would count as the network's round trip in TCP, and delay
-# its first retransmissions accordingly.
+# Connections made in parallel: enough to keep servers busy that search for paths. A handshake's
+# waiting time for other connections would count in TCP's round trip and delay retransmissions.
 AT_ONCE = 32
 TRIES = 3
 TRY_S = 5.0  # duration of a try in seconds: three SYNs, after 0, 1 and 3 seconds
@@ -48,13 +47,13 @@ class Connection:
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     tries: int = 0
-    reason: str = ""  # reason of a failure
+    reason: str = ""  # reason why the flow failed
     ended: bool = False
     sent: int = 0
     delivered: int = 0
     retransmits: int | None = None
-    begin_s: float | None = None  # times of CLOCK_MONOTONIC
-    moved_s: float | None = None  # last delivery so far
+    begin_s: float | None = None  # start of sending; times are of CLOCK_MONOTONIC
+    moved_s: float | None = None  # time of the last delivery so far
     end_s: float | None = None
     # Start of the current interval, and the counters at that time.
     row_s: float = 0.0
@@ -92,14 +91,14 @@ class Connector:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._ready = select.epoll()
         self._listeners: dict[int, socket.socket] = {}  # listening sockets by server
-        self._listening: dict[int, int] = {}  # servers by descriptor
+        self._listening: dict[int, int] = {}  # servers by their listener's descriptor
         self._ports: dict[int, int] = {}  # ports of listeners by server, also on other machines
         self._trying: dict[Client, Connection] = {}
         # accepted connections of abandoned tries, or from other machines
         self._strangers: dict[Client, socket.socket] = {}
-        self._clients: dict[int, Client] = {}  # keys of clients by descriptor
+        self._clients: dict[int, Client] = {}  # (server, client address) by the client's descriptor
         self._due: list[tuple[float, int, Connection]] = []  # heap of flows to connect, by time
-        self._until: dict[int, float] = {}  # end of a flow's try, by the flow's number
+        self._until: dict[int, float] = {}  # end of a flow's current try, by the flow's number
 
     def listen(self, connections: list[Connection]) -> dict[int, int]:
         """Open listeners for all destinations on this machine; return their ports by server."""
@@ -209,7 +208,7 @@ class Connector:
                 accepted, client = self._listeners[server].accept()
             except BlockingIOError:
                 return
-            except ConnectionAbortedError:  # reported by its client
+            except ConnectionAbortedError:  # the client's side reports this error
                 continue
             accepted.setblocking(False)
             one = self._trying.get((server, client))

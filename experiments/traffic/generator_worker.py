@@ -37,12 +37,11 @@ from hosts.linux.rights import take_role
 
 # Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
 ROW = struct.Struct("=IddQIIQ")
-BOARD_BYTES = 9  # bytes per flow
+BOARD_BYTES = 9  # bytes of shared memory per flow
 DEATHS_EVERY_S = 0.05
 # maximum I/O events between two checks of the agenda: a send passes the whole network
 MOST_EVENTS = 64
-# A flow whose window exceeds the data written per call waits for this process's next turn instead
-# of acknowledgments (ADR 18).
+# A flow with a window larger than this waits for the process's next turn, not for ACKs (ADR 18).
 DATA = memoryview(bytes(MOST_UNSENT))
 SINK = bytearray(1 << 20)
 MSG_TRUNC = 0x20
@@ -56,7 +55,7 @@ class Task(TypedDict):
     """Task of a generator process, as its parent sends it."""
 
     flows: list[list[Any]]  # fields of each Flow
-    namespaces: dict[str, int]  # open files by server
+    namespaces: dict[str, int]  # network namespaces as open files, by server
     addresses: dict[str, str]  # IPv4 addresses by server
     names: dict[str, int]  # servers by their names in the event log
     dead: list[int]
@@ -372,7 +371,7 @@ def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> NoReturn:
     """Run the task of a generator process with a loop of the given kind, and exit."""
     _do_task(loop_of)
     sys.stdout.buffer.flush()
-    os._exit(0)  # the kernel closes thousands of sockets together
+    os._exit(0)  # the kernel closes thousands of sockets faster at exit
 
 
 def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
@@ -391,7 +390,7 @@ def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
     take_role("generator", [Path(path).parent])
     signal.signal(signal.SIGUSR1, loop.finish)
     gc.freeze()
-    gc.disable()  # no reference cycles arise here
+    gc.disable()  # the loop creates no reference cycles
     say({"connected": sum(not one.ended for one in connections)})
     barrier = sys.stdin.readline()
     if not barrier:

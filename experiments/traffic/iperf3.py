@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 OLDEST = (3, 9)
-SHORTEST_INTERVAL_S = 0.1  # minimum that iperf3 accepts
-LONGEST_S = 86_400  # maximum that iperf3 accepts
+SHORTEST_INTERVAL_S = 0.1  # minimum report interval that iperf3 accepts
+LONGEST_S = 86_400  # maximum duration that iperf3 accepts
 LISTEN_S, CONNECT_S = 10.0, 10.0  # time limits of preparation, in seconds
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
 POLL_S, LOOK_S = 0.01, 0.05
 MOST_LOOKING = 0.2  # upper bound for the fraction of time spent on checking the flows' progress
 GRACE_S = 0.5  # time between asking a process to end and killing it, in seconds
 SERVER_END_S = 2.0  # time for all servers to report after the last client, in seconds
-LISTENING, ESTABLISHED = "0A", "01"  # states in /proc/net/tcp
+LISTENING, ESTABLISHED = "0A", "01"  # TCP states in /proc/net/tcp
 
 
 @cache
@@ -92,7 +92,7 @@ class Iperf3:
 
     def __init__(
         self,
-        lab: Lab,  # lab to run in
+        lab: Lab,  # lab in which iperf3 runs
         flows: Sequence[Flow],  # flows to send
         sending: Sending,  # congestion control, intervals and timeout
         *,
@@ -314,7 +314,7 @@ class Iperf3:
         SIGKILL.
         """
         session.given_up = True
-        if session.pidfd < 0:  # between two tries
+        if session.pidfd < 0:  # the client is between two tries to connect
             session.fail(f"{session.result.reason}, and its time was over")
             return
         session.signal(signal.SIGINT)
@@ -400,7 +400,7 @@ class Iperf3:
         """Return why a flow has failed, or an empty text."""
         flow, result = session.flow, session.result
         if flow.volume_bytes is not None and result.delivered_bytes >= flow.volume_bytes:
-            return ""  # later errors do not matter
+            return ""  # the volume arrived: later errors do not matter
         if str(received.get("error", "")).startswith(NEVER_CONNECTED):
             return str(received["error"])
         if session.given_up:

@@ -19,7 +19,7 @@ from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import shared_file
 
 FIRST_PORT = 5201  # default port of iperf3
-BLOCKS = 32  # minimum number of blocks per flow
+BLOCKS = 32  # minimum number of iperf3's reads per flow
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 FIONREAD = 0x541B
 
@@ -41,7 +41,7 @@ class Session:
     judged: bool = False  # whether `result` is final
     pidfd: int = -1  # pidfd of the client until its exit is noticed, else -1
     stream: socket.socket | None = None  # the client's data socket, for queries
-    began_s: float = 0.0  # when its first bytes were noticed
+    began_s: float = 0.0  # when the client's first bytes were noticed
     last_read: int = 0  # received bytes at the last query
 
     @property
@@ -92,7 +92,7 @@ class Session:
         """Return the bytes that the client has received and read, also after its exit."""
         stream = self.stream  # another thread may close the socket meanwhile
         if stream:
-            with suppress(OSError, ValueError):  # just closed
+            with suppress(OSError, ValueError):  # another thread has just closed the socket
                 waiting = fcntl.ioctl(stream, FIONREAD, bytes(4))
                 received = tcp_info(stream).get("bytes_received", 0)
                 now_read = received - int.from_bytes(waiting, sys.byteorder)

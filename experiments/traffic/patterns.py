@@ -20,7 +20,7 @@ from hosts.base.algorithms import choose, route
 from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
-MOST_FLOWS = 1_000_000  # approximate limit of memory
+MOST_FLOWS = 1_000_000  # maximum number of flows: about what memory holds
 MOST_PARALLEL = 1000  # maximum number of flows of one pair
 JITTER = "jitter_s"
 
@@ -155,7 +155,7 @@ def _permutation(options: Options) -> Iterator[Pair]:
         "choose a smaller network",
     )
     order = list(range(options.topology.servers))
-    while any(server == other for server, other in enumerate(order)):  # e tries on average
+    while any(server == other for server, other in enumerate(order)):  # needs e shuffles on average
         options.draw.shuffle(order)
     return iter(list(enumerate(order)))
 

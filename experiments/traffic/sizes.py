@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PACKET_BYTES = 1460
 ROUNDING = 1e-9
-LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # limits in characters
+LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # maximum length of a name and of a file, in characters
 Point = tuple[float, float]
 
 # Size classes of slowdowns: from the first to below the second size, in bytes.
@@ -162,7 +162,7 @@ class Sizes:
         at, shares = (
             numpy.array(column, numpy.float64) for column in zip(*self.points, strict=True)
         )
-        if shares[0] > 0:  # flows of exactly the first size
+        if shares[0] > 0:  # the first share belongs to flows of exactly the first size
             at, shares = numpy.insert(at, 0, at[0]), numpy.insert(shares, 0, 0.0)
         return at, shares
 

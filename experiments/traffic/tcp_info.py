@@ -9,8 +9,8 @@ import socket
 import struct
 from functools import cache
 
-# In the kernel's order and with its names, without the prefix tcpi_. There is no padding: each
-# field's offset is a multiple of its size.
+# Fields in the kernel's order, without the prefix tcpi_. The offset of each is a multiple of its
+# size, so there is no padding between fields.
 _GROUPS = (
     ("B", "state ca_state retransmits probes backoff options wscale app_limited"),
     ("I", "rto ato snd_mss rcv_mss unacked sacked lost retrans fackets"),
@@ -19,11 +19,12 @@ _GROUPS = (
     ("I", "rcv_rtt rcv_space total_retrans"),
     ("Q", "pacing_rate max_pacing_rate"),
     ("Q", "bytes_acked bytes_received"),  # fields since Linux 4.1
-    ("I", "segs_out segs_in notsent_bytes min_rtt data_segs_in data_segs_out"),  # 4.6
-    ("Q", "delivery_rate busy_time rwnd_limited sndbuf_limited"),  # 4.10
-    ("I", "delivered delivered_ce"),  # 4.18
-    ("Q", "bytes_sent bytes_retrans"),  # 4.19
-    ("I", "dsack_dups reord_seen rcv_ooopack snd_wnd"),  # 5.4
+    # fields since Linux 4.6
+    ("I", "segs_out segs_in notsent_bytes min_rtt data_segs_in data_segs_out"),
+    ("Q", "delivery_rate busy_time rwnd_limited sndbuf_limited"),  # fields since Linux 4.10
+    ("I", "delivered delivered_ce"),  # fields since Linux 4.18
+    ("Q", "bytes_sent bytes_retrans"),  # fields since Linux 4.19
+    ("I", "dsack_dups reord_seen rcv_ooopack snd_wnd"),  # fields since Linux 5.4
 )
 FIELDS = tuple((name, code) for code, names in _GROUPS for name in names.split())
 SIZE = struct.calcsize("=" + "".join(code for _, code in FIELDS))

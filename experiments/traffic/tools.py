@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 AUTO = "auto"
-# Maximum flows per processor for iperf3: its two processes per flow take processor time from the
-# network.
+# Maximum flows per processor for iperf3, whose two processes per flow slow the network down.
 IPERF3_FLOWS = 32
 
 ECN = "net/ipv4/tcp_ecn"
 MARKING = ("ecn", "codel", "fq_codel")  # queues that mark packets of senders that support ECN
 
-# TCP settings that do not depend on the machine: those inherited by new namespaces, and others that
-# affect TCP.
+# TCP settings pinned on all machines: those that namespaces inherit, and others that affect TCP.
 PINNED = {
     **{name: value for name, value in HOST_SYSCTLS.items() if "tcp" in name},
     "net/ipv4/tcp_moderate_rcvbuf": "1",

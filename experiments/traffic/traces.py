@@ -125,7 +125,7 @@ class _Servers:
         topology = self._topology
         require(text != "", "a flow has a server here: its address, or its number")
         require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
-        # a number, as in other programs
+        # server number, as in other programs
         if text.isascii() and text.isdecimal() and len(text) <= 18:
             has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
             require(int(text) < topology.servers, f"it has a server {text}, and {has}")

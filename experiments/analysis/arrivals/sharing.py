@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 # Relative difference below which two levels are equal, far above rounding errors.
 ROUNDING = 1e-12
-# Spare capacity, relative to the largest capacity, below which a link is updated; far above
-# rounding errors.
+# Spare capacity, relative to the largest capacity, below which a link's level is updated.
 NEAR = 1e-9
 FIRST = 4  # initial room of a link, in flows
 NONE = -1
@@ -46,7 +45,7 @@ class Shared(NamedTuple):
     """Links, active flows, and the update queue: arrays that functions change in place."""
 
     capacity: Floats  # capacity of each link
-    near: float  # a link with less spare capacity is updated
+    near: float  # a link with less spare capacity has its level updated
     level: Floats
     spare: Floats  # capacity that flows leave of a link without a level; undefined for other links
     # The flows of link l: entries[begin[l] : begin[l] + flows[l]], with room for `fits[l]`. An
@@ -56,13 +55,13 @@ class Shared(NamedTuple):
     begin: Ints
     flows: Ints
     fits: Ints
-    free: Ints  # [0]: start of the room that no link uses yet
+    free: Ints  # [0]: start of the entries that no link uses yet
     # For each slot: the number of links, the links, and the flow's index among each link's entries.
     length: Ints
     links: Ints
     place: Ints
-    # For each slot: the lowest level on its path, the link that has it, and the lowest level of the
-    # other links.
+    # For each slot: lowest level on its path, the link that has it, lowest level of the other
+    # links.
     low: Floats
     where: Ints
     second: Floats

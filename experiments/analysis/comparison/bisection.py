@@ -76,7 +76,8 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
 def flow_bound(topology: Topology) -> int:
     """Return the lower bound that follows from the loads of all-to-all flows."""
     half = topology.servers // 2
-    busiest = float(link_loads(topology).sum(axis=0).max()) / 2  # unordered pairs
+    # number of unordered pairs on the busiest cable
+    busiest = float(link_loads(topology).sum(axis=0).max()) / 2
     return math.ceil(half * (topology.servers - half) / busiest - ROUNDING)
 
 

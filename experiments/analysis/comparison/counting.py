@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Bools = NDArray[numpy.bool_]
     Ints = NDArray[numpy.integer[Any]]
 
-SOURCES = 256  # number of sources per search
+SOURCES = 256  # number of source servers per shortest-path search
 MOST_SERVERS = 512  # maximum number of servers for computing the bisection
 BISECTION_S = 2.0
 

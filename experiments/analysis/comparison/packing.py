@@ -53,7 +53,7 @@ class LevelWires:
 
     level: int
     inside_racks: int
-    inside_super_racks: int  # between racks of one super-rack
+    inside_super_racks: int  # wires between racks of the same super-rack
     between_super_racks: int
     most_along_column: int  # maximum number of wires at a place of a column
     most_at: int  # place of this maximum: the number of racks in front of it in the column
@@ -66,7 +66,7 @@ class Packing:
     racks: int
     super_racks: int
     racks_per_column: int
-    switches_per_rack: tuple[int, int]  # minimum, maximum
+    switches_per_rack: tuple[int, int]  # minimum and maximum number of switches per rack
     units_used: int  # rack units used in the fullest rack
     levels: list[LevelWires]
     sum_of_most: int  # sum of the levels' maxima: the paper's figure

@@ -158,7 +158,7 @@ def dpillar_2(seconds: float) -> Table:
         ("k (n/2)^k", 3 * (4 / 2) ** 3),
         ("k N / n", 3 * dpillar.servers / 4, EQUAL, k_n),
     )
-    # Differences that only networks with more ports show.
+    # Rows of larger networks: differences from the paper that appear only with more ports.
     corner = "cutting a corner off two symbols takes fewer cables than halving one"
     against = f"{corner} (against Proposition 2.3)"
     shared = (
@@ -262,8 +262,8 @@ def bcube_1(_: float = 0.0) -> Table:
     return Table(title, "Guo 2009, Table 1", checks)
 
 
-# As printed: cost of switches, NICs and all in k$; their power in kW; wires; and the number of
-# switches from the text around the table.
+# As printed: cost of switches, NICs and all in k$, their power in kW, wires, and (from the text
+# around the table) the number of switches.
 CONTAINER = {
     "tree,48,43,servers=2048": ("55", "10", "4161", "4.4", "10", "424", "2091", "44"),
     "fattree,8,levels=5": ("92", "10", "4198", "10", "10", "430", "10240", "2304"),
@@ -313,7 +313,7 @@ STRUCTURES = (
 def dcell_3(seconds: float) -> Table:
     """Degree, diameter, bisection width and bottleneck degree of structures, and of DCell."""
     checks = [check for spec in STRUCTURES for check in cells(spec)]
-    # Trees for which formulas hold that do not fit the first tree.
+    # Trees of other sizes, for which the formulas hold that do not fit the first tree.
     checks += [cell("tree,64,3", "bisection"), cell("tree,80,5", "bottleneck")]
     dcell = parse("dcell,4,1")
     servers, log = dcell.servers, math.log(dcell.servers, 4)

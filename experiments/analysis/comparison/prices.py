@@ -36,8 +36,7 @@ GUO = PriceList(
     switch_w={8: 4.5, 48: 103.0},
     nic_w={1: 5.0, 4: 10.0},
 )
-# Every server has two ports on board (Liao 2012, section 2.5). Prices that Liao does not give are
-# Guo's.
+# Servers have two ports on board (Liao 2012, section 2.5). Prices missing in Liao 2012 are Guo's.
 LIAO = replace(
     GUO,
     source="Liao 2012, Table 1",

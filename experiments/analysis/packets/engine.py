@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FIRST_PACKETS = 1 << 12
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
 OWN_PACKETS = 2  # packets, each as large as the next one, that may wait at the sender's own port
-SEGMENTS_PER_ACK = 2  # RFC 5681, section 4.2
+SEGMENTS_PER_ACK = 2  # segments per ACK (RFC 5681, section 4.2)
 SENDERS, RECEIVERS = 0, 1  # timers of a flow: the sender's and the receiver's
 FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # indices of `counts`
 ROUNDING = 1e-9
@@ -65,8 +65,8 @@ class Frames(NamedTuple):
 class Given(NamedTuple):
     """State that changes during the simulation, and the links of all paths."""
 
-    links: Any  # records of type LINK
-    flows: Any  # records of type FLOW
+    links: Any  # state of each link: records of type LINK
+    flows: Any  # state of each flow: records of type FLOW
     paths: Any
     order: Any  # flows by start time
     arrived: Any  # whether each segment has arrived

@@ -33,7 +33,7 @@ LINK = numpy.dtype(
         ("first", "i4"),  # first packet on the link; `last` is the last one
         ("last", "i4"),
         ("waits", "i4"),  # first packet that had not left the link at the last check
-        ("passed", "i8"),  # packets forwarded
+        ("passed", "i8"),  # number of packets forwarded by the link
         ("dropped", "i8"),
     ],
     align=True,
@@ -46,7 +46,7 @@ PACKET = numpy.dtype(
         ("flow", "i4"),
         ("behind", "i4"),  # next packet on the same link
         ("at", "i8"),  # the packet's current link, as an index into all paths' links
-        ("end", "i8"),  # end of the packet's path, as such an index
+        ("end", "i8"),  # end of the packet's path, as an index into all paths' links
         ("number", "i4"),  # first segment; in an ACK, the first segment that is missing
         ("count", "i4"),  # number of consecutive segments: a super-packet
         ("newest", "i4"),  # transmission number; in an ACK, the highest that has arrived
@@ -70,7 +70,7 @@ FLOW = numpy.dtype(
         # State of the sender.
         ("window", "f8"),  # congestion window, in segments like all the following numbers
         ("threshold", "f8"),
-        ("next", "i4"),  # first segment that was never sent
+        ("next", "i4"),  # first segment that the sender never sent
         ("acked", "i4"),  # first segment not yet acknowledged cumulatively
         ("sent", "i4"),  # number of transmissions
         ("newest", "i4"),  # highest transmission that has left the network
@@ -113,7 +113,7 @@ FLOW = numpy.dtype(
         ("echo_s", "f8"),  # timestamp of the first segment since the last ACK
         # Results of the flow.
         ("end_s", "f8"),
-        ("drops", "i4"),  # dropped data packets and ACKs
+        ("drops", "i4"),  # number of the flow's dropped data packets and ACKs
         ("repeats", "i4"),
         ("timeouts", "i4"),
     ],

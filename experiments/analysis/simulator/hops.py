@@ -131,7 +131,7 @@ def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
     return _onto(topology, tuple(arrivals))
 
 
-@lru_cache(maxsize=4)  # called for every block of flows
+@lru_cache(maxsize=4)  # called again for every block of flows of the same network
 def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
     table: list[Ints] = []

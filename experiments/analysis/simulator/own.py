@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-@cache  # called for every block of flows
+@cache  # called again for every block of flows of the same network
 def own(folder: str, kind: str, name: str) -> dict[str, Any]:
     """Return a table from a network's file in a folder such as "paths"; empty if there is no such
     file.

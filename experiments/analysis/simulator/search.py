@@ -20,7 +20,7 @@ from experiments.analysis.simulator.hops import Ints
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
-SOURCES = 64  # number of bits of a word
+SOURCES = 64  # number of sources per search: the bits of a word
 # largest count of a byte; the lowest bit of each byte
 MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)
 Words: TypeAlias = "NDArray[numpy.uint64]"

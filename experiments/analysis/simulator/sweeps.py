@@ -56,7 +56,7 @@ class Done(NamedTuple):
     """Result of a task, and the resources it took."""
 
     found: Any
-    seconds: float  # processor time
+    seconds: float  # processor time of the task in seconds
     peak_mib: float
 
 
@@ -264,7 +264,7 @@ def _context(module: str) -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, module])  # loaded once for all processes
+    context.set_forkserver_preload([__name__, module])  # loaded once for all worker processes
     # the current directory comes first on the server's import path
     with outside_current_directory():
         forkserver.ensure_running()

@@ -60,8 +60,8 @@ SERVER = numpy.dtype(
         # a flow of the previous round is the first in the queue, and a flow of this probe the last.
         ("joined", numpy.int32),
         ("left", numpy.int32),
-        # The path that the current probe sets up: the hops back and onward, and the probe's number.
-        # Entries of other probes do not count.
+        # The path that the current probe sets up: hops back and onward, valid if `probe` is its
+        # number.
         ("probe", numpy.int32),
         ("back_by", numpy.int32),
         ("back", numpy.int32),
@@ -75,7 +75,7 @@ class State(NamedTuple):
     """State of TAR's simulation: the network's numbers, servers, and work arrays."""
 
     net: Nested
-    servers: Any  # records of type SERVER
+    servers: Any  # state of each server: records of type SERVER
     mates: Any  # whether each server's cable to its switch works
     progress: Any  # work array for the entries of a probe
     order: Any  # work array for the members of a FiConn

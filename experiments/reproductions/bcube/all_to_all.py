@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ABOUT = "total throughput of 240 TCP connections, BCube against a two-level tree (Guo 2009)"
 BCUBE = "BCube"
 SYSTEMS = (System("bcube,4,1", routing="bsr", label=BCUBE), System("tree,4,4", label=TREE))
-# Values of section 7.5.
+# Paper's values (section 7.5).
 PAPERS_BYTES = 683e6
 PAPERS_END_S = {BCUBE: 114.0, TREE: 332.0}
 PAPERS_SERVER_MBPS = {BCUBE: 750.0, TREE: 260.0}

@@ -52,7 +52,7 @@ MORE_RUNS = {
     (FATTREE, SWITCHES, 0.06): 36,
     (FATTREE, SWITCHES, 0.2): 100,
 }
-# Section 6: Gbit/s, and flows on a link.
+# Paper's values (section 6): throughput in Gbit/s by series and failed percentage.
 PAPER: Papers = {
     (f"{BCUBE}, {SERVERS}", 0.0): 2006,
     (f"{BCUBE}, {SWITCHES}", 0.0): 2006,
@@ -64,7 +64,7 @@ PAPER: Papers = {
     (f"{FATTREE}, {SWITCHES}", 6.0): 704,
     (f"{FATTREE}, {SWITCHES}", 20.0): 267,
 }
-PAPERS_ROUTED = 298.0  # DCell without failures, by DCellRouting
+PAPERS_ROUTED = 298.0  # paper's throughput of DCell in links without failures, by DCellRouting
 PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # flows on the busiest links of levels 0, 1 and 2
 # Tolerances relative to the paper's value: without failures, and with drawn failures, where the
 # busiest of thousands of links varies from one draw to the next.

@@ -33,7 +33,7 @@ SYSTEMS = (
     System("tree,4,4", timers="paper", label=TREE),
 )
 TIMEOUT_S = 120.0
-QUICK = 0.25  # fraction of the volume
+QUICK = 0.25  # fraction of the volume that a quick figure sends
 ENDS = {"source": "0.0", "destination": "1.3", "flows": 2}
 FILE = {"distribute": True}
 # Time until both connections have probed again, and TCP has found the path's bandwidth.
@@ -48,7 +48,7 @@ class Case:
     pattern: str
     papers_gbps: dict[str, float]
     seconds: float  # volume of a flow or of the file, as seconds of a cable's rate
-    routing: str = "bsr"  # routing of BCube
+    routing: str = "bsr"  # routing that BCube uses for this pattern
     options: dict[str, Any] = field(default_factory=dict)
     # ideal number of cables in use per server; None for the records' ideal
     ideals: dict[str, float] | None = None

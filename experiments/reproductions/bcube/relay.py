@@ -30,8 +30,8 @@ PAIRS = (("0.0.0.1", "0.1.0.0"), ("0.0.1.0", "1.0.0.0"))
 MTUS, QUICK_MTUS = (750, 1500, 3000, 6000, 9000), (1500, 9000)
 RATE_MBIT = 10.0  # four times this rate leaves a Python forwarder some idle processor time
 SECONDS, QUICK_SECONDS = 4.0, 1.5
-SETTLE_S = 0.5  # duration of slow start
-# Values of section 7.4.
+SETTLE_S = 0.5  # duration of TCP's slow start, which is not measured
+# Paper's values (section 7.4).
 PAPERS_GBPS = 4.0
 PAPERS_SHARE = {1500: 0.36, 9000: 0.076}
 PAPERS_COST = {9000: 0.076 / 0.36}

@@ -48,8 +48,7 @@ PORTS = 2  # number of ports of BCube's servers
 NEAR = 0.15  # tolerance, relative to the paper's ratio
 LESS_JOB_TIME = 56.4  # maximum percentage of job time saved
 SECONDS, QUICK_SECONDS = 6.0, 2.5  # duration of a ring all-reduce
-# The time of parameter servers varies by a tenth, and the paper's half is near the limit of
-# agreement.
+# Parameter servers' time varies by a tenth, and the paper's half is near the limit of agreement.
 REPEATS = 10
 LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # BCubes by number of ports k
 FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # fat-trees by number of switch ports

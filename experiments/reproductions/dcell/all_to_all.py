@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ABOUT = "total throughput of 380 TCP connections, DCell against a two-level tree (Guo 2008)"
 DCELL = "DCell"
 SYSTEMS = (System("dcell,4,1", routing="dfr", label=DCELL), System("tree,4,5", label=TREE))
-# Values of section 7.3.
+# Paper's values (section 7.3).
 PAPERS_BYTES = 5e9
 PAPERS_END_S = {DCELL: 2270.0, TREE: 4460.0}
 PAPERS_MOST_GBPS = {DCELL: 9.6, TREE: 3.6}

@@ -50,10 +50,10 @@ from hosts.dcell.dfr import RETRY, TTL
 from topos.base.spec import parse
 from topos.dcell import DCell
 
-MOST_RETRIES = 15  # maximum of a 4-bit field
+MOST_RETRIES = 15  # maximum retry count of a 4-bit header field
 # Failures and sources cause more variation than the choice of packets between them.
 RUNS, QUICK_RUNS = 6, 3
-SOURCES, DESTINATIONS = 64, 250  # per run, for DFR's packets
+SOURCES, DESTINATIONS = 64, 250  # number of DFR's sources per run, and of destinations per source
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
 NETWORKS = {"n = 4": "dcell,4,3", "n = 5": "dcell,5,3"}
 PERCENT, QUICK_PERCENT = range(2, 21, 2), (4, 8, 20)
@@ -164,7 +164,7 @@ def _above_spf(runs: ByShare, percent: int, near: float) -> Claim:
 
 # Section 6.1, in percent: DFR's ratio at 20 % for n = 4, and that of any routing.
 FIG7: Papers = {("DFR, n = 4", 20): 22.3, ("SPF, n = 4", 20): 20.0}
-NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # percentage of all packets
+NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # tolerance as a percentage of all packets
 ALMOST_THE_SAME = 0.5  # tolerance in percent, below 10 % of failures
 
 
@@ -187,7 +187,7 @@ def fig7(settings: Settings) -> Made:
     return Made(points, claims, notes=notes(settings, runs.values()))
 
 
-FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: almost never
+FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: shortest paths almost never fail
 ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # tolerances in percent; the latter below 5 % of failures
 
 

@@ -33,7 +33,7 @@ PAPERS = {
     "dcell,6,3": (11.31, 1.55, 12.46, 1.79),
 }
 COLUMNS = ("shortest, mean", "shortest, deviation", "DCellRouting, mean", "DCellRouting, deviation")
-MOST_PAIRS = 4_000_000  # maximum number of pairs for counting all
+MOST_PAIRS = 4_000_000  # maximum number of pairs of servers for counting all of them
 SHORTEST, ROUTED = "shortest", "DCellRouting"
 SOURCES = {SHORTEST: 4096, ROUTED: 8}
 QUICK_SOURCES = 8
@@ -45,7 +45,7 @@ class Task(NamedTuple):
     """A task of the path length simulation: some sources of one network."""
 
     network: str
-    paths: str  # SHORTEST or ROUTED
+    paths: str  # kind of paths: SHORTEST or ROUTED
     drawn: int  # number of random sources; 0 for all servers
     seed: int
     first: int  # the task's first source among them; `sources` is their number
@@ -132,8 +132,7 @@ def _points(
             yield Point(spec, next(names), mean)
             yield Point(spec, next(names), deviation)
             continue
-        # Confidence intervals for the value of all sources; the deviation's by its first-order
-        # change.
+        # Confidence intervals for all sources; the deviation's by its first-order change.
         hops, others = numpy.arange(table.shape[1]), table.sum(axis=1) - 1
         squares = ((hops[1:] - mean) ** 2 * table[:, 1:]).sum(axis=1) / others
         yield point(spec, next(names), (table @ hops / others).tolist())

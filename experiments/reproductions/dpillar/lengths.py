@@ -31,7 +31,7 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 N = 16
 COLUMNS, QUICK_COLUMNS = (2, 3, 4, 5, 6, 7), (2, 3, 4)
 SP, PRINTED, REPAIRED = "SP", "MP, as printed", "MP, repaired"
-# Values of section 5.3.1, in percent and in hops.
+# Paper's values (section 5.3.1): reduction in percent, and difference in hops.
 PAPERS_SHORTER = {SP: 20.0, PRINTED: 25.0, REPAIRED: 25.0}
 PAPERS_INFLATION = 2.0
 NEAR = 5.0  # tolerance in percent: the paper's values are multiples of 5 %

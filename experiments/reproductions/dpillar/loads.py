@@ -19,8 +19,7 @@ from experiments.reproductions.shared.draws import Runs, drawn, drawn_note, draw
 from experiments.reproductions.shared.figure import Claim, Made, figure, find, point
 
 ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
-# Share of the servers that send to one another; HALVES: half of them send, each to one of the
-# others.
+# Share of servers that send to one another; HALVES: each of one half to one of the other half.
 HALVES = 0.0
 NOTE = (
     "Sources and destinations do not count as forwarding; with MP a flow takes a random one of its "

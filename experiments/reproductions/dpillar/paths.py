@@ -45,7 +45,7 @@ from topos.base.spec import parse
 from topos.dpillar import DPillar
 
 SPEC = "dpillar,16,3"
-PAIRS = 10_000  # number of pairs per run (section 5.3)
+PAIRS = 10_000  # number of pairs of servers per run (section 5.3)
 RUNS, QUICK_RUNS = 20, 3
 SP, CLOCKWISE, BOTH, CUT_OFF = "SP", "MP, clockwise", "MP, both ways", "cut off from all"
 # Key in a measure's result: percentage of pairs without a working path.
@@ -75,7 +75,8 @@ def measure(spec: str, servers: int, switches: int, random: numpy.random.Generat
     ends = alive[sources], alive[destinations]
     single = path_sets(dpillar, "sp-cw", *ends, broken)
     both = path_sets(dpillar, "mp-both", *ends, broken)
-    hops, works = both.hops[:, : dpillar.half], both.works[:, : dpillar.half]  # clockwise paths
+    # results of clockwise paths
+    hops, works = both.hops[:, : dpillar.half], both.works[:, : dpillar.half]
     count = works.sum(axis=1)
     small = dpillar.servers <= MOST_CUT_OFF
     return {
@@ -183,7 +184,7 @@ def fig9(settings: Settings) -> Made:
 
 # -- Fig. 10: how many of the n/2 clockwise disjoint paths of a pair work --------------------------
 
-PAPERS_PATHS = 8.0  # n / 2
+PAPERS_PATHS = 8.0  # paper's number of clockwise paths of a pair: n / 2
 SERVERS, SWITCHES = "servers failed", "switches failed"
 COUNTS = {SERVERS: (0, 20, 100, 200, 300, 400, 500), SWITCHES: (0, 5, 10, 15, 20, 30, 40, 50)}
 QUICK_COUNTS = {SERVERS: (0, 20, 300), SWITCHES: (0, 20)}
@@ -229,12 +230,12 @@ def fig10(settings: Settings) -> Made:
 # -- Fig. 11 and 12: pairs of servers that find no working path ------------------------------------
 
 FIG11_COUNTS, FIG11_QUICK_COUNTS = tuple(range(50, 501, 50)), (100, 300, 500)
-# Values of section 5.4, in percent.
+# Paper's percentages of pairs without a working path (section 5.4).
 FIG11: Papers = {
     (SP, 300): 45.0,
     **{(mp, many): lost for mp in (CLOCKWISE, BOTH) for many, lost in ((300, 0.0), (500, 0.1))},
 }
-NEAR_SP, NEAR_MP = 3.0, 0.5  # tolerances in percent
+NEAR_SP, NEAR_MP = 3.0, 0.5  # tolerances in percentage points of pairs
 
 
 @figure(
@@ -262,7 +263,7 @@ def fig11(settings: Settings) -> Made:
 
 
 FIG12_COUNTS, FIG12_QUICK_COUNTS = tuple(range(2, 21, 2)), (4, 20)
-FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # section 5.4, in percent
+FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # paper's percentages (section 5.4)
 
 
 @figure(
@@ -296,7 +297,7 @@ LARGE_RUNS = 5
 # Failures as in section 5.4: the share of servers, and that of switches.
 NONE, SOME = "no failures", "20 % of servers failed"
 SHARES = {NONE: (0.0, 0.0), SOME: (0.2, 0.0), "10 % of switches failed": (0.0, 0.1)}
-LARGE: Papers = {(SOME, BOTH): 0.0}  # percentage of pairs
+LARGE: Papers = {(SOME, BOTH): 0.0}  # paper's percentage of pairs without a working path
 
 
 @figure(

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "dpillar,4,3", "mp-both"
-A, RELAY, B = "0.0.0.0", "1.0.0.1", "2.0.0.1"  # the only path of two hops, in both directions
+# servers on the only path of two hops, in both directions
+A, RELAY, B = "0.0.0.0", "1.0.0.1", "2.0.0.1"
 PACKET_BYTES, SHORT_BYTES = 1024, 256
 UDP_IP_BYTES = 28
-RATE_MBIT = 20.0  # full load in each direction
+RATE_MBIT = 20.0  # rate of full load in each direction
 LOADS, QUICK_LOADS = (0.2, 0.4, 0.6, 0.8, 1.0), (0.5, 1.0)
 SECONDS, QUICK_SECONDS = 3.0, 1.0
-SPARE = 1.5  # cables' rate, relative to full load: overhead never makes them the limit
+SPARE = 1.5  # cables' rate relative to full load: headroom for other traffic
 PORT = 5002
 TICK_S = 0.002  # interval between a sender's batches
 # Section 5.2: upper bound in processors, for 1 Gbit/s in each direction.

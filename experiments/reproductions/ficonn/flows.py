@@ -42,8 +42,8 @@ from topos.ficonn import FiConn
 
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
-STEADY = 3  # last rounds that count as steady state
-RUNS, OTHERS_RUNS = 6, 3  # runs of the routers' reading; of other readings
+STEADY = 3  # number of last rounds that count as steady state
+RUNS, OTHERS_RUNS = 6, 3  # number of runs: of the routers' reading, and of other readings
 TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 
@@ -210,7 +210,7 @@ def fig6(settings: Settings) -> Made:
 
 # With TOR all flows share the only level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s.
 # A FiConn_1 of 32-port switches has 136 level-2 links, an upper bound for every routing.
-PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # Gbit/s
+PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # paper's throughput in Gbit/s
 EXACT, NEAR_TAR = 1e-9, 5.0
 EQUAL_SHARES = (
     "By equal shares a flow has the least of its links' equal parts, and what it cannot use of the "

@@ -16,7 +16,8 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
 PORTS, MOST_LEVEL = (16, 32, 48), 4
-PAPERS = {(48, 2): 361_200, (16, 3): 3_553_776}  # number of servers by (n, k) (section III.A)
+# paper's number of servers by (n, k) (section III.A)
+PAPERS = {(48, 2): 361_200, (16, 3): 3_553_776}
 LEAST_CORRELATION = 0.999  # minimum correlation for "clearly linear"
 
 

@@ -96,7 +96,8 @@ def _deviation_range(claim: Claim) -> tuple[float, float]:
     low, high = interval(claim.row)
     ends = sorted(_deviation(claim, end) for end in (low, high))
     assert claim.row.paper is not None
-    beyond = low <= claim.row.paper <= high  # the claim may hold exactly as well
+    # the interval contains the paper's value: the deviation may be 0
+    beyond = low <= claim.row.paper <= high
     return (0.0 if beyond else ends[0]), ends[1]
 
 

@@ -46,7 +46,7 @@ PLAIN, WITHOUT, FAILING = "", ", no random part", f", {FAILED:.0%} of servers fa
 CASES = {
     DPILLAR: (PLAIN, WITHOUT, FAILING),
     BCUBE: (PLAIN, WITHOUT, FAILING),
-    FICONN: (PLAIN, FAILING),  # its probes follow one another
+    FICONN: (PLAIN, FAILING),  # TAR probes flows one after the other, so it has no random part
 }
 SETTLED = 0.01  # maximum share of flows that still move in a round
 LAST, STEADY = 5, 0.05  # last rounds, and the maximum relative change of throughput in them
@@ -172,7 +172,7 @@ def _final_points(runs: dict[str, Runs], rounds: int) -> list[Point]:
     points, x = [], f"round {rounds}"
     for name, of in runs.items():
         points.append(of.point(f"{name}: throughput", x, _last_value("throughput")))
-        if name not in (BCUBE, DPILLAR):  # these are in the claims
+        if name not in (BCUBE, DPILLAR):  # the points of these two are in the claims
             points.append(_moving_share(of, name, rounds))
         if name.endswith(FAILING):
             points.append(of.point(f"{name}: flows cut off, share", x, "cut_off"))

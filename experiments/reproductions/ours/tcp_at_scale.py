@@ -38,7 +38,7 @@ SIZES, QUICK_SIZES = (16, 256, 1024, 4096), (16, 64)
 LEVELS = {16: 1, 64: 2, 256: 3, 1024: 4, 4096: 5}
 OTHERS = 15  # number of destinations of a server
 MTU, QUEUE_PACKETS = 9000, 100
-# timeouts have the same weight as in labs of that rate
+# ^simulated rate and paper's rate: timeouts weigh as much as in live labs of the simulated rate
 RATE_BPS, PAPERS_BPS = 100e6, 1e9
 VOLUME_BYTES = 500_000
 PAPERS_GBPS = {(BCUBE, 16): 0.75, (TREE, 16): 0.26}
@@ -61,8 +61,7 @@ def pairs(servers: int, random: numpy.random.Generator) -> list[tuple[int, int]]
     >>> len(found), len(set(found)), {sum(1 for _, d in found if d == one) for one in range(64)}
     (960, 960, {15})
     """
-    # In a ring of servers in random order, each sends to those at random distances, the same for
-    # all.
+    # Servers form a random ring; all send to those at the same random distances in the ring.
     order = random.permutation(servers)
     away = 1 + random.permutation(servers - 1)[:OTHERS]
     places = numpy.arange(servers)

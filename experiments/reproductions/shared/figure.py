@@ -132,7 +132,7 @@ class Figure:
     y: str
     make: Callable[[Settings], Made]
     live: bool = False  # whether it needs a lab, and therefore root
-    look: Mapping[str, Any] | None = None  # kind, log_x, log_y (see `Reproduction`)
+    look: Mapping[str, Any] | None = None  # kind of plot, log_x, log_y (see `Reproduction`)
 
     def reproduce(self, settings: Settings) -> Reproduction:
         """Reproduce the figure: run its function and judge the result."""

@@ -29,7 +29,7 @@ NEAR = 0.1  # maximum relative difference from the paper's value for agreement
 class Scale(NamedTuple):
     """Scale factors from a lab's values to the paper's rate and volume."""
 
-    rate: float  # factor of our rates
+    rate: float  # factor from a lab's rates to the paper's
     time: float = 1.0
 
     @classmethod

@@ -60,8 +60,8 @@ def lab_of(
 class Used(NamedTuple):
     """Activity of a server's forwarder during a measurement."""
 
-    share: float  # share of one processor
-    frames_s: float  # frames sent per second
+    share: float  # processor time of the forwarder, as a share of one processor
+    frames_s: float  # frames that the forwarder sent per second
 
 
 class Busy:

@@ -26,8 +26,8 @@ from topos.base.errors import require
 Chunks = Sequence[int]
 
 # Limits of an operation, over all its transfers: approximate limits of memory.
-MOST_SENT = 2_000_000  # number of chunks sent
-MOST_NEEDED = 20_000_000  # number of dependencies between transfers
+MOST_SENT = 2_000_000  # maximum number of chunks sent in an operation
+MOST_NEEDED = 20_000_000  # maximum number of dependencies between transfers
 
 
 class Transfer(NamedTuple):
@@ -36,10 +36,10 @@ class Transfer(NamedTuple):
     sender: int
     receiver: int
     first: int
-    size: int  # number of chunks
+    size: int  # number of chunks that the transfer carries
     reduce: bool  # whether the receiver adds the data, instead of replacing its own
     step: int  # algorithm's step: transfers of the same step can run simultaneously
-    after: tuple[int, ...] = ()  # transfers that must arrive before
+    after: tuple[int, ...] = ()  # transfers that must have arrived before this one starts
 
     @property
     def chunks(self) -> range:
@@ -72,7 +72,7 @@ class Weaver:
 
     def __init__(self) -> None:
         self.transfers: list[Transfer] = []
-        # By rank and chunk: the transfers that wrote the current data, and those that have sent it
+        # By rank and chunk: transfers that wrote the current data, and transfers that sent it
         # since.
         self._makers: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._summed: dict[tuple[int, int], bool] = {}

@@ -45,5 +45,6 @@ def of_digits(threads: Sequence[Digits]) -> list[Phase]:
         assert len(radices) == 1, "threads go together where all digits have as many values"
         share /= radices.pop()
         pairs = chain.from_iterable(thread.pairs(depth) for thread in threads)
-        found.append(Phase(tuple(pairs), share, 2))  # once in each half of the all-reduce
+        # each step occurs once in each half of the all-reduce
+        found.append(Phase(tuple(pairs), share, 2))
     return found

@@ -22,7 +22,7 @@ from experiments.traffic.workload import Workload
 from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
-ELEMENT_BYTES = 4  # int32
+ELEMENT_BYTES = 4  # size of an int32
 MOST_BYTES = 1 << 31  # total of all servers: their data is in one process's memory
 PAPER, RANDOM = "paper", "random"  # placements of ranks
 BCUBE = "bcube"
@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 
 Make = Callable[[Asked], Graph]
-HALVES = {  # halves of an all-reduce in each operation
+HALVES = {  # halves of an all-reduce of which each operation consists
     "all-reduce": ("scatter", "gather"),
     "reduce-scatter": ("scatter",),
     "all-gather": ("gather",),

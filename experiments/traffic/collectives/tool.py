@@ -20,9 +20,9 @@ class Step(NamedTuple):
     transfer: int
     flow: int
     step: int
-    deed: str  # reduce or copy
+    deed: str  # effect at the receiver: reduce or copy
     volume_bytes: int
-    ready_s: float | None  # when all transfers that it needs had arrived
+    ready_s: float | None  # when all transfers that this one needs had arrived
     begin_s: float | None
     end_s: float | None
 

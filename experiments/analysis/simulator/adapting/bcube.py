@@ -66,7 +66,7 @@ class Bsr(Probed):
 class Pairs(NamedTuple):
     """Pairs of servers with their large flows, as in `hosts.bcube.pairs`."""
 
-    pair: Any  # pair of each flow
+    pair: Any  # pair of servers of each flow
     path: Any  # current path of each flow
     large_s: Any  # time at which each flow was last large
     beside: Any  # number of large flows by pair and path

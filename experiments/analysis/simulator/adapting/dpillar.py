@@ -33,8 +33,7 @@ class Aware(Probed):
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
         self._again_s = self.starts_s.copy()  # next time at which each flow chooses
-        # Free bandwidth of each path of a pair, reduced by bookings since the last answers; NaN
-        # before the first.
+        # Free bandwidth by pair and path after bookings; NaN until the first probe's answers.
         self._free = numpy.full(self.hops.shape, numpy.nan)
 
     def joined(self) -> Ints:

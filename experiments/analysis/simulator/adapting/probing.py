@@ -45,9 +45,9 @@ class PathSets(NamedTuple):
     """Paths among which a routing chooses: `size` per pair of servers."""
 
     size: int
-    # Function that finds the links of all paths of the given pairs, one set after the other. A path
-    # that has failed, or equals an earlier one, has none. Among paths of equal length, the routing
-    # prefers the first.
+    # Function that finds the links of all paths of the given pairs, one set after the other. Paths
+    # that have failed, or equal an earlier path, have no links. The first of equally long paths is
+    # preferred.
     find: Callable[[Ints, Ints], Routes]
 
 

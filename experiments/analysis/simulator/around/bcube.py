@@ -44,8 +44,7 @@ class State(NamedTuple):
     works: Any  # whether the cable works, by server and level
     weights: Any  # weight of each digit, by level
     apart: Any  # empty: no pair of servers is disconnected except by cables
-    # Numbers of the flow's first search, which marks the nodes of its paths, and of the last
-    # search.
+    # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
     number: Any
     closed_servers: Any
     closed_switches: Any

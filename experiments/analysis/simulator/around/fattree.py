@@ -115,7 +115,8 @@ def _random_routes(
     place = 0
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        if works[source] and works[onto[destination]]:  # a server has one port
+        # a server's only link to its switch has the server's number
+        if works[source] and works[onto[destination]]:
             level = turn(half, levels, source, destination)
             near, far = source // half, destination // half
             row = _random_working_row(

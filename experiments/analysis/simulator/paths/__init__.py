@@ -43,9 +43,9 @@ MOST_HOPS = 255  # maximum hops of a path of a routing that is not compiled
 class Walk(NamedTuple):
     """How flows of a network hop from server to server."""
 
-    fill: Callable[[Ints], Fill]  # given the number of each flow's path
+    fill: Callable[[Ints], Fill]  # makes a Fill for the given path numbers of the flows
     most: int  # maximum hops of a path
-    arrivals: Sequence[int | None]  # see `routes_of_hops`
+    arrivals: Sequence[int | None]  # arrival port by departure port (see `routes_of_hops`)
 
 
 class Compiled(NamedTuple):
@@ -54,7 +54,8 @@ class Compiled(NamedTuple):
     """
 
     walk: Callable[[Any], Walk] | None = None
-    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # a single hop through switches
+    # for networks in which a path is a single hop through switches
+    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None
     # Number of paths per pair; equal paths have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
     # The links of flows on a random one of their working paths.
@@ -67,7 +68,7 @@ def compiled(topology: Topology) -> dict[str, Compiled]:
     return dict(_compiled_of_kind(topology.kind))
 
 
-@cache  # called for every block of flows
+@cache  # called again for every block of flows of the same network
 def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
     network = declared(kind)
     rules = network.rules if network else {}
