@@ -19,6 +19,7 @@ import functools
 import hashlib
 import inspect
 import os
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -130,7 +131,18 @@ class _DigestCache(FunctionCache):
             self._cache_path = str(folder / function.__module__)
             Path(self._cache_path).mkdir(exist_ok=True)
         base = self._impl.filename_base
-        self._cache_file = IndexDataCacheFile(self._cache_path, base, text)
+        self._cache_file = _Index(self._cache_path, base, text)
+
+
+class _Index(IndexDataCacheFile):
+    """numba's index of a function's compiled code; an unreadable index counts as empty."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
+            # Another checkout wrote the index, for argument types that this one does not have.
+            return {}
 
 
 def kept_in() -> Path | None:
