@@ -6,7 +6,7 @@ checked, kept, and passed on while more arrives: over the network's trees if it 
 two servers; a file is complete when the last receiver has every part.
 
 In a network whose trees share no link, each hop is meant to be the single cable between two
-neighbors. A routing that avoids loaded cables may take other paths and lose some of the gain.
+neighbours. A routing that avoids loaded cables may take other paths and lose some of the gain.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
     """Return the plan that distributes a workload's file.
 
     The pattern's options define source and receivers; if one-to-several has no named receivers,
-    they are the source's neighbors at different ports, not random servers.
+    they are the source's neighbours at different ports, not random servers.
 
     >>> import topos
     >>> workload = Workload("one-to-several", 1000, options={"distribute": True})

@@ -123,7 +123,7 @@ class Relaying(Loop):
             self._hops.append(hop)
         for hop in self._hops:  # in this order a failed hop comes before the hops that it fails
             for onward in hop.onward if hop.connection.ended else ():
-                onward.connection.fail(self._had_no_more(hop))
+                onward.connection.fail(self._relay_failure_reason(hop))
 
     def _with_trees(self, task: DistributionTask) -> Iterator[tuple[Connection, int]]:
         return zip(self.connections, task["trees"], strict=True)
@@ -135,9 +135,9 @@ class Relaying(Loop):
             if one.begin_s is None:
                 one.begin_s = self._now
         elif one.flow.number in self._idle:
-            self._closed(one)
+            self._fail_closed(one)
             return
-        self._tell_writable(one, bool(hop.waiting))
+        self._poll_writable(one, bool(hop.waiting))
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
@@ -147,7 +147,7 @@ class Relaying(Loop):
         for onward in hop.onward:
             if arrived and not onward.connection.ended:
                 onward.waiting.append(memoryview(arrived))
-                self._tell_writable(onward.connection, True)
+                self._poll_writable(onward.connection, True)
         if whole:
             right = hop.received.right
             self._end(one, "" if right else "what arrived is not what the source sent")
@@ -157,9 +157,9 @@ class Relaying(Loop):
         hop = self._hops[one.flow.number]
         for onward in hop.onward if reason else ():
             if not onward.connection.ended:
-                self._end(onward.connection, self._had_no_more(hop))
+                self._end(onward.connection, self._relay_failure_reason(hop))
 
-    def _had_no_more(self, hop: Hop) -> str:
+    def _relay_failure_reason(self, hop: Hop) -> str:
         return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
 
 

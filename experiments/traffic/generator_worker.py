@@ -123,10 +123,10 @@ class Loop:
                 self._ended[one.flow.number] = 1
             else:
                 self._left += 1
-                self._at(barrier_s + one.flow.start_s, self._begin, one)
-        self._at(barrier_s + self._interval_s, self._tick, barrier_s + self._interval_s)
-        self._at(barrier_s, self._look_for_deaths)
-        self._at(barrier_s + self._timeout_s, self._time_out)
+                self._schedule(barrier_s + one.flow.start_s, self._begin, one)
+        self._schedule(barrier_s + self._interval_s, self._tick, barrier_s + self._interval_s)
+        self._schedule(barrier_s, self._check_deaths)
+        self._schedule(barrier_s + self._timeout_s, self._fail_late_flows)
         time.sleep(max(0.0, barrier_s - time.monotonic()))
         if self._only_receives:
             wake_punctually()
@@ -151,16 +151,16 @@ class Loop:
 
     def _step(self) -> None:
         """Handle due events, then ready sockets."""
-        self._do_due()
+        self._run_due_events()
         wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
         before = self._taken
         for descriptor, _ in self._ready.poll(wait_s, MOST_EVENTS):
             self._now = time.monotonic()
-            self._do_ready(descriptor)
+            self._handle_ready(descriptor)
         if self._only_receives and self._taken - before >= MUCH:
             time.sleep(PAUSE_S)
 
-    def _do_due(self) -> None:
+    def _run_due_events(self) -> None:
         self._now = time.monotonic()
         while self._agenda[0][0] <= self._now:
             due_s, _, deed, arguments = heapq.heappop(self._agenda)
@@ -168,7 +168,7 @@ class Loop:
             deed(*arguments)
             self._now = time.monotonic()
 
-    def _do_ready(self, descriptor: int) -> None:
+    def _handle_ready(self, descriptor: int) -> None:
         found = self._deeds.get(descriptor)
         if found:  # otherwise its flow has just ended
             self._do(*found)
@@ -182,7 +182,7 @@ class Loop:
         except OSError as error:
             self._end(one, f"its connection broke: {error.strerror}")
 
-    def _at(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
+    def _schedule(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
         self._serial += 1
         heapq.heappush(self._agenda, (at_s, self._serial, deed, arguments))
 
@@ -202,7 +202,7 @@ class Loop:
         self._running[one.flow.number] = one
         if one.flow.duration_s is not None:
             ends_s = self._barrier_s + one.flow.start_s + one.flow.duration_s
-            self._at(ends_s, self._time_is_over, one)
+            self._schedule(ends_s, self._time_is_over, one)
 
     def _send(self, one: Connection) -> None:
         assert one.sender is not None
@@ -212,19 +212,19 @@ class Loop:
         elif one.sent < volume:
             one.sent += one.sender.send(DATA[: volume - one.sent])
         else:
-            self._closed(one)
+            self._fail_closed(one)
             return
         if one.begin_s is None:
             one.begin_s = self._now
-        self._tell_writable(one, one.sent != volume)
+        self._poll_writable(one, one.sent != volume)
 
-    def _closed(self, one: Connection) -> None:
+    def _fail_closed(self, one: Connection) -> None:
         """Fail a flow that has no data to send and yet is reported as ready: a socket error."""
         assert one.sender is not None
         one.sender.send(b"")
         self._end(one, "its connection was closed")
 
-    def _tell_writable(self, one: Connection, wanted: bool) -> None:
+    def _poll_writable(self, one: Connection, wanted: bool) -> None:
         """Poll a flow for writability, or for errors only."""
         number = one.flow.number
         if (number in self._idle) == wanted and one.sender is not None:
@@ -282,7 +282,7 @@ class Loop:
         next_s = due_s + self._interval_s
         while next_s <= self._now:
             next_s += self._interval_s
-        self._at(next_s, self._tick, next_s)
+        self._schedule(next_s, self._tick, next_s)
 
     def _write_row(self, one: Connection) -> None:
         info = tcp_info(one.sender) if one.sender else UNKNOWN
@@ -300,14 +300,14 @@ class Loop:
         one.row_s = self._now
         one.row_delivered, one.row_retransmits = one.delivered, one.retransmits
 
-    def _look_for_deaths(self) -> None:
+    def _check_deaths(self) -> None:
         for server in self._deaths.new():
             for one in self.connections:
                 if not one.ended and server in (one.flow.source, one.flow.destination):
                     self._end(one, f"server {self._names[server]} died")
-        self._at(self._now + DEATHS_EVERY_S, self._look_for_deaths)
+        self._schedule(self._now + DEATHS_EVERY_S, self._check_deaths)
 
-    def _time_out(self) -> None:
+    def _fail_late_flows(self) -> None:
         for one in self.connections:
             if not one.ended:
                 self._end(one, self._why_late(one))

@@ -105,7 +105,7 @@ class Iperf3:
         ordered = sorted(flows, key=lambda flow: flow.number)
         self._sessions = [Session(flow, FlowResult(flow, self.name)) for flow in ordered]
         self._at_s: float | None = None
-        self._deeds: list[tuple[float, int, Callable[[Session], None], Session]] = []
+        self._scheduled: list[tuple[float, int, Callable[[Session], None], Session]] = []
         self._released: list[Session] = []  # continued servers whose flows have not started
         self._look_s = math.inf  # next check for flows that have started
         self._serials = count()
@@ -132,7 +132,11 @@ class Iperf3:
                     session.flow.source,
                     session.server_says,
                     *("--server", "--one-off", "--port", str(session.port)),
-                    *("--bind", self._lab.topology.ip(session.flow.source), *self._reporting()),
+                    *(
+                        "--bind",
+                        self._lab.topology.ip(session.flow.source),
+                        *self._report_options(),
+                    ),
                 )
         self._wait(LISTENING, LISTEN_S, self._fail_dead_servers)
         for session in self._live_sessions():
@@ -152,11 +156,11 @@ class Iperf3:
             os.setpriority(os.PRIO_PROCESS, started.pid, NICE)
         return started
 
-    def _reporting(self) -> list[str]:
+    def _report_options(self) -> list[str]:
         interval_s = max(self._sending.interval_s, SHORTEST_INTERVAL_S)
         return ["--json", "--interval", f"{interval_s:g}"]
 
-    def _limits(self) -> list[str]:
+    def _rate_options(self) -> list[str]:
         most_bps = self._sending.most_bps
         return ["--fq-rate", str(round(most_bps))] if most_bps else []
 
@@ -171,9 +175,9 @@ class Iperf3:
         words = (
             *("--client", self._lab.topology.ip(flow.source), "--port", str(session.port)),
             *("--reverse", "--congestion", self._sending.congestion),
-            *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
+            *("--connect-timeout", str(round(TRY_S * 1000)), *self._report_options()),
             *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
-            *self._limits(),
+            *self._rate_options(),
         )
         try:
             with interrupt_deferred():
@@ -219,7 +223,7 @@ class Iperf3:
         for session in self._live_sessions():
             if session.server and session.server.poll() is not None:
                 said = report_in(text_of(session.server_says)).get("error", UNREADABLE)
-                session.fail(f"its iperf3 server ended at once: {said}")
+                session.fail(f"its iperf3 server ended immediately: {said}")
 
     def _live_sessions(self) -> list[Session]:
         return [session for session in self._sessions if not session.ended]
@@ -236,7 +240,7 @@ class Iperf3:
         self._thread.start()
 
     def _schedule(self, at_s: float, deed: Callable[[Session], None], session: Session) -> None:
-        heapq.heappush(self._deeds, (at_s, next(self._serials), deed, session))
+        heapq.heappush(self._scheduled, (at_s, next(self._serials), deed, session))
 
     def _watch(self) -> None:
         while not self._closing and not self.ended():
@@ -245,14 +249,14 @@ class Iperf3:
     def _handle_events(self, timeout_s: float | None) -> None:
         """Handle due events, then clients that have exited, waiting for at most `timeout_s`."""
         now_s = time.monotonic()
-        while self._deeds and self._deeds[0][0] <= now_s:
-            _, _, deed, session = heapq.heappop(self._deeds)
+        while self._scheduled and self._scheduled[0][0] <= now_s:
+            _, _, deed, session = heapq.heappop(self._scheduled)
             if not session.ended:
                 deed(session)
         if self._look_s <= now_s:
             self._check_starts()
         if timeout_s is None:
-            due_s = min(self._look_s, self._deeds[0][0] if self._deeds else math.inf)
+            due_s = min(self._look_s, self._scheduled[0][0] if self._scheduled else math.inf)
             timeout_s = None if math.isinf(due_s) else max(0.0, due_s - time.monotonic())
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()

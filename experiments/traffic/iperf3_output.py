@@ -74,8 +74,8 @@ def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
     A report that ends with an error may contain its last interval twice.
     """
     found: list[dict[str, Any]] = []
-    for interval in _list(report.get("intervals")):
-        streams = _list(interval.get("streams")) if isinstance(interval, dict) else []
+    for interval in _as_list(report.get("intervals")):
+        streams = _as_list(interval.get("streams")) if isinstance(interval, dict) else []
         stream = streams[0] if streams else None
         if not isinstance(stream, dict) or stream.get("omitted"):
             continue
@@ -90,7 +90,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < LARGEST
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

@@ -22,15 +22,15 @@ class Arriving(Loop):
     """Event loop that sends and receives until every flow has ended; no flow waits for another."""
 
     def _step(self) -> None:
-        self._do_due()
+        self._run_due_events()
         if not self._left:
             return
         wait_s = self._agenda[0][0] - time.monotonic()
         if wait_s > 0:
             readable([self._ready], wait_s)
         for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
-            self._do_due()
-            self._do_ready(descriptor)
+            self._run_due_events()
+            self._handle_ready(descriptor)
 
     def _begin(self, one: Connection) -> None:
         super()._begin(one)

@@ -110,7 +110,7 @@ class Sizes:
     points: tuple[Point, ...]
 
     def __post_init__(self) -> None:
-        _check(self.name, self.points)
+        _check_distribution(self.name, self.points)
 
     @property
     def mean_bytes(self) -> float:
@@ -197,14 +197,14 @@ def read_sizes(file: Path) -> Sizes:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PillarboxError(f"the sizes of {file} cannot be read: {reason}") from None
     points = [
-        _point(file, number, line)
+        _parsed_point(file, number, line)
         for number, line in enumerate((line.partition("#")[0] for line in lines), start=1)
         if line.strip()
     ]
     return Sizes(str(file), tuple(points))
 
 
-def _point(file: Path, number: int, line: str) -> Point:
+def _parsed_point(file: Path, number: int, line: str) -> Point:
     try:
         size, share = map(float, line.replace(",", " ").split())
     except ValueError:
@@ -215,7 +215,7 @@ def _point(file: Path, number: int, line: str) -> Point:
     return size, share
 
 
-def _check(name: str, points: Sequence[Point]) -> None:
+def _check_distribution(name: str, points: Sequence[Point]) -> None:
     """Raise PillarboxError if the points are not a cumulative distribution of sizes."""
     require(bool(points), f"{name} is no distribution of sizes: it has no point")
     for size, share in points:

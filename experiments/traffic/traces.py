@@ -52,7 +52,7 @@ def read_trace(topology: Topology, file: Path) -> Arrivals:
     """Return the flows of a trace; raise PillarboxError if the trace is invalid for the network."""
     servers = _Servers(topology, file)
     try:
-        table = (_parquet if file.suffix == PARQUET else _csv)(file, servers)
+        table = (_read_parquet if file.suffix == PARQUET else _read_csv)(file, servers)
     except OSError as error:
         reason = error.strerror or _first_line(error)
         raise PillarboxError(f"the trace {file} cannot be read: {reason}") from None
@@ -153,7 +153,7 @@ def _check_rows(file: Path, rows: int) -> None:
 # -- CSV -----------------------------------------------------------------------------------------
 
 
-def _csv(file: Path, servers: _Servers) -> _Table:
+def _read_csv(file: Path, servers: _Servers) -> _Table:
     start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
     with file.open(encoding="utf-8-sig", newline="") as opened:
         rows = csv.reader(_lines(file, opened), strict=True)
@@ -189,7 +189,7 @@ def _number(text: str) -> float:
 # -- Parquet -------------------------------------------------------------------------------------
 
 
-def _parquet(file: Path, servers: _Servers) -> _Table:
+def _read_parquet(file: Path, servers: _Servers) -> _Table:
     import pyarrow
     from pyarrow import parquet
 
@@ -207,10 +207,10 @@ def _parquet(file: Path, servers: _Servers) -> _Table:
         raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
     start_s, source, destination, size = columns
     return _Table(
-        _floats(file, TIME, start_s),
+        _float_column(file, TIME, start_s),
         _numbers_of(servers, SOURCE, source),
         _numbers_of(servers, DESTINATION, destination),
-        _floats(file, BYTES, size),
+        _float_column(file, BYTES, size),
     )
 
 
@@ -223,7 +223,7 @@ def _check_size(file: Path, metadata: Any) -> None:
     )
 
 
-def _floats(file: Path, name: str, column: Any) -> Floats:
+def _float_column(file: Path, name: str, column: Any) -> Floats:
     from pyarrow import types
 
     numeric = types.is_integer(column.type) or types.is_floating(column.type)

@@ -79,7 +79,7 @@ def course(
     ----------
     routes : Routes
         Links of each flow's path, or of its paths: those of flow i are rows i * choices and
-        following. A path without links means that there is no path.
+        following. A path without links means that the flow cannot be routed.
     start_s : array
         Earliest start of each flow, in any order.
     volume_bits : array

@@ -123,12 +123,12 @@ def join(shared: Any, slot: int, path: Any) -> None:
     for position in range(len(path)):
         link = path[position]
         if count[link] == shared.fits[link]:
-            _widen(shared, link)
+            _double_room(shared, link)
         shared.entries[shared.begin[link] + count[link]] = (slot << shared.bits) + position
         links[slot, position], shared.place[slot, position] = link, count[link]
         count[link] += 1
         _queue_link(shared.queue, shared.ends, shared.queued, link)
-    low = _lowest(links[slot], len(path), shared.level)
+    low = _lowest_levels(links[slot], len(path), shared.level)
     shared.low[slot], shared.second[slot], shared.where[slot] = low
     _mark_changed(shared.changed, shared.ends, shared.marked, slot)
 
@@ -170,7 +170,7 @@ def settle(shared: Any) -> None:
             total += bounds[i]
         old, new = level[link], numpy.inf
         if total > capacity[link] * (1 + ROUNDING):
-            new = _level(bounds, len(on_link), capacity[link])
+            new = _fair_level(bounds, len(on_link), capacity[link])
         else:
             spare[link] = capacity[link] - total
         if _levels_equal(old, new):
@@ -184,7 +184,9 @@ def settle(shared: Any) -> None:
             elif where_before != link and new < low_before:
                 low[slot], second[slot], where[slot] = new, low_before, link
             elif where_before == link or old <= second_before or new < second_before:
-                low[slot], second[slot], where[slot] = _lowest(links[slot], length[slot], level)
+                low[slot], second[slot], where[slot] = _lowest_levels(
+                    links[slot], length[slot], level
+                )
             if low[slot] == low_before and where[slot] == where_before:
                 most = level[where_before]
                 if not _levels_equal(min(second_before, most), min(second[slot], most)):
@@ -207,7 +209,7 @@ def settle(shared: Any) -> None:
                     _queue_link(queue, ends, queued, other)
 
 
-def _level(bounds: Any, count: int, capacity: float) -> float:
+def _fair_level(bounds: Any, count: int, capacity: float) -> float:
     """Return the level of a link whose capacity is below the sum of its flows' other levels."""
     level = capacity / count  # equal shares at first; the rest of slower flows goes to the others
     while True:
@@ -223,7 +225,7 @@ def _level(bounds: Any, count: int, capacity: float) -> float:
         level = higher
 
 
-def _lowest(links: Any, length: int, level: Any) -> tuple[float, float, int]:
+def _lowest_levels(links: Any, length: int, level: Any) -> tuple[float, float, int]:
     """Return the lowest level on a path, the other links' lowest level, and the lowest link."""
     low, second, where = numpy.inf, numpy.inf, NONE
     for position in range(length):
@@ -254,7 +256,7 @@ def _levels_equal(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= ROUNDING * min(one, other)
 
 
-def _widen(shared: Any, link: int) -> None:
+def _double_room(shared: Any, link: int) -> None:
     """Double the room for flows in a link's list."""
     begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
     for i in range(count):  # a slice assignment would take numba 3 s more to compile

@@ -215,7 +215,7 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
 
 
 def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
-    """Return one row of slowdowns per size class that has flows, and one for all flows.
+    """Return a row of slowdowns per size class that has flows, and a row for all flows.
 
     A flow without a slowdown is lost: it has no path.
 

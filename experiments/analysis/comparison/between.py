@@ -69,7 +69,7 @@ def paths_between(
 
 
 def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
-    """Return these routings' names, or all if none is given; raise PillarboxError if unknown."""
+    """Return routings' names, all of them if none is given; raise PillarboxError if unknown."""
     known = algorithms(topology)
     names = list(dict.fromkeys(routings)) or list(known)
     for name in names:

@@ -110,7 +110,9 @@ def gap(
         ways = static_paths(topology, SHORTEST, pairs, failures)
         joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
     reached = [
-        _rates_reached(topology, name, _routes(topology, name, pairs, failures, seed), failures)
+        _rates_reached(
+            topology, name, _random_routes(topology, name, pairs, failures, seed), failures
+        )
         for name in names
     ]
     reached += [
@@ -132,7 +134,7 @@ def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
     return ends[:, 0].copy(), ends[:, 1].copy()
 
 
-def _routes(
+def _random_routes(
     topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
 ) -> Routes:
     sources, destinations = _flow_ends(pairs)

@@ -80,15 +80,15 @@ def as_json(measured: Measured) -> dict[str, Any]:
         "switch_ports": topology.switch_ports,
         "cables": topology.cables,
         "ports_per_server": topology.ports,
-        "diameter_bound_hops": _bound(topology.diameter_bound()),
+        "diameter_bound_hops": _bound_json(topology.diameter_bound()),
         "diameter_exact_hops": measured.diameter.value,
         "diameter_note": measured.diameter.note,
-        "bisection_formula_cables": _bound(topology.bisection()),
+        "bisection_formula_cables": _bound_json(topology.bisection()),
         "bisection_lower_cables": measured.bisection.lower,
         "bisection_upper_cables": measured.bisection.upper,
         "bisection_is_exact": measured.bisection.exact is not None,
         "bisection_note": measured.bisection.note,
-        "disjoint_paths_formula": _bound(topology.disjoint_paths()),
+        "disjoint_paths_formula": _bound_json(topology.disjoint_paths()),
         "disjoint_paths_least": measured.disjoint.least,
         "disjoint_paths_typical": measured.disjoint.typical,
         "disjoint_paths_note": measured.disjoint.note,
@@ -118,24 +118,26 @@ def as_json(measured: Measured) -> dict[str, Any]:
 
 def rows(measured: list[Measured]) -> list[tuple[str, list[str]]]:
     """Return the comparison as rows of text: a name, and one cell per network."""
-    columns = [_cells(column) for column in measured]
+    columns = [_column_cells(column) for column in measured]
     names = [name for name, _ in columns[0]]
     return [(name, [column[i][1] for column in columns]) for i, name in enumerate(names)]
 
 
-def _cells(measured: Measured) -> list[tuple[str, str]]:
+def _column_cells(measured: Measured) -> list[tuple[str, str]]:
     topology, cost, butterfly = measured.topology, measured.bill, measured.contrast.butterfly
     least, typical = measured.disjoint.least, measured.disjoint.typical
-    disjoint = f"{_text(least)} (mostly {typical})" if typical != least else _text(least)
+    disjoint = (
+        f"{_number_text(least)} (mostly {typical})" if typical != least else _number_text(least)
+    )
     return [
         ("", re.sub(r",(?=[a-z])", ", ", topology.spec)),
-        ("servers", _text(topology.servers)),
-        ("switches", _text(topology.switches)),
+        ("servers", _number_text(topology.servers)),
+        ("switches", _number_text(topology.switches)),
         ("ports per switch", f"up to {topology.switch_ports}"),
-        ("cables (wires)", _text(topology.cables)),
-        ("ports per server", _text(topology.ports)),
+        ("cables (wires)", _number_text(topology.cables)),
+        ("ports per server", _number_text(topology.ports)),
         ("diameter, bound", _with_formula(topology.diameter_bound())),
-        ("diameter, exact", _text(measured.diameter.value)),
+        ("diameter, exact", _number_text(measured.diameter.value)),
         ("bisection, formula", _with_formula(topology.bisection())),
         ("bisection, exact", str(measured.bisection)),
         ("disjoint paths", _with_formula(topology.disjoint_paths())),
@@ -150,9 +152,9 @@ def _cells(measured: Measured) -> list[tuple[str, str]]:
         ("  NICs", _kilowatts(cost.nics_w)),
         ("  with servers", _kilowatts(cost.total_w)),
         ("wrapped butterfly", f"{butterfly.k} columns"),
-        ("  ports per node", _text(butterfly.degree)),
-        ("  diameter", _text(butterfly.diameter())),
-        ("  bisection", _text(butterfly.bisection())),
+        ("  ports per node", _number_text(butterfly.degree)),
+        ("  diameter", _number_text(butterfly.diameter())),
+        ("  bisection", _number_text(butterfly.bisection())),
     ]
 
 
@@ -204,7 +206,7 @@ def _disproof_notes(measured: Measured) -> list[str]:
     return [f"a bisection by {upper:,} cables exists, fewer than {bound.formula} of {bound.source}"]
 
 
-def _bound(bound: Bound) -> dict[str, Any]:
+def _bound_json(bound: Bound) -> dict[str, Any]:
     return {"value": bound.value, "formula": bound.formula, "source": bound.source}
 
 
@@ -213,13 +215,13 @@ def _per_server(value: float | None, count: int) -> float | None:
 
 
 def _with_formula(bound: Bound) -> str:
-    value = _text(bound.value)
+    value = _number_text(bound.value)
     if bound.formula.split(" ")[0] == value:
         return bound.formula
     return f"{value} [{bound.formula}]"
 
 
-def _text(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

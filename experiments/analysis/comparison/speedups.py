@@ -49,7 +49,7 @@ def of_a_file(topology: Topology, receivers: Sequence[int]) -> float:
         return 0.0
     hops = [hop for tree in trees for hop in tree]
     links = link_count(topology)
-    loads = link_loads(routes_of(topology, _paths(topology, hops)), None, links)
+    loads = link_loads(routes_of(topology, _default_paths(topology, hops)), None, links)
     return float(len(trees) / loads.max())
 
 
@@ -83,5 +83,5 @@ def to_groups(topology: Topology, routing: str) -> float:
     return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
 
 
-def _paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:
+def _default_paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:
     return static_paths(topology, "", hops)

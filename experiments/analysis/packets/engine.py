@@ -63,7 +63,7 @@ class Frames(NamedTuple):
 
 
 class Given(NamedTuple):
-    """State that changes during the simulation, and the links of all paths."""
+    """State of the packet simulation that changes, and the links of all paths."""
 
     links: Any  # state of each link: records of type LINK
     flows: Any  # state of each flow: records of type FLOW
@@ -155,7 +155,7 @@ def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now
         moved(given.heap, given.at, given.due_s, given.counts[SIZE], at)
     packet.at += 1
     if packet.at < packet.end:
-        _forward(given, frames, packets, unused, number, now)
+        _enqueue_or_drop(given, frames, packets, unused, number, now)
         if leaves_home:
             given.flows[one].own -= count
             _send_window(given, frames, packets, unused, one, now)
@@ -174,7 +174,9 @@ def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now
             _send_window(given, frames, packets, unused, one, now)
 
 
-def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float) -> None:
+def _enqueue_or_drop(
+    given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float
+) -> None:
     """Put a packet into the queue of the next link of its path, or drop it."""
     packet = packets[number]
     at = given.paths[packet.at]
@@ -276,7 +278,7 @@ def _transmit(
     packet.number, packet.count = first, count
     packet.newest, packet.stamp_s = flow.sent, now
     packet.at, packet.end = flow.path, flow.path_end
-    _forward(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(given, frames, packets, unused, number, now)
 
 
 def _receive_data(
@@ -323,7 +325,7 @@ def _send_ack(given: Any, frames: Any, packets: Any, unused: Any, one: int, now:
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.at, packet.end = flow.back, flow.back_end
-    _forward(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(given, frames, packets, unused, number, now)
 
 
 # -- timers --------------------------------------------------------------------------------------

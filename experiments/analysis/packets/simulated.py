@@ -135,8 +135,8 @@ def packets(
     require(bool((volume_bytes > 0).all()), "each flow needs a volume of at least 1 byte")
     require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite start time")
     ways = [_with_processors(topology, one, tcp) for one in (routes, back)]
-    flows, segments = _flows(ways, start_s, volume_bytes, tcp)
-    links = _links(topology, tcp)
+    flows, segments = _flow_records(ways, start_s, volume_bytes, tcp)
+    links = _link_records(topology, tcp)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     items = len(links) + 2 * count
     given = Given(
@@ -180,8 +180,10 @@ def packets(
     )
 
 
-def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) -> tuple[Any, int]:
-    """Return one FLOW record per flow, and the total number of segments."""
+def _flow_records(
+    ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
+) -> tuple[Any, int]:
+    """Return a FLOW record per flow, and the total number of segments."""
     flows = numpy.zeros(len(start_s), FLOW)
     segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
     require(
@@ -208,8 +210,8 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     return flows, int(segments.sum())
 
 
-def _links(topology: Topology, tcp: Tcp) -> Any:
-    """Return one LINK record per link, followed by those of the servers' processors."""
+def _link_records(topology: Topology, tcp: Tcp) -> Any:
+    """Return a LINK record per link, followed by those of the servers' processors."""
     cables = link_count(topology)
     links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
     links["first"] = links["last"] = links["waits"] = NONE

@@ -89,11 +89,14 @@ def fill(
     reached = numpy.zeros(len(by_uid), numpy.int32)
     ways = Ways(reached, queue, peers, ports, numpy.array(first))
     return partial(
-        _by_servers, dcell, partial(_fill, arrays(net), by_uid, b, ways, retry), rerouted
+        _fill_with_server_numbers,
+        dcell,
+        partial(_walk_packets, arrays(net), by_uid, b, ways, retry),
+        rerouted,
     )
 
 
-def _by_servers(
+def _fill_with_server_numbers(
     dcell: DCell,
     by_uid: Callable[..., object],
     rerouted: list[Ints] | None,
@@ -118,7 +121,7 @@ def _uids(dcell: DCell) -> Any:
 
 
 @native_in_place
-def _fill(
+def _walk_packets(
     net: Nested,
     works: Any,
     b: int,
@@ -139,7 +142,7 @@ def _fill(
         while here != destination:
             hop = own_link(works, here, proxy, came_by, link)
             if hop.port == NONE:
-                inside = _inside(net, works, b, ways, here)
+                inside = _next_hops_inside(net, works, b, ways, here)
                 hop = choose(net, b, works, inside, here, destination, proxy, came_by, link)
             left -= hop.rerouted
             if hop.port == NONE or left < 1 or hops == TTL:
@@ -156,19 +159,21 @@ def _fill(
         rerouted[flow] = retry - left
 
 
-def _inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
+def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
     """Return a server's next hops in its DCell_b, searched at the first call."""
     queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
     if not ways.reached[here]:
         size, n = net.sizes[b], net.sizes[0]
         base = here // size * size
-        ways.reached[here] = _search(
+        ways.reached[here] = _search_next_hops(
             works[base : base + size], ways.first, n, here - base, queue, peers, ports
         )
     return Inside(queue[1 : ways.reached[here]], ports, peers)
 
 
-def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
+def _search_next_hops(
+    works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any
+) -> int:
     """Find the next hops inside the own DCell_b, nearest positions first; return the number
     reached.
 
@@ -191,12 +196,12 @@ def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, p
                 queue[reached] = peer
                 reached += 1
         if done == end:  # all servers at this distance are done: sort those of the next
-            _sort(queue, begin, end)
+            _sort_slice(queue, begin, end)
             begin, end = end, reached
     return reached
 
 
-def _sort(places: Any, begin: int, end: int) -> None:
+def _sort_slice(places: Any, begin: int, end: int) -> None:
     """Sort a short slice in place; numba's own sort would allocate memory."""
     for place in range(begin + 1, end):
         value, at = places[place], place

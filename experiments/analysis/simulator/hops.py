@@ -87,7 +87,7 @@ def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints
 
 
 def alike(numbers: Ints) -> Ints:
-    """Return the numbers as the one type of array for which code is compiled."""
+    """Return integers as a contiguous int64 array, the only type for which rules are compiled."""
     return numpy.ascontiguousarray(numbers, numpy.int64)
 
 
@@ -128,11 +128,11 @@ class Onto(NamedTuple):
 
 def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
     """Return the links from switches by which hops arrive (see `routes_of_hops`)."""
-    return _onto(topology, tuple(arrivals))
+    return _cached_links_onto(topology, tuple(arrivals))
 
 
 @lru_cache(maxsize=4)  # called again for every block of flows of the same network
-def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
+def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
     table: list[Ints] = []
     for port, arrival in enumerate(arrivals):

@@ -24,13 +24,13 @@ def fill_of(net: Nested) -> Fill:
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
         # each thread needs its own stack
         stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
-        _fill(numbers, stack, sources, destinations, ports, peers, counts)
+        _fill_flows(numbers, stack, sources, destinations, ports, peers, counts)
 
     return fill
 
 
 @native_in_place
-def _fill(
+def _fill_flows(
     net: Nested,
     stack: Any,
     sources: Any,

@@ -1,8 +1,8 @@
 """Shortest paths in server-to-server hops: breadth-first search from 64 sources simultaneously.
 
 A server has one word of 64 bits: bit i says that source i has reached it. One step passes all words
-to the neighbors, over every cable and through switches, so a step costs the same for one source as
-for 64. Neighbors are computed, one port at a time; only the far ends of the servers' ports are
+to the neighbours, over every cable and through switches, so a step costs the same for one source as
+for 64. Neighbours are computed, one port at a time; only the far ends of the servers' ports are
 stored during the search.
 """
 
@@ -51,7 +51,9 @@ def distances(
     far = [_far_ends(topology, port, works) for port in range(topology.ports)]
     for first in range(0, len(sources), SOURCES):
         found += list(
-            _search(topology, numpy.asarray(sources[first : first + SOURCES]), far, works)
+            _breadth_first_counts(
+                topology, numpy.asarray(sources[first : first + SOURCES]), far, works
+            )
         )
     table = numpy.zeros((len(found), max(map(len, found), default=0)), numpy.int64)
     for row, counts in zip(table, found, strict=True):
@@ -71,26 +73,26 @@ def mean_and_deviation(counts: NDArray[numpy.int64]) -> tuple[float, float]:
     return mean, float(((total * (hops - mean) ** 2).sum() / total.sum()) ** 0.5)
 
 
-def _search(
+def _breadth_first_counts(
     topology: Topology, sources: Ints, far: list[Ints], works: Works | None
 ) -> NDArray[numpy.int64]:
     words = numpy.zeros(topology.servers, numpy.uint64)
     for bit, server in enumerate(sources.tolist()):
         words[server] |= numpy.uint64(1 << bit)
-    seen, counts = words.copy(), [_bits(words)]
+    seen, counts = words.copy(), [_bit_counts(words)]
     switched = [ends for ends in far if (ends >= topology.servers).any()]
     while counts[-1].any():
         onward = numpy.zeros_like(words)
         switches = numpy.zeros(topology.switches, numpy.uint64)
         for ends in far:
-            _gather(ends, words, onward, switches)
+            _spread_from_servers(ends, words, onward, switches)
         if topology.switches_interconnect:
             switches = _through_fabric(topology, switches, works)
         for ends in switched:
-            _spread(ends, switches, onward)
+            _spread_from_switches(ends, switches, onward)
         words = onward & ~seen
         seen |= words
-        counts.append(_bits(words))
+        counts.append(_bit_counts(words))
     return numpy.array(counts)[:-1, : len(sources)].T
 
 
@@ -127,7 +129,7 @@ def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Wo
 
 
 @numba.njit(cache=True)
-def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
+def _spread_from_servers(far: Any, words: Any, onward: Any, switches: Any) -> None:
     """Spread each server's word of reached sources to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
@@ -142,7 +144,7 @@ def _gather(far: Any, words: Any, onward: Any, switches: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _spread(far: Any, switches: Any, onward: Any) -> None:
+def _spread_from_switches(far: Any, switches: Any, onward: Any) -> None:
     """Spread each switch's word of reached sources to its servers."""
     servers = len(onward)
     for server in range(servers):
@@ -151,7 +153,7 @@ def _spread(far: Any, switches: Any, onward: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _add(lanes: Any, counts: Any) -> None:
+def _add_lanes(lanes: Any, counts: Any) -> None:
     """Add the bit lanes' partial counts to the totals and clear the lanes."""
     for bit in range(64):
         counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
@@ -159,7 +161,7 @@ def _add(lanes: Any, counts: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _bits(words: Any) -> Any:
+def _bit_counts(words: Any) -> Any:
     """Return for each bit the number of words that have it set.
 
     Eight bits are counted in parallel: byte b of lane i counts bit 8 b + i, for up to 255 words.
@@ -172,7 +174,7 @@ def _bits(words: Any) -> Any:
                 lanes[i] += (word >> numpy.uint64(i)) & LOWEST
             held += 1
         if held == MOST_HELD:
-            _add(lanes, counts)
+            _add_lanes(lanes, counts)
             held = 0
-    _add(lanes, counts)
+    _add_lanes(lanes, counts)
     return counts

@@ -92,9 +92,9 @@ def sweep(
         Function that receives the processor time of each task in seconds, whenever it was computed.
     """
     code = code_of(measure.__module__)
-    files = [folder / f"{_key(measure, task, code)}.json" for task in tasks]
+    files = [folder / f"{_task_key(measure, task, code)}.json" for task in tasks]
     output_folder(folder)
-    done = {i: kept for i, file in enumerate(files) if (kept := _read(file)) is not None}
+    done = {i: kept for i, file in enumerate(files) if (kept := _stored_result(file)) is not None}
     left = [i for i in range(len(tasks)) if i not in done]
     if done:
         say(f"{len(done)} of {len(tasks)} tasks were done before, in {folder}")
@@ -154,9 +154,9 @@ def hash_of(*modules: str, without: tuple[str, ...] = ()) -> str:
     import numpy
 
     found = hashlib.sha256(numpy.__version__.encode())
-    left_out = {_file(name).parent for name in without}
+    left_out = {_module_file(name).parent for name in without}
     for name in modules:
-        file = _file(name)
+        file = _module_file(name)
         files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
         for one in files:
             if left_out.isdisjoint(one.parents):
@@ -165,7 +165,7 @@ def hash_of(*modules: str, without: tuple[str, ...] = ()) -> str:
     return found.hexdigest()
 
 
-def _file(module: str) -> Path:
+def _module_file(module: str) -> Path:
     return Path(str(importlib.import_module(module).__file__))
 
 
@@ -180,7 +180,7 @@ def _on_processes(measure: Measure, tasks: Numbered, workers: int) -> Iterator[t
         for i, task in tasks:
             yield i, measured(measure, task)
         return
-    pool = ProcessPoolExecutor(workers, _context(measure.__module__), _begin_worker)
+    pool = ProcessPoolExecutor(workers, _start_method(measure.__module__), _begin_worker)
     try:
         futures = {pool.submit(measured, measure, task): i for i, task in tasks}
         for future in as_completed(futures):
@@ -259,13 +259,13 @@ def _cancel_without_workers(client: Any, futures: list[Any], ended: threading.Ev
             return
 
 
-def _context(module: str) -> Any:
+def _start_method(module: str) -> Any:
     """Return the start method of processes: never fork, as this one may have threads."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, module])  # loaded once for all worker processes
-    # the current directory comes first on the server's import path
+    # the fork server would import from the current directory first
     with outside_current_directory():
         forkserver.ensure_running()
     return context
@@ -287,7 +287,7 @@ def _end_with_parent() -> None:
 # -- stored results ------------------------------------------------------------------------------
 
 
-def _key(measure: Measure, task: Any, code: str) -> str:
+def _task_key(measure: Measure, task: Any, code: str) -> str:
     name = f"{measure.__module__}.{measure.__qualname__}"
     return hashlib.sha256(_json_text([name, task, code]).encode()).hexdigest()[:32]
 
@@ -302,7 +302,7 @@ def _store(file: Path, task: Any, done: Done) -> None:
     give_to_user(file)
 
 
-def _read(file: Path) -> Done | None:
+def _stored_result(file: Path) -> Done | None:
     """Return a stored result; None if the file is missing or cannot be read."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))

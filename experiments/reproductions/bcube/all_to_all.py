@@ -49,7 +49,7 @@ def made(done: Run, scale: live.Scale) -> Made:
     rows, valid = [], live.believed(done)
     for system in SYSTEMS:
         rows.append(all_to_all.completion(valid, system.name, scale, PAPERS_END_S[system.name]))
-        rows.append(_by_server(valid, system, scale))
+        rows.append(_server_throughput(valid, system, scale))
     links = valid.of(BCUBE).trials.link_spread
     rows.append(live.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD))
     what = "below one switch done, s"
@@ -58,7 +58,7 @@ def made(done: Run, scale: live.Scale) -> Made:
     return live.compared(done, scale, live.curves(done, scale, (BCUBE, TREE)), rows)
 
 
-def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
+def _server_throughput(done: Run, system: System, scale: live.Scale) -> Point:
     """Return a server's mean throughput over the whole all-to-all transfer."""
     trials = done.of(system.name).trials
     return live.spread(

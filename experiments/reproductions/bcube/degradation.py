@@ -89,7 +89,9 @@ def fig8(settings: Settings) -> Made:
     count = repeats(settings, RUNS, QUICK_RUNS)
     more = {case: repeats(settings, runs, QUICK_RUNS) for case, runs in MORE_RUNS.items()}
     networks = NETWORK | DCELLS | FATTREES
-    runs = degradation.runs_of(settings, networks, shares, count, judged=_judged, more=more)
+    runs = degradation.runs_of(
+        settings, networks, shares, count, judged=_has_paper_value, more=more
+    )
     plain = degradation.runs_of(settings, PLAINLY, (LAST,), count, (SWITCHES,))
     points = with_paper([one.throughput() for one in (*runs, *plain)], PAPER)
     claims = [
@@ -98,7 +100,7 @@ def fig8(settings: Settings) -> Made:
         # Without failures the points of both kinds are the same.
         if one.paper and (one.x != 0 or one.series.endswith(SERVERS))
     ]
-    claims += _routed_dcell()
+    claims += _dcell_routing_claims()
     lost = [one.lost() for one in runs if one.share == LAST]
     return Made(
         points,
@@ -108,7 +110,7 @@ def fig8(settings: Settings) -> Made:
     )
 
 
-def _judged(series: str, kind: str, share: float) -> bool:
+def _has_paper_value(series: str, kind: str, share: float) -> bool:
     return (f"{series}, {kind}", share * 100) in PAPER
 
 
@@ -122,7 +124,7 @@ def judged(claims: list[Claim]) -> Judged:
     return word, reasons
 
 
-def _routed_dcell() -> list[Claim]:
+def _dcell_routing_claims() -> list[Claim]:
     """Return claims on the partial DCell's throughput and busiest links by DCellRouting."""
     dcell = parse(DCELLS[DCELL][0])
     found = routes(dcell, "dcell", *all_to_all(numpy.arange(dcell.servers)))

@@ -2,7 +2,7 @@
 
 Paper: 20 servers, DCell_1 of n = 4; the tree connects the same five mini-switches by a sixth. Each
 connection carries 5 GB at 1 Gbit/s. The curves are not printed as numbers; section 7.3 gives their
-end, their maximum, and the end of the connections between neighbors on level-1 links.
+end, their maximum, and the end of the connections between neighbours on level-1 links.
 """
 
 from __future__ import annotations

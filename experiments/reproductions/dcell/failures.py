@@ -155,7 +155,7 @@ def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShar
     return by_share, with_paper(by_series(points), papers)
 
 
-def _above_spf(runs: ByShare, percent: int, near: float) -> Claim:
+def _excess_claim(runs: ByShare, percent: int, near: float) -> Claim:
     """Claim that DFR's failure ratio exceeds that of shortest paths by at most `near`."""
     one = runs["n = 4", percent]
     above = paired(sub, (one, "dfr_lost"), (one, "own_spf_lost"))
@@ -179,7 +179,7 @@ def fig7(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 7: fail servers of both DCells; with a larger n DFR loses less."""
     runs, points = lost_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
-    claims.append(_above_spf(runs, 8, ALMOST_THE_SAME))
+    claims.append(_excess_claim(runs, 8, ALMOST_THE_SAME))
     if ("n = 5", 20) in runs:
         larger, smaller = ((runs[label, 20], "dfr_lost") for label in ("n = 5", "n = 4"))
         row = point("DFR, n = 5 above n = 4", 20, paired(sub, larger, smaller), 0.0)
@@ -202,7 +202,7 @@ def fig8(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 8: fail cables of both DCells, those to switches included."""
     runs, points = lost_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
-    claims.append(_above_spf(runs, 4, VERY_CLOSE))
+    claims.append(_excess_claim(runs, 4, VERY_CLOSE))
     all_links = "The link of a server to its switch may fail too."
     return Made(points, claims, notes=(*notes(settings, runs.values()), all_links))
 

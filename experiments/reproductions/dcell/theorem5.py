@@ -68,7 +68,7 @@ def theorem5(settings: Settings) -> Made:
     for task, found in zip(tasks, swept(settings, measure, tasks), strict=True):
         dcell = _dcell(task.network)
         points += _relative_points(dcell, Found(*found))
-        rows += _rows(dcell, Found(*found))
+        rows += _table_rows(dcell, Found(*found))
     claims = [Claim(row, -LESS * (row.paper or 0.0), at_most=True) for row in rows]
     return Made(points, claims, notes=_notes(networks, settings))
 
@@ -84,7 +84,7 @@ def measure(task: Task) -> Found:
 def _loads_of_all(dcell: DCell) -> Found:
     """Count the all-to-all flows on every link of a DCell."""
     loads = numpy.zeros(link_count(dcell))
-    for sources, destinations in _blocks(dcell, numpy.arange(dcell.servers)):
+    for sources, destinations in _flow_blocks(dcell, numpy.arange(dcell.servers)):
         loads += link_loads(routes(dcell, "dcell", sources, destinations), None, len(loads))
     # A server's port number is its link's level. Links from switches have level 0.
     of_servers, of_switches = numpy.split(loads, [dcell.servers * dcell.ports])
@@ -103,7 +103,7 @@ def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> Found:
     taken = []
     for sender in random.choice(dcell.servers, senders, replace=False):
         own = numpy.zeros(dcell.ports)
-        for ends in _blocks(dcell, numpy.array([sender])):
+        for ends in _flow_blocks(dcell, numpy.array([sender])):
             links = routes(dcell, "dcell", *ends).links
             of_servers = links[links < dcell.servers * dcell.ports]
             own += numpy.bincount(of_servers % dcell.ports, minlength=dcell.ports)
@@ -113,7 +113,7 @@ def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> Found:
     return Found(least, mean, most, senders)
 
 
-def _blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _flow_blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Yield blocks of flows from these servers to all others."""
     every = numpy.arange(dcell.servers)
     at_once = max(1, FLOWS // dcell.servers)
@@ -133,7 +133,7 @@ def _dcell(spec: str) -> DCell:
     return found
 
 
-def _bound(dcell: DCell, level: int) -> int:
+def _flow_bound(dcell: DCell, level: int) -> int:
     """Return the theorem's upper bound of flows on a link of a level, 2^(k-i) t_k."""
     return dcell.servers << (dcell.k - level)
 
@@ -145,7 +145,7 @@ def _relative_points(dcell: DCell, found: Found) -> list[Point]:
             dcell.spec,
             level,
             found.mean[level] / dcell.servers,
-            _bound(dcell, level) / dcell.servers,
+            _flow_bound(dcell, level) / dcell.servers,
             found.least[level] / dcell.servers,
             found.most[level] / dcell.servers,
             draws=found.draws,
@@ -154,10 +154,10 @@ def _relative_points(dcell: DCell, found: Found) -> list[Point]:
     ]
 
 
-def _rows(dcell: DCell, found: Found) -> list[Point]:
+def _table_rows(dcell: DCell, found: Found) -> list[Point]:
     """Return the flows on the fullest link of each level, and the ratio of fullest to emptiest."""
     rows = [
-        Point(dcell.spec, f"level {level}", most, _bound(dcell, level))
+        Point(dcell.spec, f"level {level}", most, _flow_bound(dcell, level))
         for level, most in enumerate(found.most)
     ]
     if found.draws:

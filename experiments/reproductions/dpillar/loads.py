@@ -42,7 +42,7 @@ def measure(spec: str, routing: str, share: float, random: numpy.random.Generato
 
 
 def mean(servers: list[int]) -> float:
-    """Return the mean flows per server, given the number of servers that forward 0, 1, 2, ...
+    """Return the mean of forwarded flows, given how many servers forward 0, 1, 2, ...
 
     >>> mean([1, 0, 3])
     1.5
@@ -50,7 +50,7 @@ def mean(servers: list[int]) -> float:
     return float(numpy.dot(servers, numpy.arange(len(servers))) / sum(servers))
 
 
-def _count(settings: Settings) -> int:
+def _run_count(settings: Settings) -> int:
     return repeats(settings, paths.RUNS, paths.QUICK_RUNS)
 
 
@@ -80,14 +80,14 @@ def fig13(settings: Settings) -> Made:
     """Reproduce Liao 2012, Fig. 13: count the flows that each server forwards."""
     cases = list(itertools.product(NETWORKS, PATTERNS, ROUTINGS))
     drawn_cases = [(spec, ROUTINGS[r], PATTERNS[pattern]) for spec, pattern, r in cases]
-    runs = draws(settings, measure, drawn_cases, _count(settings))
+    runs = draws(settings, measure, drawn_cases, _run_count(settings))
     return made_13(settings, dict(zip(cases, runs, strict=True)))
 
 
 def made_13(settings: Settings, runs: dict[Case, Runs]) -> Made:
     """Return Fig. 13's points and verdict from the simulation runs."""
     curves = itertools.chain(*(_curve(case, of.found) for case, of in runs.items()))
-    note = f"{drawn_note(settings, _count(settings))} {NOTE}"
+    note = f"{drawn_note(settings, _run_count(settings))} {NOTE}"
     return Made(curves, _claims(runs), notes=(note,))
 
 
@@ -136,7 +136,7 @@ def _label(case: Case) -> str:
 # -- Fig. 14: the mean while more servers send to one another --------------------------------------
 
 PERCENT, QUICK_PERCENT = tuple(range(1, 10)), (1, 3, 9)
-# Section 5.5: flows by percentage of participants, and the tolerance.
+# Section 5.5: mean forwarded flows by percentage of sending servers, and the tolerance.
 FIG14 = {3: (5.0, 0.5), 9: (45.0, 3.0)}
 
 
@@ -152,11 +152,11 @@ def fig14(settings: Settings) -> Made:
     percents = QUICK_PERCENT if settings.quick else PERCENT
     cases = [(name, percent) for name in reversed(ROUTINGS) for percent in percents]
     drawn_cases = [(paths.SPEC, ROUTINGS[name], percent / 100) for name, percent in cases]
-    runs = draws(settings, measure, drawn_cases, _count(settings))
+    runs = draws(settings, measure, drawn_cases, _run_count(settings))
     points = [
         one.point(name, x, mean, FIG14[x][0] if name == "MP" and x in FIG14 else None)
         for one, (name, x) in zip(runs, cases, strict=True)
     ]
     claims = [Claim(find(points, "MP", percent), near) for percent, (_, near) in FIG14.items()]
-    note = f"{drawn_note(settings, _count(settings))} {NOTE} SP is not in the paper's figure."
+    note = f"{drawn_note(settings, _run_count(settings))} {NOTE} SP is not in the paper's figure."
     return Made(points, claims, notes=(note,))

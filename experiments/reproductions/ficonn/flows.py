@@ -98,10 +98,10 @@ def measure(
     ends = TRAFFIC[traffic](ficonn, random)
     tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
     tar = Tar(ficonn, *ends, random, virtual=READINGS[reading])
-    return Run(len(ends[0]), tor, _rounds(tar, rounds))
+    return Run(len(ends[0]), tor, _samples_by_round(tar, rounds))
 
 
-def _rounds(flows: Tar, rounds: int) -> list[Sample]:
+def _samples_by_round(flows: Tar, rounds: int) -> list[Sample]:
     samples = []
     for _ in range(rounds):
         flows.probe()

@@ -41,7 +41,7 @@ def fig4(_: Settings) -> Made:
         points.append(Point(f"n = {n}", k, _twice_log(servers), paper and _twice_log(paper)))
     for (n, k), paper in PAPERS.items():
         claims.append(Claim(Point(f"servers, n = {n}", k, counts[n, k], paper), 0.0))
-    for n in PORTS:  # a line would have correlation 1
+    for n in PORTS:  # log10(log10 N) has correlation 1 with k if the plot is a line
         own = [(point.x, point.ours) for point in points if point.series == f"n = {n}"]
         near = float(numpy.corrcoef(numpy.array(own, float).T)[0, 1])
         row = Point(f"correlation with k, n = {n}", "", near, 1.0)

@@ -97,7 +97,7 @@ def adaptive(settings: Settings) -> Made:
         (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
     ]
     tasks = [(*networks[name], kind if share else SERVERS, share) for name, kind, share in cases]
-    counts = [repeats(settings, _runs(case), 2) for case in cases]
+    counts = [repeats(settings, _run_count(case), 2) for case in cases]
     runs = dict(zip(cases, draws(settings, measure, tasks, counts), strict=True))
     claims = [
         *(_throughput_claim(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
@@ -124,7 +124,7 @@ def adaptive(settings: Settings) -> Made:
     )
 
 
-def _runs(case: Case) -> int:
+def _run_count(case: Case) -> int:
     """Return the number of simulation runs of a case: few if no claim is about the case."""
     return MORE_RUNS.get(case, RUNS if case[0] == FICONN and case[2] == LAST else CURVE_RUNS)
 

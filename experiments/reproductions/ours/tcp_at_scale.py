@@ -5,7 +5,7 @@ tree, of four mini-switches below a fifth, 260. Here BCube has more levels of th
 the tree more leaves of four servers below a root that has a port for each. As in the testbed a
 server sends to 15 others: with 16 servers to all, and with more servers to random ones.
 
-The paper's flows carry 683 MB each. Simulating so many packets would take too long, and in short
+The paper's flows carry 683 MB each. Simulating that many packets takes too long, and in short
 flows the last timeouts would dominate: so throughput is measured until four fifths of the bytes are
 delivered.
 """

@@ -18,7 +18,7 @@ from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.figure import point
 
 FOLDER = "tasks"  # subfolder of a figure's folder for results of finished tasks
-Found = dict[str, Any]  # results of a run, by name
+Found = dict[str, Any]  # results of a simulation run, by name
 
 
 def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
@@ -35,7 +35,7 @@ def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any
 
 
 def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
-    """Turn a measure of (case..., random) into a measure of a task (case..., seed, run)."""
+    """Turn a measure that takes (case..., random) into a task function of [case..., seed, run]."""
 
     @wraps(measure)
     def of_task(task: Sequence[Any]) -> Any:

@@ -36,8 +36,8 @@ class Claim(NamedTuple):
 
     row: Point
     tolerance: float  # tolerance in the row's unit
-    at_most: bool = False  # the value is an upper bound
-    at_least: bool = False  # the value is a lower bound
+    at_most: bool = False  # whether the wanted value is an upper bound
+    at_least: bool = False  # whether the wanted value is a lower bound
     # value that is in no paper; by default the row's value of the paper
     wanted: float | None = None
 

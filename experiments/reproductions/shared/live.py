@@ -70,10 +70,10 @@ def run(settings: Settings, experiment: Experiment) -> Run:
 
     trials = sum(len(block) for block in blocks(experiment))
     with Live(trials, experiment.name) as live:
-        return run_all(experiment, _folder(settings, experiment), live=live)
+        return run_all(experiment, _records_folder(settings, experiment), live=live)
 
 
-def _folder(settings: Settings, experiment: Experiment) -> Path:
+def _records_folder(settings: Settings, experiment: Experiment) -> Path:
     """Return the folder of the records: that of the same interrupted run, or a new one."""
     from experiments.trials.plans.values import differences, plain
     from experiments.trials.runs.records import MANIFEST

@@ -55,12 +55,12 @@ def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = Fals
     # With `again`, records of an earlier making are not reused.
     settings = replace(settings, inputs="" if again else inputs)
     found = figure.reproduce(settings)
-    found = replace(found, made=_record(inputs, settings, time.monotonic() - began_s))
+    found = replace(found, made=_making_record(inputs, settings, time.monotonic() - began_s))
     keep(found, folder)
     return found
 
 
-def _record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
+def _making_record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
     """Return the record of a figure's making: inputs, time, duration, machine and version."""
     here: Mapping[str, Any] = machine()
     program = versions()

@@ -45,7 +45,7 @@ def printed(table: Table) -> Made:
     notes = [f"Printed: {table.citation}."]
     if unchecked:
         notes.append(f"Not checked: {', '.join(unchecked)}.")
-    judged = DIFFERS if differing else AGREES, [*map(_reason, differing)]
+    judged = DIFFERS if differing else AGREES, [*map(_difference_sentence, differing)]
     return Made(map(_point, table.checks), judged=judged, notes=notes, title=table.title)
 
 
@@ -65,14 +65,14 @@ def _point(check: Check) -> Point:
     return Point(series, x, check.ours, paper)
 
 
-def _reason(check: Check) -> str:
+def _difference_sentence(check: Check) -> str:
     why = f": {check.reason}" if check.reason else ""
     return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}."
 
 
-def _registered(name: str, about: str, table: Callable[[float], Table]) -> None:
+def _register_table(name: str, about: str, table: Callable[[float], Table]) -> None:
     figure(name, about, name, "value", kind="table")(lambda _: printed(table(BISECTION_S)))
 
 
 for _name, (_about, _table) in TABLES.items():
-    _registered(_name, _about, _table)
+    _register_table(_name, _about, _table)

@@ -71,15 +71,15 @@ class Busy:
         assert lab.forwarders is not None
         self._lab, self._server = lab, server
         self._schedstat = Path(f"/proc/{lab.forwarders.pids[server]}/schedstat")
-        self._began = self._now()
+        self._began = self._counters()
 
     def end(self) -> Used:
         """Return the forwarder's activity since the start of the measurement."""
-        (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._now()
+        (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._counters()
         elapsed_s = end_s - then_s
         return Used((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
 
-    def _now(self) -> tuple[float, float, int]:
+    def _counters(self) -> tuple[float, float, int]:
         """Return the current time, the forwarder's processor time, and the frames sent so far."""
         # The kernel's counter: the router's lacks frames that the plane repeats without asking it.
         sent = _frames_sent(self._lab, self._server)
@@ -149,7 +149,7 @@ def one_more(
 
     The result is empty if packets of any size took another path.
 
-    Datagrams go from the first server to the second, a neighbor, and over it to the third, in
+    Datagrams go from the first server to the second, a neighbour, and over it to the third, in
     turns. A call returns after sending and relaying, so the sender's processor time covers both;
     datagrams that exceed the receiver's buffer are dropped there at no cost.
     """
@@ -186,19 +186,19 @@ def _relay_cost_us(
 ) -> float | None:
     data = bytes(size - UDP_IP_BYTES)
     for sender in (near, far):
-        _send(sender, data, LEARN)
+        _sending_time_s(sender, data, LEARN)
     time.sleep(LEARN_S)
     _, relay, _ = ends
     costs = []
     before = _frames_sent(lab, relay)
     for _ in range(batches):
-        direct, relayed = (_send(sender, data, BATCH) for sender in (near, far))
+        direct, relayed = (_sending_time_s(sender, data, BATCH) for sender in (near, far))
         costs.append((relayed - direct) / BATCH * 1e6)
     relays = (_frames_sent(lab, relay) - before) / (batches * BATCH)
     return median(costs) if abs(relays - 1) < APART else None
 
 
-def _send(sender: socket.socket, data: bytes, count: int) -> float:
+def _sending_time_s(sender: socket.socket, data: bytes, count: int) -> float:
     """Return the processor time of sending `count` datagrams."""
     began_s = time.thread_time()
     for _ in range(count):

@@ -30,16 +30,16 @@ def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
     path during the whole fault. ``pathless_flows`` are those that stopped and had no path.
     """
     by_name = {system.name: system for system in systems}
-    flows, intervals = _by_trial(done.flows), _by_trial(done.intervals)
+    flows, intervals = _rows_by_trial(done.flows), _rows_by_trial(done.intervals)
     found = []
-    for trial, events in _by_trial(done.events).items():
+    for trial, events in _rows_by_trial(done.events).items():
         ends = _FlowPaths(by_name[events[0]["system"]])
         results = ends.results(flows.get(trial, []), intervals.get(trial, []))
         happened = [event for event in events if not event["reason"]]
         states = list(zip(happened, _failures_after(ends.network, happened), strict=True))
         for place, (event, broken) in enumerate(states):
             if broken_by(ends.network, event):
-                lasting = [broken, *_until_repaired(event["what"], states[place + 1 :])]
+                lasting = [broken, *_failures_until_repair(event["what"], states[place + 1 :])]
                 left = [r for r in results if all(ends.have_path(r.flow, b) for b in lasting)]
                 [row] = recovery([event], left, lambda _: ())
                 pathless = event["stopped_flows"] - row["stopped_flows"]
@@ -47,7 +47,7 @@ def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
     return found
 
 
-def _until_repaired(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:
+def _failures_until_repair(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:
     return (broken for _, broken in takewhile(lambda one: one[0]["what"] != what, later))
 
 
@@ -97,7 +97,7 @@ class _FlowPaths:
         ]
 
 
-def _by_trial(table: pandas.DataFrame) -> dict[int, list[Row]]:
+def _rows_by_trial(table: pandas.DataFrame) -> dict[int, list[Row]]:
     """Return a table's rows by trial, in their order."""
     found: dict[int, list[Row]] = {}
     for row in table.astype(object).where(table.notna(), None).to_dict("records"):

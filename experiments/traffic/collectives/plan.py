@@ -90,7 +90,7 @@ HALVES = {  # halves of an all-reduce of which each operation consists
 }
 
 
-def _by_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
+def _maker_of_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
     """Return a function that makes an operation's graph of threads with separate chunks."""
 
     def make(asked: Asked) -> Graph:
@@ -116,14 +116,14 @@ EXCHANGES: dict[str, Callable[[Asked], Sequence[Exchange]]] = {
 
 
 def _one_server(asked: Asked) -> Graph:
-    return _servers(asked, 1)
+    return _parameter_servers(asked, 1)
 
 
 def _several_servers(asked: Asked) -> Graph:
-    return _servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
+    return _parameter_servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
 
 
-def _servers(asked: Asked, count: int) -> Graph:
+def _parameter_servers(asked: Asked, count: int) -> Graph:
     weaver = Weaver()
     algorithms.parameter_servers(weaver, asked.ranks, count)
     everything = [range(count)] * asked.ranks
@@ -168,7 +168,7 @@ def _total_exchange(*, at_once: bool) -> Make:
 
 
 def _exchange_makers(operation: str) -> dict[str, Make]:
-    return {name: _by_threads(threads, operation) for name, threads in EXCHANGES.items()}
+    return {name: _maker_of_threads(threads, operation) for name, threads in EXCHANGES.items()}
 
 
 # By operation and algorithm; the first algorithm is the default.

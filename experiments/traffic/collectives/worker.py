@@ -61,19 +61,19 @@ class Store:
             places, size = {}, 0
             for chunk in sorted(chunks):
                 places[chunk] = size
-                size += self._bytes(chunk)
+                size += self._size_bytes(chunk)
             self._places.append(places)
             self._data.append(numpy.zeros(size // ELEMENT_BYTES, numpy.int32))
             for chunk in graph.begins[rank]:
-                self.of(rank, chunk)[:] = drawn(seed, rank, chunk, self._bytes(chunk))
+                self.of(rank, chunk)[:] = drawn(seed, rank, chunk, self._size_bytes(chunk))
 
-    def _bytes(self, chunk: int, count: int = 1) -> int:
+    def _size_bytes(self, chunk: int, count: int = 1) -> int:
         return self._offsets[chunk + count] - self._offsets[chunk]
 
     def of(self, rank: int, chunk: int, count: int = 1) -> Numbers:
         """Return a rank's data of a range of chunks, readable and writable."""
         begin = self._places[rank][chunk] // ELEMENT_BYTES
-        return self._data[rank][begin : begin + self._bytes(chunk, count) // ELEMENT_BYTES]
+        return self._data[rank][begin : begin + self._size_bytes(chunk, count) // ELEMENT_BYTES]
 
     def wrong(self) -> Iterator[int]:
         """Yield the ranks whose final data differs from the expected sums."""
@@ -87,7 +87,7 @@ class Store:
                 wanting.setdefault(chunk, []).append(rank)
         found = set()
         for chunk, ranks in wanting.items():
-            size = self._bytes(chunk)
+            size = self._size_bytes(chunk)
             total = numpy.zeros(size // ELEMENT_BYTES, numpy.int32)
             for holder in holders[chunk]:
                 total += drawn(self._seed, holder, chunk, size)
@@ -188,7 +188,7 @@ class Exchanging(Loop):
         moving.ready_s = self._now
         self._sending[moving.flow].append(moving)
         self._arriving[moving.flow].append(moving)
-        self._tell_writable(self.connections[moving.flow], True)
+        self._poll_writable(self.connections[moving.flow], True)
 
     def _send(self, one: Connection) -> None:
         assert one.sender is not None
@@ -203,9 +203,9 @@ class Exchanging(Loop):
             if not moving.unsent:
                 queue.popleft()
         elif one.flow.number in self._idle:
-            self._closed(one)
+            self._fail_closed(one)
             return
-        self._tell_writable(one, bool(queue))
+        self._poll_writable(one, bool(queue))
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None

@@ -48,7 +48,7 @@ class Aware(Probed):
         self.answers = pairs[:0], free[:0]
         flows = numpy.flatnonzero(self._again_s <= self.now_s)
         paths, known = self.path[flows], numpy.empty(len(flows), numpy.bool_)
-        _schedule(
+        _choose_and_book(
             self._free, self.hops, self.default, self.pair[flows], self.rates(flows), paths, known
         )
         self.move(flows, paths)
@@ -63,7 +63,7 @@ class Aware(Probed):
 
 
 @native
-def _schedule(
+def _choose_and_book(
     free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
 ) -> None:
     """Choose and book each flow's path; record in `known` which flows had answers."""

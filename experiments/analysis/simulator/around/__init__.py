@@ -86,12 +86,12 @@ def blocks(
     random: Generator,
 ) -> Iterator[Routes]:
     """Yield the links of flows in blocks, so that those of all flows need not be in memory."""
-    find = _find(topology, name, works, random)
+    find = _route_finder(topology, name, works, random)
     for part in in_blocks(len(sources)):
         yield find(sources[part], destinations[part])
 
 
-def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
+def _route_finder(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
     around = _around_of(topology)
     if name in around:
         return around[name](topology, works, random)

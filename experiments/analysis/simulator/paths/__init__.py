@@ -77,25 +77,25 @@ def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
 
 
 def _compiled(rule: Rule | Fabric) -> Compiled:
-    working = partial(_working, rule)
+    working = partial(_working_routes, rule)
     if isinstance(rule, Fabric):
-        return Compiled(None, partial(_links, rule), rule.choices, working)
-    return Compiled(partial(_walk, rule), None, rule.choices, working)
+        return Compiled(None, partial(_routes_of_fabric, rule), rule.choices, working)
+    return Compiled(partial(_walk_of_rule, rule), None, rule.choices, working)
 
 
-def _walk(rule: Rule, topology: Topology) -> Walk:
-    fill = partial(native(_write, rule=rule.hops), rule.numbers(topology))
+def _walk_of_rule(rule: Rule, topology: Topology) -> Walk:
+    fill = partial(native(_write_hops, rule=rule.hops), rule.numbers(topology))
     return Walk(
         lambda choice: partial(fill, alike(choice)), rule.most(topology), rule.arrivals(topology)
     )
 
 
 def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
-    """Placeholder for the rule with which `_write` is compiled."""
+    """Placeholder for the rule with which `_write_hops` is compiled."""
     raise NotImplementedError
 
 
-def _write(
+def _write_hops(
     numbers: Any, choice: Any, sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any
 ) -> None:
     """Write the hops of each flow between its ends (see `hosts.base.rules.Rule`)."""
@@ -114,7 +114,7 @@ def _write(
         counts[flow] = count
 
 
-def _links(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
+def _routes_of_fabric(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
     fill = native_in_place(_write_links, rule=rule.links)
@@ -141,7 +141,7 @@ def _write_links(
         starts[flow + 1] = end
 
 
-def _working(
+def _working_routes(
     rule: Rule | Fabric, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
 ) -> Routes:
     order = numpy.arange(rule.choices(topology))
@@ -175,7 +175,7 @@ def _write_working_hops(
         source, destination = sources[flow], destinations[flow]
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
-            _draw(order, tried, random)
+            _draw_number(order, tried, random)
             end, here, well = begin, source, True
             for port, peer in rule(*numbers, source, destination, order[tried]):
                 if peer == source:
@@ -214,7 +214,7 @@ def _write_working_links(
     for flow in range(len(sources)):
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
-            _draw(order, tried, random)
+            _draw_number(order, tried, random)
             end, well = begin, True
             for node, port in rule(*numbers, sources[flow], destinations[flow], order[tried]):
                 links[end] = link_of(*ports, node, port)
@@ -227,7 +227,7 @@ def _write_working_links(
                 break
 
 
-def _draw(order: Any, tried: int, random: Any) -> None:
+def _draw_number(order: Any, tried: int, random: Any) -> None:
     """Swap a random one of the numbers not yet tried to position `tried`."""
     drawn = tried + int(random.random() * (len(order) - tried))
     order[tried], order[drawn] = order[drawn], order[tried]
@@ -244,10 +244,10 @@ def choose(topology: Topology, name: str) -> Compiled:
         name in others,
         f"{topology.spec} has no routing {name!r}: there are {', '.join([*known, *others])}",
     )
-    return _uncompiled(topology, name)
+    return _uncompiled_routing(topology, name)
 
 
-def _uncompiled(topology: Topology, name: str) -> Compiled:
+def _uncompiled_routing(topology: Topology, name: str) -> Compiled:
     find = finder(topology, name)
     most = min(topology.servers, MOST_HOPS)
     return Compiled(
@@ -274,7 +274,7 @@ def routes(
     >>> numpy.diff(found.starts).tolist()
     [4, 2]
     """
-    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    algorithm, choice = _checked_choice(topology, name, sources, destinations, choice)
 
     def of_block(part: slice) -> Routes:
         ends = sources[part], destinations[part]
@@ -296,7 +296,7 @@ def lengths(
     choice: Ints | int = 0,
 ) -> Ints:
     """Return the number of server-to-server hops of each flow; 0 without a path."""
-    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    algorithm, choice = _checked_choice(topology, name, sources, destinations, choice)
     if not algorithm.walk:
         return numpy.ones(len(sources), numpy.int32)
     fill, most, _ = algorithm.walk(topology)
@@ -309,7 +309,7 @@ def lengths(
     return counts
 
 
-def _checked(
+def _checked_choice(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints | int
 ) -> tuple[Compiled, Ints]:
     algorithm = choose(topology, name)
