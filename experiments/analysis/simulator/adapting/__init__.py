@@ -22,9 +22,7 @@ from topos.base.topology import Topology
 
 
 class Times(NamedTuple):
-    """Start times of flows and intervals of probes; TAR probes flows one after the other
-    regardless.
-    """
+    """Start times of flows and intervals of probes (TAR's probes are sequential)."""
 
     at_once: bool = False  # whether all flows start simultaneously, or spread over a round
     # whether probe intervals have a random part, which prevents oscillation

@@ -124,7 +124,7 @@ def _probe_early(
         beside = pairs.beside[pair]
         if crowded(beside, hops[flow], beside[pairs.path[flow]] - 1):
             looked[flow] = asking[flow] = probing[pair] = True
-            gain[flow] = 0.0  # only this flow of the pair moves now
+            gain[flow] = 0.0  # needs no margin: no other flow of the pair moves now
 
 
 def _count_large(pairs: Pairs, now_s: float) -> None:
