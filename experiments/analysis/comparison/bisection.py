@@ -74,7 +74,7 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
 
 
 def flow_bound(topology: Topology) -> int:
-    """Return the lower bound that follows from the loads of all-to-all flows."""
+    """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
     # number of unordered pairs on the busiest cable
     busiest = float(link_loads(topology).sum(axis=0).max()) / 2

@@ -71,7 +71,7 @@ def bulk(
     tcp: Tcp,
     seed: int,
 ) -> Bulk:
-    """Return flows between these pairs, each on a random path of the routing in each direction.
+    """Return flows between these pairs of servers, on random paths of the routing both ways.
 
     >>> import topos
     >>> flows = bulk(topos.parse("tree,2,1"), "", [(0, 1)], 1448, Tcp(1514 * 8, 1e6), seed=1)

@@ -67,7 +67,7 @@ FLOW = numpy.dtype(
         ("path_end", "i8"),
         ("back", "i8"),
         ("back_end", "i8"),
-        # State of the sender.
+        # State of the TCP sender.
         ("window", "f8"),  # congestion window, in segments like all the following numbers
         ("threshold", "f8"),
         ("next", "i4"),  # first segment that the sender never sent
@@ -104,14 +104,14 @@ FLOW = numpy.dtype(
         ("samples", "i4"),  # number of round trips measured in this round
         ("least_s", "f8"),  # shortest round trip of this round
         ("ever_s", "f8"),  # shortest round trip of the flow
-        # State of the receiver.
+        # State of the TCP receiver.
         ("expected", "i4"),  # first segment that is missing
         ("highest", "i4"),  # one above the highest segment that has arrived
         ("arrived", "i4"),  # highest transmission that has arrived
         ("segments_in", "i4"),  # segments that have arrived, duplicates included
         ("unacked", "i4"),  # segments that have arrived since the last ACK
         ("echo_s", "f8"),  # timestamp of the first segment since the last ACK
-        # Results of the flow.
+        # Results of the TCP flow.
         ("end_s", "f8"),
         ("drops", "i4"),  # number of the flow's dropped data packets and ACKs
         ("repeats", "i4"),

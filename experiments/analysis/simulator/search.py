@@ -162,7 +162,7 @@ def _add_lanes(lanes: Any, counts: Any) -> None:
 
 @numba.njit(cache=True)
 def _bit_counts(words: Any) -> Any:
-    """Return for each bit the number of words that have it set.
+    """Return for each source's bit the number of servers' words that have it set.
 
     Eight bits are counted in parallel: byte b of lane i counts bit 8 b + i, for up to 255 words.
     """

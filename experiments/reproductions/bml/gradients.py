@@ -91,7 +91,7 @@ def volume_bytes(rate_mbit: float, seconds: float) -> int:
 
 
 def made(done: Run) -> Made:
-    """Return the figure from the records, with the ratios that follow from the networks alone."""
+    """Return the figure's points and verdict from the records, and ratios by the paths alone."""
     found = live.believed(done)
     points = [_completion_point(found, system) for system in done.systems]
     ratios = [_ratio(found, SERVERS, paper=1 / PORTS), _ratio(found, RING)]

@@ -78,11 +78,10 @@ def runs_of(
     judged: Callable[[str, str, float], bool] = lambda *_: True,
     more: Mapping[Case, int] | None = None,
 ) -> list[Failing]:
-    """Return the runs of every network, kind and share; without failures all kinds share their
-    runs.
+    """Return the simulation runs of every network, kind of failure and failed share.
 
-    `judged` returns whether a verdict depends on a case. Other cases are drawn `CURVE_RUNS` times,
-    and cases in `more` as often as given there.
+    Without failures all kinds share their runs. `judged` returns whether a verdict depends on a
+    case. Other cases are drawn `CURVE_RUNS` times, and cases in `more` as often as given there.
     """
     cases = [(series, kind, share) for series in networks for kind in kinds for share in shares]
     drawn_cases = [

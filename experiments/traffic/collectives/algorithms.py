@@ -30,7 +30,7 @@ class Exchange(Protocol):
     """Two halves of an all-reduce: reduce-scatter, then all-gather."""
 
     def share(self, rank: int) -> int:
-        """Return the chunk whose sum a rank has between the halves."""
+        """Return the chunk whose sum a rank has between the halves of an all-reduce."""
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
         """Sum each rank's share at that rank (reduce-scatter); return the next step."""

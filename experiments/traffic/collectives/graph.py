@@ -132,6 +132,6 @@ class Weaver:
         return needed
 
     def graph(self, begins: Sequence[Chunks], ends: Sequence[Chunks]) -> Graph:
-        """Return the operation, given the chunks that ranks hold at the start and at the end."""
+        """Return the collective operation, given each rank's chunks at the start and the end."""
         chunks = 1 + max((max(held) for held in (*begins, *ends) if held), default=-1)
         return Graph(len(begins), chunks, tuple(begins), tuple(ends), tuple(self.transfers))

@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 
 Make = Callable[[Asked], Graph]
-HALVES = {  # halves of an all-reduce of which each operation consists
+HALVES = {  # the halves of an all-reduce that make up each operation
     "all-reduce": ("scatter", "gather"),
     "reduce-scatter": ("scatter",),
     "all-gather": ("gather",),
@@ -216,7 +216,7 @@ class Plan:
 
     @cached_property
     def volumes(self) -> tuple[int, ...]:
-        """Size of each transfer in bytes."""
+        """Size of each transfer of the collective operation in bytes."""
         return tuple(self.bytes_of(one.first, one.size) for one in self.graph.transfers)
 
     @cached_property
@@ -229,7 +229,7 @@ class Plan:
 
     @cached_property
     def flow_of(self) -> tuple[int, ...]:
-        """Flow of each transfer."""
+        """Number of the flow that carries each transfer."""
         return tuple(self.pairs[one.sender, one.receiver] for one in self.graph.transfers)
 
     def flows(self) -> list[Flow]:
